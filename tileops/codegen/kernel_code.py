@@ -1,0 +1,77 @@
+"""Owns what code generation hands to a compiler: text, entry points and parameter lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tileops.ir.expr import Buffer, Expr
+
+PARAM_KINDS = ("tensor", "workspace", "size", "scalar", "host", "tensormap", "null")
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first."""
+
+    box: tuple[int, ...]
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]  # elements; the last is 1
+
+
+@dataclass(frozen=True)
+class KernelParam:
+    """One run-time parameter of a launch.
+
+    ``index`` counts within the kind: tensors as in ``Program.tensors()``, workspaces as in
+    ``Program.workspaces``, sizes as in ``Program.sizes``, scalars as in ``Program.scalars()``; a tensormap's
+    index is that of its tensor. ``host`` is an expression evaluated per call (``value``). ``type`` is ptr,
+    i1, i8 ... i64, u8 ... u64, f16, bf16, f32, f64; ``dtype`` is the element type of a pointer.
+    ``aligned``: the pointer is 16-byte aligned, or the integer divisible by 16, in every call of this entry.
+    """
+
+    name: str
+    kind: str
+    index: int
+    type: str
+    dtype: str | None = None
+    aligned: bool = False
+    value: Expr | None = None
+    tensormap: TensorMapSpec | None = None
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """One launch: its entry point in the text, its parameters in order, its flattened grid."""
+
+    entry: str
+    params: tuple[KernelParam, ...]
+    grid: Expr
+    num_warps: int = 0  # GPU
+    num_stages: int = 0  # GPU: the deepest pipelined loop, the value a compiler may lower to fit
+    scratch_bytes: int = 0  # CPU: arena per thread
+    shared_buffers: tuple[Buffer, ...] = ()  # for SharedMemoryError
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """Generated text with its launches in program order. ``language`` is triton or cpp.
+
+    ``statements`` maps a line of the text (1-based) to the number of the statement it came from.
+    """
+
+    language: str
+    source: str
+    launches: tuple[LaunchCode, ...]
+    statements: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """Facts that code generation may assume.
+
+    ``fast``: every pointer is 16-byte aligned and every run-time size that feeds an address is divisible by 16.
+    ``index64``: some tensor can reach 2^31 elements, so offsets and sizes are 64-bit.
+    """
+
+    fast: bool = False
+    index64: bool = False

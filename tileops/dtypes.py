@@ -1,0 +1,180 @@
+"""Owns the scalar types of the tile language: their names, widths and torch counterparts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tileops.errors import ArgumentTypeError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class _Info:
+    bits: int
+    kind: str  # "float" | "int" | "uint" | "bool"
+    torch_name: str | None
+    short: str  # the spelling in printed IR
+
+
+_TABLE: dict[str, _Info] = {
+    "bool": _Info(8, "bool", "bool", "bool"),
+    "int4": _Info(4, "int", None, "i4"),
+    "int8": _Info(8, "int", "int8", "i8"),
+    "int16": _Info(16, "int", "int16", "i16"),
+    "int32": _Info(32, "int", "int32", "i32"),
+    "int64": _Info(64, "int", "int64", "i64"),
+    "uint4": _Info(4, "uint", None, "u4"),
+    "uint8": _Info(8, "uint", "uint8", "u8"),
+    "uint16": _Info(16, "uint", "uint16", "u16"),
+    "uint32": _Info(32, "uint", "uint32", "u32"),
+    "uint64": _Info(64, "uint", "uint64", "u64"),
+    "float16": _Info(16, "float", "float16", "f16"),
+    "bfloat16": _Info(16, "float", "bfloat16", "bf16"),
+    "tfloat32": _Info(32, "float", "float32", "tf32"),
+    "float32": _Info(32, "float", "float32", "f32"),
+    "float64": _Info(64, "float", "float64", "f64"),
+    "float8_e4m3fn": _Info(8, "float", "float8_e4m3fn", "f8e4m3fn"),
+    "float8_e5m2": _Info(8, "float", "float8_e5m2", "f8e5m2"),
+    "float8_e8m0fnu": _Info(8, "float", "float8_e8m0fnu", "f8e8m0fnu"),
+    "float4_e2m1fn": _Info(4, "float", "float4_e2m1fn_x2", "f4e2m1fn"),
+}
+
+_ALIASES = {
+    "short": "int16",
+    "int": "int32",
+    "uint": "uint32",
+    "long": "int64",
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "float8_e4m3": "float8_e4m3fn",
+}
+
+
+class DType(str):
+    """A scalar type; a ``str`` equal to its name (``DType("float16") == "float16"``)."""
+
+    __slots__ = ()
+
+    @property
+    def info(self) -> _Info:
+        return _TABLE[str(self)]
+
+    @property
+    def bits(self) -> int:
+        """Width of one element in bits."""
+        return _TABLE[str(self)].bits
+
+    @property
+    def bytes(self) -> int:
+        """Width of one element in bytes, rounded up."""
+        return (_TABLE[str(self)].bits + 7) // 8
+
+    @property
+    def lanes(self) -> int:
+        """Number of vector lanes: 1 for every scalar type."""
+        return 1
+
+    @property
+    def short(self) -> str:
+        """The spelling used in printed IR, such as ``f16``."""
+        return _TABLE[str(self)].short
+
+    @property
+    def is_float(self) -> bool:
+        return _TABLE[str(self)].kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers, not for ``bool``."""
+        return _TABLE[str(self)].kind in ("int", "uint")
+
+    @property
+    def is_signed(self) -> bool:
+        return _TABLE[str(self)].kind in ("int", "float")
+
+    @property
+    def is_bool(self) -> bool:
+        return _TABLE[str(self)].kind == "bool"
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.is_float and self.bits == 8
+
+    def as_torch(self) -> torch.dtype:
+        """Return the ``torch.dtype`` that stores this type; raises ArgumentTypeError if none does."""
+        import torch
+
+        name = _TABLE[str(self)].torch_name
+        found = getattr(torch, name, None) if name is not None else None
+        if found is None:
+            raise ArgumentTypeError(f"torch {torch.__version__} has no dtype for {str(self)!r}")
+        return found  # type: ignore[no-any-return]
+
+
+def names() -> tuple[str, ...]:
+    """All canonical dtype names, in table order."""
+    return tuple(_TABLE)
+
+
+def aliases() -> dict[str, str]:
+    """Alternative spellings: alias to canonical name."""
+    return dict(_ALIASES)
+
+
+def is_dtype_like(value: object) -> bool:
+    """True if ``dtype_of(value)`` would succeed."""
+    return _canonical_name(value) is not None
+
+
+def dtype_of(value: object) -> DType:
+    """Convert a str, DType, torch dtype, numpy dtype or Python scalar type to a DType.
+
+    Raises ArgumentTypeError for anything else, naming the value.
+    """
+    name = _canonical_name(value)
+    if name is None:
+        raise ArgumentTypeError(
+            f"not a dtype: {value!r}; expected one of {', '.join(_TABLE)}, a torch dtype or a numpy dtype"
+        )
+    return DType(name)
+
+
+def _canonical_name(value: object) -> str | None:
+    if isinstance(value, str):
+        text = str(value)
+    elif value is float:
+        text = "float32"
+    elif value is int:
+        text = "int32"
+    elif value is bool:
+        text = "bool"
+    elif isinstance(value, type):  # numpy scalar types such as np.float16
+        text = value.__name__.rstrip("_")
+    else:
+        text = str(value)
+    text = text.removeprefix("torch.")
+    text = _ALIASES.get(text, text)
+    return text if text in _TABLE else None
+
+
+# Integer promotion keeps the wider type and prefers signed at equal width; floats beat integers; two
+# 16-bit floats of different format meet in float32. This is TVM's rule, which TileLang programs rely on.
+def promote(a: DType, b: DType) -> DType:
+    """The dtype of an arithmetic operation between ``a`` and ``b``."""
+    if a == b:
+        return a
+    if a.is_bool:
+        return b
+    if b.is_bool:
+        return a
+    if a.is_float != b.is_float:
+        return a if a.is_float else b
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    if a.is_float:
+        return DType("float32")
+    return a if a.is_signed else b

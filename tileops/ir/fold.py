@@ -1,0 +1,247 @@
+"""Owns the smart constructors of expressions: dtype promotion and constant folding in one place."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+
+from tileops.dtypes import DType, promote
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir.expr import (
+    BITWISE,
+    COMPARISONS,
+    LOGICAL,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+)
+
+BOOL = DType("bool")
+INT32 = DType("int32")
+INT64 = DType("int64")
+FLOAT32 = DType("float32")
+
+Number = bool | int | float
+
+
+def const(value: Number, dtype: DType | None = None) -> Const:
+    """A literal of ``dtype`` (by default bool, int32 or int64 by range, float32)."""
+    if dtype is None:
+        if isinstance(value, bool):
+            dtype = BOOL
+        elif isinstance(value, int):
+            dtype = INT32 if -(2**31) <= value < 2**31 else INT64
+        else:
+            dtype = FLOAT32
+    if dtype.is_bool:
+        return Const(dtype, bool(value))
+    if dtype.is_float:
+        return Const(dtype, float(value))
+    if isinstance(value, float) and not value.is_integer():
+        value = math.trunc(value)
+    return Const(dtype, wrap(int(value), dtype))
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """``value`` reduced to the range of an integer dtype, two's complement."""
+    mask = (1 << dtype.bits) - 1
+    value &= mask
+    if dtype.is_signed and value >> (dtype.bits - 1):
+        value -= mask + 1
+    return value
+
+
+def cast(a: Expr, dtype: DType) -> Expr:
+    """``a`` converted to ``dtype``; constants are folded where the result is exact or an integer."""
+    if a.dtype == dtype:
+        return a
+    if isinstance(a, Const):
+        if dtype.is_integer and isinstance(a.value, float):
+            if math.isfinite(a.value):
+                return const(math.trunc(a.value), dtype)
+        elif not (dtype.is_float and dtype.bits < 32):
+            return const(a.value, dtype)
+        elif isinstance(a.value, (bool, int)) and abs(int(a.value)) <= 8:
+            return const(a.value, dtype)
+        elif isinstance(a.value, float) and (math.isinf(a.value) or a.value == 0.0) and dtype.bits == 16:
+            return const(a.value, dtype)
+    return Cast(dtype, a)
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """``a op b`` after promotion; raises ProgramTypeError where the operator has no meaning."""
+    if op in LOGICAL:
+        return _logical(op, _truth(a), _truth(b))
+    if op in ("shl", "shr"):
+        b = cast(b, a.dtype)
+    else:
+        dtype = promote(a.dtype, b.dtype)
+        if dtype.is_bool and op not in (*BITWISE, *COMPARISONS, "min", "max"):
+            dtype = INT32
+        a, b = cast(a, dtype), cast(b, dtype)
+    _check_operands(op, a.dtype)
+    result = BOOL if op in COMPARISONS else a.dtype
+    if isinstance(a, Const) and isinstance(b, Const):
+        folded = _fold(op, a, b, result)
+        if folded is not None:
+            return folded
+    return _identities(op, a, b) or Binary(result, op, a, b)
+
+
+def _check_operands(op: str, dtype: DType) -> None:
+    if op == "div" and not dtype.is_float:
+        raise ProgramTypeError(
+            "`/` on integers is ambiguous; use `//` (floor) or T.truncdiv, or cast an operand to a float",
+            expected="float operands",
+            found=str(dtype),
+        )
+    if op in BITWISE and dtype.is_float:
+        raise ProgramTypeError(f"`{op}` needs integer or bool operands", found=str(dtype))
+
+
+def _truth(a: Expr) -> Expr:
+    return a if a.dtype.is_bool else binary("ne", a, const(0, a.dtype))
+
+
+def _logical(op: str, a: Expr, b: Expr) -> Expr:
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Const):
+            neutral = bool(x.value) == (op == "land")
+            return y if neutral else x
+    return Binary(BOOL, op, a, b)
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b
+
+
+def _truncdiv(a: int, b: int) -> int:
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+_INT_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": _floordiv,
+    "floormod": operator.mod,
+    "truncdiv": _truncdiv,
+    "truncmod": lambda a, b: a - b * _truncdiv(a, b),
+    "min": min,
+    "max": max,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+}
+_COMPARE_FOLD: dict[str, Callable[[Number, Number], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+_FLOAT64_FOLD: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+}
+
+
+def _fold(op: str, a: Const, b: Const, result: DType) -> Const | None:
+    if op in COMPARISONS:
+        return const(_COMPARE_FOLD[op](a.value, b.value), BOOL)
+    if a.dtype.is_float:
+        # Only where Python's arithmetic is the dtype's own; narrower floats round at run time.
+        if a.dtype == "float64" and op in _FLOAT64_FOLD:
+            return const(_FLOAT64_FOLD[op](a.value, b.value), result)
+        return None
+    if op in ("floordiv", "floormod", "truncdiv", "truncmod") and b.value == 0:
+        raise ProgramValueError("division by zero in a constant expression")
+    if op in ("shl", "shr") and not 0 <= b.value < a.dtype.bits:
+        raise ProgramValueError(f"shift by {b.value} is outside 0..{a.dtype.bits - 1} for {a.dtype}")
+    if op not in _INT_FOLD:
+        return None
+    return const(_INT_FOLD[op](int(a.value), int(b.value)), result)
+
+
+def _identities(op: str, a: Expr, b: Expr) -> Expr | None:
+    if a.dtype.is_float or a.dtype.is_bool:
+        return None
+    a_value = a.value if isinstance(a, Const) else None
+    b_value = b.value if isinstance(b, Const) else None
+    if op == "add":
+        return b if a_value == 0 else a if b_value == 0 else None
+    if op == "sub" and b_value == 0:
+        return a
+    if op == "mul":
+        if a_value == 0 or b_value == 0:
+            return const(0, a.dtype)
+        return b if a_value == 1 else a if b_value == 1 else None
+    if op in ("floordiv", "truncdiv") and b_value == 1:
+        return a
+    if op in ("floormod", "truncmod") and b_value == 1:
+        return const(0, a.dtype)
+    return None
+
+
+def unary(op: str, a: Expr) -> Expr:
+    """``neg``, ``not`` (logical) or ``invert`` (bitwise) of ``a``."""
+    if op == "not":
+        a = _truth(a)
+        return const(not a.value, BOOL) if isinstance(a, Const) else Unary(BOOL, op, a)
+    if op == "neg":
+        if a.dtype.is_bool:
+            a = cast(a, INT32)
+        if isinstance(a, Const):
+            return const(-a.value, a.dtype)
+    if op == "invert":
+        if a.dtype.is_float:
+            raise ProgramTypeError("`~` needs an integer or bool operand", found=str(a.dtype))
+        if isinstance(a, Const):
+            return const(not a.value if a.dtype.is_bool else ~int(a.value), a.dtype)
+    return Unary(a.dtype, op, a)
+
+
+def select(cond: Expr, a: Expr, b: Expr) -> Expr:
+    """``a if cond else b`` after promotion."""
+    dtype = promote(a.dtype, b.dtype)
+    a, b, cond = cast(a, dtype), cast(b, dtype), _truth(cond)
+    if isinstance(cond, Const):
+        return a if cond.value else b
+    return a if a == b else Select(dtype, cond, a, b)
+
+
+def call(name: str, *args: Expr, dtype: DType | None = None) -> Expr:
+    """A function of MATH_FUNCTIONS; the result has ``dtype`` or the first argument's."""
+    return Call(dtype or args[0].dtype, name, args)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    return binary("add", a, b)
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    return binary("sub", a, b)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    return binary("mul", a, b)
+
+
+def ceildiv(a: Expr, b: Expr) -> Expr:
+    """``(a + b - 1) // b`` for integers, written so that constants fold."""
+    return binary("floordiv", binary("add", a, binary("sub", b, const(1, b.dtype))), b)
+
+
+def truth(a: Expr) -> Expr:
+    """``a`` as a bool: itself, or ``a != 0``."""
+    return _truth(a)

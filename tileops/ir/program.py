@@ -1,0 +1,74 @@
+"""Owns the root of the tile IR: a program with its parameters, sizes, workspaces and launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tileops.ir.expr import Buffer, Expr, Var
+from tileops.ir.stmt import Assert, Launch
+from tileops.location import Location
+
+
+@dataclass(frozen=True)
+class TensorParam:
+    """A tensor argument. ``allocated``: the callee allocates and returns it instead of taking it.
+
+    The buffer's shape holds constants, size variables, or expressions over size variables; its strides are
+    None where the tensor must be contiguous.
+    """
+
+    name: str
+    buffer: Buffer
+    allocated: bool = False
+    loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A run-time scalar argument: int, float or bool."""
+
+    name: str
+    var: Var
+    loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size variable of the signature. ``kind``: "const" (specialised per value) or "dynamic"."""
+
+    var: Var
+    kind: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced program, not yet compiled.
+
+    ``sizes`` lists the size variables that remain symbolic in this trace (a specialised trace has only dynamic
+    ones). ``returns`` are indices into ``params``, in the order in which the caller receives them;
+    ``returns_tuple`` tells ``return (C,)`` from ``return C``. ``workspaces`` are global buffers allocated per
+    call. ``options`` are sorted (name, value text) pairs that change code: pass configs and compile flags.
+    """
+
+    name: str
+    params: tuple[TensorParam | ScalarParam, ...]
+    sizes: tuple[Size, ...]
+    workspaces: tuple[Buffer, ...]
+    launches: tuple[Launch, ...]
+    returns: tuple[int, ...]
+    returns_tuple: bool = False
+    host_asserts: tuple[Assert, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+    def tensors(self) -> tuple[TensorParam, ...]:
+        """The tensor parameters, inputs and outputs, in order."""
+        return tuple(p for p in self.params if isinstance(p, TensorParam))
+
+    def scalars(self) -> tuple[ScalarParam, ...]:
+        return tuple(p for p in self.params if isinstance(p, ScalarParam))
+
+
+def const_value(expr: Expr) -> int | None:
+    """The integer value of a constant expression, or None."""
+    value = getattr(expr, "value", None)
+    return int(value) if isinstance(value, (int, bool)) else None

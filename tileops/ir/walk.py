@@ -1,0 +1,229 @@
+"""Owns traversal of the tile IR: children, substitution, statement order, reads and writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+from tileops.ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Region, Select, Unary, Var
+from tileops.ir.stmt import (
+    Alloc,
+    Atomic,
+    Body,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Im2col,
+    Launch,
+    Parallel,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+    Transpose,
+    View,
+    While,
+)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands of an expression."""
+    match expr:
+        case Binary(a=a, b=b):
+            return (a, b)
+        case Unary(a=a) | Cast(a=a):
+            return (a,)
+        case Call(args=args):
+            return args
+        case Select(cond=c, a=a, b=b):
+            return (c, a, b)
+        case Load(indices=indices):
+            return indices
+        case _:
+            return ()
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """All sub-expressions, the expression itself first."""
+    yield expr
+    for child in children(expr):
+        yield from walk_expr(child)
+
+
+def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
+    """``expr`` with ``fn`` applied to each direct operand (the same object where nothing changed)."""
+    match expr:
+        case Binary(a=a, b=b):
+            na, nb = fn(a), fn(b)
+            return expr if na is a and nb is b else dataclasses.replace(expr, a=na, b=nb)
+        case Unary(a=a) | Cast(a=a):
+            na = fn(a)
+            return expr if na is a else dataclasses.replace(expr, a=na)
+        case Call(args=args):
+            return dataclasses.replace(expr, args=tuple(fn(x) for x in args))
+        case Select(cond=c, a=a, b=b):
+            return dataclasses.replace(expr, cond=fn(c), a=fn(a), b=fn(b))
+        case Load(indices=indices):
+            return dataclasses.replace(expr, indices=tuple(fn(x) for x in indices))
+        case _:
+            return expr
+
+
+def substitute(expr: Expr, mapping: Mapping[int, Expr]) -> Expr:
+    """``expr`` with variables replaced by id."""
+
+    def go(e: Expr) -> Expr:
+        if isinstance(e, Var):
+            return mapping.get(e.id, e)
+        return map_children(e, go)
+
+    return go(expr)
+
+
+def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
+    """The statement lists nested directly in a statement."""
+    match stmt:
+        case For(body=b) | Parallel(body=b) | While(body=b) | Launch(body=b):
+            return (b,)
+        case If(then=t, orelse=o):
+            return (t, o)
+        case _:
+            return ()
+
+
+def with_bodies(stmt: Stmt, bodies: tuple[Body, ...]) -> Stmt:
+    """``stmt`` with its nested statement lists replaced, in the order of ``sub_bodies``."""
+    match stmt:
+        case For() | Parallel() | While() | Launch():
+            return dataclasses.replace(stmt, body=bodies[0])
+        case If():
+            return dataclasses.replace(stmt, then=bodies[0], orelse=bodies[1])
+        case _:
+            return stmt
+
+
+def walk(body: Body) -> Iterator[Stmt]:
+    """All statements in program order, outer before inner. A statement's number is its place here."""
+    for stmt in body:
+        yield stmt
+        for inner in sub_bodies(stmt):
+            yield from walk(inner)
+
+
+def regions(stmt: Stmt) -> tuple[Region, ...]:
+    """The regions that are a statement's own operands (not those of nested statements)."""
+    found = []
+    for f in dataclasses.fields(stmt):
+        value = getattr(stmt, f.name)
+        if isinstance(value, Region):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(v for v in value if isinstance(v, Region))
+    return tuple(found)
+
+
+def exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions that are a statement's own operands, those inside its regions included."""
+    found: list[Expr] = []
+    for f in dataclasses.fields(stmt):
+        if f.name == "loc":
+            continue
+        _collect_exprs(getattr(stmt, f.name), found)
+    return tuple(found)
+
+
+def _collect_exprs(value: object, found: list[Expr]) -> None:
+    if isinstance(value, Expr):
+        found.append(value)
+    elif isinstance(value, Region):
+        found.extend(value.starts)
+        found.extend(value.extents)
+    elif isinstance(value, tuple):
+        for item in value:
+            _collect_exprs(item, found)
+
+
+def map_stmt_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
+    """``stmt`` with ``fn`` applied to its own operand expressions (not to nested statements, nor to
+    defining variables such as a loop's)."""
+    changes: dict[str, object] = {}
+    for f in dataclasses.fields(stmt):
+        if f.name in ("loc", "var", "vars", "block_vars", "result", "body", "then", "orelse"):
+            continue
+        value = getattr(stmt, f.name)
+        new = _map_value(value, fn)
+        if new is not value:
+            changes[f.name] = new
+    return dataclasses.replace(stmt, **changes) if changes else stmt  # type: ignore[arg-type]
+
+
+def _map_value(value: object, fn: Callable[[Expr], Expr]) -> object:
+    if isinstance(value, Expr):
+        return fn(value)
+    if isinstance(value, Region):
+        starts = tuple(fn(s) for s in value.starts)
+        extents = tuple(fn(e) for e in value.extents)
+        same = starts == value.starts and extents == value.extents
+        return value if same else dataclasses.replace(value, starts=starts, extents=extents)
+    if isinstance(value, tuple) and any(isinstance(v, (Expr, Region, tuple)) for v in value):
+        return tuple(_map_value(v, fn) for v in value)
+    return value
+
+
+def loads(stmt: Stmt) -> Iterator[Load]:
+    """Every element read by a statement's own expressions."""
+    for expr in exprs(stmt):
+        for e in walk_expr(expr):
+            if isinstance(e, Load):
+                yield e
+
+
+def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Buffers that the statement itself writes (nested statements not included)."""
+    match stmt:
+        case Store(buffer=b):
+            return (b,)
+        case Alloc(buffer=b, init=init) if init is not None:
+            return (b,)
+        case Copy(dst=d) | Fill(dst=d) | Reduce(dst=d) | Scan(dst=d) | Transpose(dst=d) | Im2col(dst=d):
+            return (d.buffer,)
+        case Gemm(c=c):
+            return (c.buffer,)
+        case Atomic(op=op, dst=d) if op != "load":
+            return (d.buffer,)
+        case _:
+            return ()
+
+
+def read_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Buffers that the statement itself reads (nested statements not included)."""
+    found = [load.buffer for load in loads(stmt)]
+    match stmt:
+        case Copy(src=s) | Scan(src=s) | Transpose(src=s):
+            found.append(s.buffer)
+        case Reduce(src=s, dst=d, clear=clear):
+            found.append(s.buffer)
+            if not clear:
+                found.append(d.buffer)
+        case Im2col(image=image):
+            found.append(image)
+        case Gemm(a=a, b=b, c=c, clear=clear):
+            found += [a.buffer, b.buffer]
+            if getattr(clear, "value", None) is not True:
+                found.append(c.buffer)
+        case Atomic(dst=d, value=v):
+            found.append(d.buffer)
+            if isinstance(v, Region):
+                found.append(v.buffer)
+        case View(source=s):
+            found.append(s)
+        case _:
+            found.extend(r.buffer for r in regions(stmt) if not isinstance(stmt, Fill))
+    return tuple(found)
+
+
+def number_statements(launches: tuple[Launch, ...]) -> dict[int, int]:
+    """``id(statement)`` to its number: place in program order over all launches, from 0."""
+    return {id(stmt): n for n, stmt in enumerate(walk(launches))}

@@ -1,0 +1,96 @@
+"""Owns targets: what code is generated for, and what each target's hardware offers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tileops.errors import ArgumentError
+
+CPU_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
+
+# Shared memory that one block can use, bytes; CUDA C++ programming guide, table of compute capabilities
+# (opt-in maximum per block), and the CDNA3 instruction set's 64 KiB of LDS.
+_SHARED_LIMIT = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 90: 232448, 100: 232448, 103: 232448, 120: 101376, 121: 101376}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for: ``kind`` cuda, hip or cpu, and ``arch`` such as ``sm_90a``, ``x86-64-v3``."""
+
+    kind: str
+    arch: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.arch}"
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.kind in ("cuda", "hip")
+
+    @property
+    def capability(self) -> int:
+        """CUDA compute capability as an integer, 90 for sm_90 and sm_90a; ArgumentError for other kinds."""
+        if self.kind != "cuda":
+            raise ArgumentError(f"target {self} has no compute capability")
+        return int(re.sub(r"[^0-9]", "", self.arch))
+
+    @property
+    def warp_size(self) -> int:
+        return 64 if self.kind == "hip" and self.arch.startswith("gfx9") else 32
+
+    @property
+    def shared_limit(self) -> int:
+        """Shared memory that one block may use, in bytes."""
+        if self.kind == "hip":
+            return 65536
+        return _SHARED_LIMIT.get(self.capability, 101376)
+
+
+def parse_target(text: str) -> Target:
+    """Parse ``cuda:sm_90``, ``hip:gfx942``, ``cpu``, ``cpu:x86-64-v3``. Raises ArgumentError for anything else.
+
+    A bare ``cuda`` or ``auto`` names no architecture; the caller resolves it against a device.
+    """
+    kind, _, arch = text.strip().partition(":")
+    kind = {"c": "cpu", "llvm": "cpu"}.get(kind, kind)
+    arch = arch.removeprefix("arch=")
+    if kind == "cuda" and re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+        capability = int(re.sub(r"[^0-9]", "", arch))
+        if capability < 80:
+            raise ArgumentError(f"target {text!r}: tileops generates code for sm_80 and newer, got {arch}")
+        return Target("cuda", arch.rstrip("af") + _suffix(capability))
+    if kind == "hip" and re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
+        return Target("hip", arch)
+    if kind == "cpu" and (not arch or arch in CPU_LEVELS):
+        return Target("cpu", arch or host_cpu_level())
+    raise ArgumentError(
+        f"target {text!r} is not known; expected cuda:sm_NN (80 or newer), hip:gfxNNN, cpu, or cpu:LEVEL with "
+        f"LEVEL one of {', '.join(CPU_LEVELS)}"
+    )
+
+
+def _suffix(capability: int) -> str:
+    # Triton compiles for the architecture-specific feature set from Hopper on (wgmma, tcgen05 need it).
+    return "a" if capability >= 90 else ""
+
+
+def host_cpu_level() -> str:
+    """The level of the processor this runs on, read from the operating system's CPU flags."""
+    import platform
+    from pathlib import Path
+
+    if platform.machine() in ("aarch64", "arm64"):
+        return "aarch64"
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "x86-64-v2"
+    match = re.search(r"^flags\s*:\s*(.*)$", text, re.MULTILINE)
+    flags = set(match.group(1).split()) if match else set()
+    # The psABI's micro-architecture levels (x86-64 psABI, section 3.1.1).
+    if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma"} <= flags:
+        return "x86-64-v4"
+    if {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"} <= flags:
+        return "x86-64-v3"
+    return "x86-64-v2"
