@@ -1,0 +1,61 @@
+"""Affine index maps and the guards that they need."""
+
+from __future__ import annotations
+
+from tileops.dtypes import DType
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Region, Var
+from tileops.passes.analyze_index import affine, needs_guard, region_guards
+from tileops.passes.analyze_ranges import Interval, Ranges
+
+I32 = DType("int32")
+I, J, K = Var(I32, 0, "i"), Var(I32, 1, "j"), Var(I32, 2, "k")
+C = fold.const
+
+
+def test_a_sum_of_multiples_is_affine() -> None:
+    found = affine(fold.add(fold.mul(I, C(4)), fold.sub(K, J)), {0, 1})
+    assert found is not None
+    assert found.coefficients == ((0, 4), (1, -1))
+    assert found.rest == K
+
+
+def test_terms_that_cancel_vanish() -> None:
+    found = affine(fold.sub(fold.add(I, K), I), {0})
+    assert found is not None
+    assert found.coefficients == ()
+
+
+def test_a_plain_variable_is_recognised() -> None:
+    found = affine(I, {0, 1})
+    assert found is not None and found.is_variable(0) and found.single() == 0
+
+
+def test_products_and_divisions_of_variables_are_not_affine() -> None:
+    assert affine(fold.mul(I, J), {0, 1}) is None
+    assert affine(fold.binary("floordiv", I, C(2)), {0}) is None
+
+
+def test_division_of_an_invariant_is_part_of_the_rest() -> None:
+    found = affine(fold.add(I, fold.binary("floordiv", K, C(2))), {0})
+    assert found is not None and found.single() == 0
+
+
+def test_guards_are_needed_only_where_a_bound_can_break() -> None:
+    ranges = Ranges({0: Interval(0, 127), 2: Interval(-1, 3)})
+    assert needs_guard(I, C(128), ranges) == (False, False)
+    assert needs_guard(I, C(127), ranges) == (False, True)
+    assert needs_guard(K, C(8), ranges) == (True, False)
+
+
+def test_a_region_is_guarded_by_its_last_element() -> None:
+    buffer = Buffer(9, "A", (C(100), C(64)), DType("float16"), "global")
+    ranges = Ranges({0: Interval(0, 3)})
+    region = Region(buffer, (fold.mul(I, C(32)), C(0)), (C(32), C(64)))
+    assert region_guards(region, ranges) == ((False, True), (False, False))
+
+
+def test_a_whole_dimension_of_symbolic_extent_needs_no_guard() -> None:
+    size = Var(I32, 7, "N")
+    buffer = Buffer(9, "A", (size,), DType("float16"), "global")
+    assert region_guards(Region(buffer, (C(0),), (size,)), Ranges({})) == ((False, False),)
