@@ -1,0 +1,117 @@
+"""Owns the counters of this process: compiles, hits, misses, loads, launches, and time by stage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tileops import log
+
+NAMES = ("compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", "tunings")
+
+_lock = threading.Lock()
+_counts: dict[str, int] = dict.fromkeys(NAMES, 0)
+_milliseconds: dict[str, float] = {}
+# Launches and loads are counted in C++, which knows nothing of resets; _provider_base is what it
+# reported at the last one.
+_provider: Callable[[], Mapping[str, int]] | None = None
+_provider_base: dict[str, int] = {}
+_hooks: list[Callable[[CompileEvent], None]] = []
+
+
+@dataclass(frozen=True)
+class CompileEvent:
+    """One compile: what was compiled, for what, why, and how long it took."""
+
+    op: str
+    target: str
+    why: str
+    seconds: float
+    key: str  # hash of the cache key
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """The event as one line for the log."""
+        sizes = " ".join(f"{name}={value}" for name, value in self.sizes.items())
+        parts = [f"compiled {self.op}", sizes, f"for {self.target} in {self.seconds:.2f} s"]
+        return " ".join(part for part in parts if part) + f" ({self.why}) {self.key[:12]}"
+
+
+def add(name: str, amount: int = 1) -> None:
+    """Add to counter ``name``, one of ``NAMES``."""
+    with _lock:
+        _counts[name] += amount
+
+
+def add_ms(stage: str, milliseconds: float) -> None:
+    """Add time to ``stage``: trace, key, lookup, generate, compile, store, load, tune."""
+    with _lock:
+        _milliseconds[stage] = _milliseconds.get(stage, 0.0) + milliseconds
+
+
+@contextmanager
+def timed(stage: str) -> Iterator[None]:
+    """Add the time that the block takes to ``stage``, also when it raises."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        add_ms(stage, (time.perf_counter() - start) * 1e3)
+
+
+def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:
+    """Give the function that reports counters kept elsewhere (the runtime's loads and launches).
+
+    Its values are added to those counted here under the same names.
+    """
+    global _provider, _provider_base
+    with _lock:
+        _provider = provider
+        _provider_base = {}
+
+
+def stats(reset: bool = False) -> dict[str, object]:
+    """Counters since the start or the last reset, and ``"ms"``: milliseconds by stage.
+
+    Keys: compiles, memory_hits, disk_hits, misses, loads, launches, tunings, ms.
+    """
+    global _provider_base
+    with _lock:
+        outside = dict(_provider()) if _provider is not None else {}
+        result: dict[str, object] = {
+            name: _counts[name] + outside.get(name, 0) - _provider_base.get(name, 0)
+            for name in NAMES
+        }
+        result["ms"] = {stage: round(ms, 3) for stage, ms in sorted(_milliseconds.items())}
+        if reset:
+            _counts.update(dict.fromkeys(NAMES, 0))
+            _milliseconds.clear()
+            _provider_base = outside
+    return result
+
+
+def on_compile(hook: Callable[[CompileEvent], None]) -> Callable[[], None]:
+    """Call ``hook(event)`` after each compile from now on; returns a function that removes it."""
+    with _lock:
+        _hooks.append(hook)
+
+    def remove() -> None:
+        with _lock:
+            if hook in _hooks:
+                _hooks.remove(hook)
+
+    return remove
+
+
+def record_compile(event: CompileEvent) -> None:
+    """Count one compile, write its log line (topic ``compile``) and call the hooks."""
+    add("compiles")
+    add_ms("compile", event.seconds * 1e3)
+    log.emit("compile", event.line())
+    with _lock:
+        hooks = tuple(_hooks)
+    for hook in hooks:
+        hook(event)

@@ -1,0 +1,45 @@
+"""Owns the log: lines by topic on the logger ``tileops``, and warnings that are given once."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import warnings
+
+from tileops import settings
+
+logger = logging.getLogger("tileops")
+_lock = threading.Lock()
+_warned: set[str] = set()
+
+
+class TileopsWarning(RuntimeWarning):
+    """A warning from tileops: something was refused, replaced or lost, and the call went on."""
+
+
+def emit(topic: str, line: str) -> None:
+    """Log one line: to the logger, or to stderr where TILEOPS_LOG names ``topic`` or ``all``.
+
+    A line reaches stderr once: if the application has set up logging, that decides instead.
+    """
+    topics = settings.current().log
+    if (topic in topics or "all" in topics) and not logger.hasHandlers():
+        sys.stderr.write(f"tileops: {line}\n")
+    else:
+        logger.info(line)
+
+
+def warn_once(key: str, message: str) -> None:
+    """Warn with TileopsWarning, once in the life of the process for each ``key``."""
+    with _lock:
+        if key in _warned:
+            return
+        _warned.add(key)
+    warnings.warn(message, TileopsWarning, stacklevel=3)
+
+
+def forget_warnings() -> None:
+    """Let every warning be given again (tests)."""
+    with _lock:
+        _warned.clear()

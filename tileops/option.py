@@ -1,0 +1,134 @@
+"""Owns the options that a user sets in code: a layer over the environment's settings.
+
+Each function sets its option for the process and returns a handle. Used in a ``with`` statement the
+handle puts the former value back at the end::
+
+    tileops.option.cache_dir("./cache")
+    with tileops.option.strict():
+        model(x)  # a compile in here is an error
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+from tileops import settings
+from tileops.errors import ArgumentError
+
+
+class Override:
+    """An option that was set. Leaving a ``with`` block on it restores the former value."""
+
+    def __init__(self, name: str, value: object) -> None:
+        self._name = name
+        self._previous: Any = settings.override(name, value)
+
+    def undo(self) -> None:
+        """Put back the value that stood before."""
+        settings.override(self._name, self._previous)
+
+    def __enter__(self) -> Override:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+
+def _path(value: str | os.PathLike[str]) -> str:
+    # Absolute at once, so that a later chdir does not move the cache. "~" is left for the reader,
+    # who knows whether there is a home.
+    text = os.fspath(value)
+    return text if text.startswith("~") else os.path.abspath(text)  # noqa: PTH100
+
+
+def cache_dir(path: str | os.PathLike[str] | None) -> Override:
+    """Keep the cache in ``path`` (made when first written); None goes back to the environment."""
+    return Override("cache_dir", settings.UNSET if path is None else _path(path))
+
+
+def cache_path(*layers: str | os.PathLike[str]) -> Override:
+    """Search these read-only layers, in order, before the private directory."""
+    return Override("cache_path", tuple(_path(layer) for layer in layers))
+
+
+def cache_limit(limit: int | str | None) -> Override:
+    """Remove least recently used entries past ``limit``: bytes, ``"10GiB"``, or None for no limit.
+
+    ArgumentError if the text names no size, or the number is negative.
+    """
+    if isinstance(limit, str):
+        try:
+            limit = settings.parse_bytes(limit)
+        except ValueError as error:
+            raise ArgumentError(f"cache_limit({limit!r}): expected {error}") from None
+    if limit is not None and limit < 0:
+        raise ArgumentError(f"cache_limit({limit}): expected 0 bytes or more")
+    return Override("cache_limit", limit)
+
+
+def cache_disable(disable: bool = True) -> Override:
+    """Keep entries in memory only."""
+    return Override("cache_disable", bool(disable))
+
+
+def cache_keep(*stages: str) -> Override:
+    """Store these stages beside the artifact: ``"all"``, ``"none"``, or suffixes (``"ptx"``)."""
+    return Override("cache_keep", tuple(stages))
+
+
+def strict(enable: bool = True) -> Override:
+    """Turn every compile from now on into a CompileMissError that names op and key."""
+    return Override("strict", bool(enable))
+
+
+def verbose(enable: bool = True) -> Override:
+    """Set the default of ``verbose=`` in ``jit`` and ``compile``."""
+    return Override("verbose", bool(enable))
+
+
+def log(*topics: str) -> Override:
+    """Print lines of these topics on stderr: ``"compile"``, ``"cache"``, ``"all"``."""
+    return Override("log", tuple(topics))
+
+
+def target(text: str | None) -> Override:
+    """Set the default target, such as ``"cuda:sm_90"``; None goes back to the environment."""
+    return Override("target", settings.UNSET if text is None else text)
+
+
+def compile_workers(count: int) -> Override:
+    """Compile ``count`` programs at a time in ``par_compile`` and ``warmup``; 1 or more."""
+    if count < 1:
+        raise ArgumentError(f"compile_workers({count}): expected 1 or more")
+    return Override("compile_workers", count)
+
+
+def reset() -> None:
+    """Forget every option that was set: the environment alone decides again."""
+    settings.clear_overrides()
+
+
+class _Debug:
+    """Options for looking at what the compiler does: ``tileops.option.debug``."""
+
+    def dump_ir(self, enable: bool = True) -> Override:
+        """Keep the IR after each pass in the cache entry, ``ir/NN_<pass>.txt``."""
+        return Override("dump_ir", bool(enable))
+
+    def sync(self, enable: bool = True) -> Override:
+        """Wait for the device after each launch, so that an error names its op."""
+        return Override("sync", bool(enable))
+
+    def check(self, enable: bool = True) -> Override:
+        """Check every index at run time."""
+        return Override("check", bool(enable))
+
+
+debug = _Debug()

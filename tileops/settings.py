@@ -1,0 +1,243 @@
+"""Owns the settings: the one place that reads the environment, at call time, into a value."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tileops.errors import ArgumentError
+
+_GIB = 1 << 30
+_UNITS = {
+    "": 1, "b": 1,
+    "k": 1 << 10, "kb": 10**3, "kib": 1 << 10,
+    "m": 1 << 20, "mb": 10**6, "mib": 1 << 20,
+    "g": _GIB, "gb": 10**9, "gib": _GIB,
+    "t": 1 << 40, "tb": 10**12, "tib": 1 << 40,
+}  # fmt: skip
+
+
+def _flag(text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("1 or 0")
+
+
+def _optional_flag(text: str) -> bool | None:
+    return _flag(text) if text.strip() else None
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes named by ``"10GiB"``, ``"500 MB"``, ``"4096"``; None for ``"none"``; or ValueError."""
+    value = text.strip().lower()
+    if value in ("none", "unlimited"):
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value)
+    if match is None or match.group(2) not in _UNITS:
+        raise ValueError("a size such as 10GiB, 500MB, 4096 (bytes) or none")
+    return int(float(match.group(1)) * _UNITS[match.group(2)])
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(os.pathsep) if part)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[,\s]+", text.strip()) if part)
+
+
+def _text(text: str) -> str | None:
+    return text or None
+
+
+def _positive(text: str) -> int | None:
+    value = int(text) if text.strip().isdigit() else 0
+    if value < 1:
+        raise ValueError("a whole number of 1 or more")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError("a number of seconds, 0 or more")
+    return value
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings at one moment: the environment, with what ``tileops.option`` overrides.
+
+    Paths are text as given (``~`` not expanded): what they mean is decided where they are used.
+    """
+
+    cache_dir: str | None = None
+    cache_path: tuple[str, ...] = ()
+    cache_limit: int | None = 10 * _GIB  # bytes; None is unlimited
+    cache_disable: bool = False
+    cache_trust_shared: bool = False
+    cache_keep: tuple[str, ...] = ("all",)
+    cache_lock_seconds: float = 600.0
+    strict: bool = False
+    verbose: bool | None = None
+    log: tuple[str, ...] = ()
+    dump_ir: bool = False
+    sync: bool = False
+    check: bool = False
+    bundle: tuple[str, ...] = ()
+    target: str | None = None
+    cxx: str | None = None
+    ptxas: str | None = None
+    libcuda: str | None = None
+    compile_workers: int | None = None
+    home: str | None = None
+    xdg_cache_home: str | None = None
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: its field, how its text is read, and its line in the docs."""
+
+    name: str
+    field: str
+    parse: Callable[[str], Any]
+    doc: str
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("TILEOPS_CACHE_DIR", "cache_dir", _text, "Directory of the cache."),
+    Variable(
+        "TILEOPS_CACHE_PATH",
+        "cache_path",
+        _paths,
+        "Read-only layers, searched in order before the private directory.",
+    ),
+    Variable(
+        "TILEOPS_CACHE_LIMIT",
+        "cache_limit",
+        parse_bytes,
+        "Size past which the least recently used entries are removed; `none` for no limit.",
+    ),
+    Variable("TILEOPS_CACHE_DISABLE", "cache_disable", _flag, "Use no directory: memory only."),
+    Variable(
+        "TILEOPS_CACHE_TRUST_SHARED",
+        "cache_trust_shared",
+        _flag,
+        "Use a directory that other users can write. Its files are code that will run.",
+    ),
+    Variable(
+        "TILEOPS_CACHE_KEEP",
+        "cache_keep",
+        _words,
+        "Stages stored beside the artifact: `all`, `none`, or file suffixes such as `ptx,ttgir`.",
+    ),
+    Variable(
+        "TILEOPS_CACHE_LOCK_SECONDS",
+        "cache_lock_seconds",
+        _seconds,
+        "Longest wait for another process that compiles the same program; then compile privately.",
+    ),
+    Variable(
+        "TILEOPS_STRICT", "strict", _flag, "Turn every compile into an error naming op and key."
+    ),
+    Variable(
+        "TILEOPS_VERBOSE", "verbose", _optional_flag, "Default of `verbose=` in jit and compile."
+    ),
+    Variable("TILEOPS_LOG", "log", _words, "Topics to print on stderr: `compile`, `cache`, `all`."),
+    Variable(
+        "TILEOPS_DUMP_IR", "dump_ir", _flag, "Keep the IR after each pass in the entry, `ir/`."
+    ),
+    Variable(
+        "TILEOPS_SYNC", "sync", _flag, "Wait for the device after each launch (for debugging)."
+    ),
+    Variable(
+        "TILEOPS_CHECK", "check", _flag, "Check every index at run time (for debugging; slow)."
+    ),
+    Variable("TILEOPS_BUNDLE", "bundle", _paths, "Bundles of prebuilt ops to register."),
+    Variable(
+        "TILEOPS_TARGET", "target", _text, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
+    ),
+    Variable("TILEOPS_CXX", "cxx", _text, "C++ compiler for CPU kernels."),
+    Variable("TILEOPS_PTXAS", "ptxas", _text, "ptxas to use in place of Triton's own."),
+    Variable("TILEOPS_LIBCUDA", "libcuda", _text, "CUDA driver library to load."),
+    Variable(
+        "TILEOPS_COMPILE_WORKERS",
+        "compile_workers",
+        _positive,
+        "Parallel compiles in par_compile and warmup.",
+    ),
+    Variable(
+        "HOME", "home", _text, "Where `~` is; the cache's last default is `~/.cache/tileops`."
+    ),
+    Variable(
+        "XDG_CACHE_HOME", "xdg_cache_home", _text, "`$XDG_CACHE_HOME/tileops` is the default."
+    ),
+)
+
+_NAMES = frozenset(f.name for f in fields(Settings))
+_lock = threading.Lock()
+_overrides: dict[str, Any] = {}
+UNSET = object()
+
+
+def current() -> Settings:
+    """The settings of this moment; ArgumentError naming a variable whose text cannot be read."""
+    values: dict[str, Any] = {}
+    for variable in VARIABLES:
+        text = os.environ.get(variable.name)
+        if text is None:
+            continue
+        try:
+            values[variable.field] = variable.parse(text)
+        except ValueError as error:
+            raise ArgumentError(
+                f"environment variable {variable.name}={text!r}: expected {error}"
+            ) from None
+    with _lock:
+        values.update(_overrides)
+    return Settings(**values)
+
+
+def override(name: str, value: object) -> object:
+    """Set field ``name`` over the environment (``UNSET`` removes it); returns what stood there.
+
+    This is what ``tileops.option`` calls; ArgumentError for a field that does not exist.
+    """
+    if name not in _NAMES:
+        raise ArgumentError(f"no setting {name!r}; expected one of {', '.join(sorted(_NAMES))}")
+    with _lock:
+        previous = _overrides.get(name, UNSET)
+        if value is UNSET:
+            _overrides.pop(name, None)
+        else:
+            _overrides[name] = value
+    return previous
+
+
+def clear_overrides() -> None:
+    """Forget everything that ``override`` set."""
+    with _lock:
+        _overrides.clear()
+
+
+def child_environment(
+    extra: Mapping[str, str] | None = None, *, drop: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """The environment without the names that start with a ``drop`` prefix, for a child process.
+
+    Compilers are run with ``drop`` naming their own variables, so that a user's environment cannot
+    change the code of a key that does not hold it.
+    """
+    kept = {k: v for k, v in os.environ.items() if not (drop and k.startswith(drop))}
+    kept.update(extra or {})
+    return kept
