@@ -1,0 +1,180 @@
+"""Owns measuring: interleaved timing of candidates in one process, with medians, spreads and ratios."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one candidate in microseconds: median, and the quartiles as its spread."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+
+    @classmethod
+    def of(cls, samples_us: list[float]) -> Timing:
+        if len(samples_us) < 2:
+            return cls(samples_us[0], samples_us[0], samples_us[0], 1)
+        low, median, high = statistics.quantiles(samples_us, n=4)
+        return cls(median, low, high, len(samples_us))
+
+
+@dataclass
+class Result:
+    """One workload: every candidate's timing, the baseline's name, and what was asked of the ratio."""
+
+    workload: str
+    baseline: str
+    candidate: str
+    timings: dict[str, Timing]
+    ratio: float  # see ``ratio_of``
+    ratio_of: str
+    target: float | None = None
+    higher_is_better: bool = True
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
+
+
+class Flusher:
+    """Overwrites the L2 cache between GPU samples, as a caller with other work in between would."""
+
+    def __init__(self) -> None:
+        self._buffer = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+
+    def __call__(self) -> None:
+        self._buffer.zero_()
+
+
+def time_gpu(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 30, warmup: int = 5) -> dict[str, Timing]:
+    """Device time of each candidate by CUDA events, one sample a round, candidates in turn, L2 flushed."""
+    flush = Flusher()
+    for run in candidates.values():
+        for _ in range(warmup):
+            run()
+    torch.cuda.synchronize()
+    pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush()
+            begin.record()
+            run()
+            end.record()
+            pairs[name].append((begin, end))
+        torch.cuda.synchronize()
+    return {name: Timing.of([b.elapsed_time(e) * 1e3 for b, e in got]) for name, got in pairs.items()}
+
+
+def time_wall(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 15, warmup: int = 2) -> dict[str, Timing]:
+    """Wall time of each candidate on the CPU, candidates in turn."""
+    for run in candidates.values():
+        for _ in range(warmup):
+            run()
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            begin = time.perf_counter()
+            run()
+            samples[name].append((time.perf_counter() - begin) * 1e6)
+    return {name: Timing.of(got) for name, got in samples.items()}
+
+
+def time_host(
+    candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 9, calls: int = 2000
+) -> dict[str, Timing]:
+    """Host time of one call: ``calls`` calls without waiting for the device, candidates in turn."""
+    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else (lambda: None)
+    for run in candidates.values():
+        for _ in range(200):
+            run()
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            synchronize()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                run()
+            samples[name].append((time.perf_counter() - begin) / calls * 1e6)
+            synchronize()
+    return {name: Timing.of(got) for name, got in samples.items()}
+
+
+def speed_result(workload: str, timings: dict[str, Timing], candidate: str, baseline: str, **kw: Any) -> Result:
+    """A result whose ratio is the candidate's speed over the baseline's (above 1: faster)."""
+    ratio = timings[baseline].median_us / timings[candidate].median_us
+    return Result(workload, baseline, candidate, timings, ratio, f"speed of {candidate} / {baseline}", **kw)
+
+
+def cost_result(workload: str, timings: dict[str, Timing], candidate: str, baseline: str, **kw: Any) -> Result:
+    """A result whose ratio is the candidate's time over the baseline's (below 1: faster)."""
+    ratio = timings[candidate].median_us / timings[baseline].median_us
+    kw.setdefault("higher_is_better", False)
+    return Result(workload, baseline, candidate, timings, ratio, f"time of {candidate} / {baseline}", **kw)
+
+
+def environment() -> dict[str, str]:
+    """Card, versions and commit: what a figure is worth nothing without."""
+    import triton
+
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {
+        "card": card,
+        "commit": commit or commit_from_file(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": str(torch.version.cuda),
+        "processor": platform.processor() or platform.machine(),
+    }
+
+
+def commit_from_file() -> str:
+    """The commit noted in a file where the tree has no git directory, else ``unknown``."""
+    path = ROOT / "COMMIT"
+    return path.read_text(encoding="ascii").strip() if path.is_file() else "unknown"
+
+
+def report(results: list[Result], out: Path | None) -> str:
+    """A table for people; JSON with everything under ``out``."""
+    lines = [f"{'workload':44} {'candidate':>12} {'baseline':>12} {'ratio':>7} {'target':>7}"]
+    for r in results:
+        mark = {True: "met", False: "MISSED", None: ""}[r.met]
+        target = "" if r.target is None else f"{r.target:.2f}"
+        mine, theirs = r.timings[r.candidate].median_us, r.timings[r.baseline].median_us
+        lines.append(f"{r.workload:44} {mine:12.2f} {theirs:12.2f} {r.ratio:7.3f} {target:>7} {mark}")
+        for name, t in r.timings.items():
+            if name not in (r.candidate, r.baseline):
+                lines.append(f"    {name:40} {t.median_us:12.2f} us")
+    text = "\n".join(lines)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        payload = {
+            "environment": environment(),
+            "method": "medians in microseconds, candidates interleaved in one process; low and high are quartiles",
+            "results": [{**asdict(r), "met": r.met} for r in results],
+        }
+        out.write_text(json.dumps(payload, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return text

@@ -1,0 +1,48 @@
+"""Owns the tile programs that the suites measure and that no example holds."""
+
+import tileops
+import tileops.language as T
+
+
+@tileops.jit(differentiable=False)
+def bench_matmul(
+    A,
+    B,
+    block_M: int = 128,
+    block_N: int = 256,
+    block_K: int = 64,
+    threads: int = 256,
+    num_stages: int = 3,
+    panel: int = 8,
+    dtype: str = "float16",
+    target_dtype: str = "float16",
+):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), dtype)
+    B: T.Tensor((K, N), dtype)
+    C = T.empty((M, N), target_dtype)
+    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        A_s = T.alloc_shared((block_M, block_K), dtype)
+        B_s = T.alloc_shared((block_K, block_N), dtype)
+        acc = T.alloc_fragment((block_M, block_N), T.float32)
+        T.use_swizzle(panel_size=panel, enable=panel > 0)
+        T.clear(acc)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            T.copy(A[by * block_M, k * block_K], A_s)
+            T.copy(B[k * block_K, bx * block_N], B_s)
+            T.gemm(A_s, B_s, acc)
+        T.copy(acc, C[by * block_M, bx * block_N])
+    return C
+
+
+@tileops.jit(differentiable=False)
+def bench_add(A, B, block_N: int = 1024):
+    """Two inputs, one output: the smallest op whose call is worth timing."""
+    N = T.const("N")
+    A: T.Tensor((N,), T.float32)
+    B: T.Tensor((N,), T.float32)
+    C = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
+        for i in T.Parallel(block_N):
+            C[bx * block_N + i] = A[bx * block_N + i] + B[bx * block_N + i]
+    return C

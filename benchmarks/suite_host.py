@@ -1,0 +1,122 @@
+"""Owns the host-side workloads: the cost of a call, of an import and of a first compile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import torch
+
+import tileops
+from benchmarks.harness import ROOT, Result, Timing, cost_result, time_host
+from benchmarks.programs import bench_add
+
+
+def call_results() -> Iterator[Result]:
+    """A call with two inputs and one new output, against ``torch.add`` on the same tensors."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, y = (torch.randn(256, device=device) for _ in range(2))
+    if not torch.equal(bench_add(x, y), x + y):
+        raise AssertionError("bench_add is wrong")
+    op = torch.ops.tileops.bench_add.default
+    timings = time_host(
+        {
+            "tileops": lambda: bench_add(x, y),
+            "op": lambda: op(x, y),
+            "torch.add": lambda: torch.add(x, y),
+        }
+    )
+    yield cost_result(f"host time of a call ({device})", timings, "tileops", "torch.add", target=1.6)
+    yield cost_result(f"host time of the op ({device})", timings, "op", "torch.add", target=1.45)
+
+
+def import_results() -> Iterator[Result]:
+    """Seconds that ``import tileops`` adds to ``import torch``, each in fresh processes, in turn."""
+    program = "import time; import torch; t = time.perf_counter(); {} print(time.perf_counter() - t)"
+    samples: dict[str, list[float]] = {"import tileops": [], "nothing": []}
+    for _ in range(5):
+        for name, line in (("import tileops", "import tileops;"), ("nothing", "")):
+            out = subprocess.run(
+                [sys.executable, "-c", program.format(line)], capture_output=True, text=True, check=True, cwd=ROOT
+            )
+            samples[name].append(float(out.stdout) * 1e6)
+    timings = {name: Timing.of(got) for name, got in samples.items()}
+    added = timings["import tileops"].median_us - timings["nothing"].median_us
+    yield Result(
+        "import tileops beyond import torch", "nothing", "import tileops", timings, added * 1e-6, "seconds added",
+        target=0.15, higher_is_better=False,
+    )  # fmt: skip
+
+
+TILEOPS_COMPILE = """
+import time, torch
+from benchmarks.programs import bench_matmul
+a, b = (torch.randn(4096, 4096, device="cuda", dtype=torch.float16) for _ in range(2))
+torch.cuda.synchronize(); t = time.perf_counter()
+bench_matmul(a, b); torch.cuda.synchronize(); print(time.perf_counter() - t)
+"""
+TILELANG_COMPILE = """
+import time, torch, tilelang
+import tilelang.language as T
+@tilelang.jit(out_idx=[-1])
+def matmul(M, N, K, bM, bN, bK):
+    @T.prim_func
+    def main(A: T.Tensor((M, K), T.float16), B: T.Tensor((K, N), T.float16), C: T.Tensor((M, N), T.float16)):
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=256) as (bx, by):
+            A_s = T.alloc_shared((bM, bK), T.float16)
+            B_s = T.alloc_shared((bK, bN), T.float16)
+            acc = T.alloc_fragment((bM, bN), T.float32)
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(K, bK), num_stages=3):
+                T.copy(A[by * bM, k * bK], A_s)
+                T.copy(B[k * bK, bx * bN], B_s)
+                T.gemm(A_s, B_s, acc)
+            T.copy(acc, C[by * bM, bx * bN])
+    return main
+a, b = (torch.randn(4096, 4096, device="cuda", dtype=torch.float16) for _ in range(2))
+torch.cuda.synchronize(); t = time.perf_counter()
+matmul(4096, 4096, 4096, 128, 256, 64)(a, b); torch.cuda.synchronize(); print(time.perf_counter() - t)
+"""
+
+
+def fresh_seconds(code: str, peers: str | None = None) -> float:
+    """Seconds that ``code`` prints, run from a file in a new process with empty caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "first_call.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(code)
+        env = dict(os.environ, TILEOPS_CACHE_DIR=f"{folder}/t", TILELANG_CACHE_DIR=f"{folder}/l", HOME=folder)
+        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(ROOT), peers) if p)
+        out = subprocess.run([sys.executable, path], capture_output=True, text=True, env=env, check=False)
+        if out.returncode:
+            raise RuntimeError(f"first call failed:\n{out.stderr[-2000:]}")
+        return float(out.stdout.split()[-1])
+
+
+def compile_results(peers: str | None) -> Iterator[Result]:
+    """The first call of the matmul in a new process with an empty cache, against TileLang's."""
+    samples: dict[str, list[float]] = {"tileops": [], "tilelang": []}
+    for _ in range(3):
+        samples["tileops"].append(fresh_seconds(TILEOPS_COMPILE) * 1e6)
+        if peers:
+            samples["tilelang"].append(fresh_seconds(TILELANG_COMPILE, peers) * 1e6)
+    timings = {name: Timing.of(got) for name, got in samples.items() if got}
+    if peers:
+        yield cost_result("first call of the matmul, empty cache", timings, "tileops", "tilelang", target=0.5)
+    else:
+        yield cost_result("first call of the matmul, empty cache (no peer)", timings, "tileops", "tileops")
+
+
+def results(peers: str | None) -> Iterator[Result]:
+    yield from call_results()
+    yield from import_results()
+    if torch.cuda.is_available():
+        yield from compile_results(peers)
+
+
+def counters() -> dict[str, object]:
+    """The counters of this process, for the result file."""
+    return dict(tileops.stats())

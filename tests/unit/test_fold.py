@@ -1,0 +1,98 @@
+"""Smart constructors: promotion, folding, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileops.dtypes import DType, promote
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir import fold
+from tileops.ir.expr import Binary, Cast, Const, Var
+
+I32, I64, F16, F32, U8 = (DType(n) for n in ("int32", "int64", "float16", "float32", "uint8"))
+X = Var(I32, 0, "x")
+
+NUMPY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
+    "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", sorted(NUMPY))
+@pytest.mark.parametrize("name", ["int8", "uint8", "int32", "int64", "uint32"])
+@given(data=st.data())
+def test_constants_fold_as_numpy_computes_them(op: str, name: str, data: st.DataObject) -> None:
+    info = np.iinfo(name)
+    a, b = (data.draw(st.integers(int(info.min), int(info.max))) for _ in range(2))
+    if op in ("floordiv", "floormod") and (b == 0 or (a == info.min and b == -1)):
+        return
+    dtype = DType(name)
+    with np.errstate(over="ignore"):
+        expected = int(NUMPY[op](np.array(a, name), np.array(b, name)))
+    assert fold.binary(op, fold.const(a, dtype), fold.const(b, dtype)) == Const(dtype, expected)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("int32", "int64", "int64"), ("int32", "uint32", "int32"), ("float16", "float32", "float32"),
+        ("float16", "bfloat16", "float32"), ("int64", "float16", "float16"), ("bool", "int8", "int8"),
+        ("float8_e4m3fn", "float8_e5m2", "float32"), ("float8_e4m3fn", "float16", "float16"),
+    ],
+)  # fmt: skip
+def test_promotion(a: str, b: str, expected: str) -> None:
+    assert promote(DType(a), DType(b)) == expected
+    assert promote(DType(b), DType(a)) == expected
+
+
+def test_neutral_elements_vanish() -> None:
+    assert fold.add(X, fold.const(0)) is X
+    assert fold.mul(fold.const(1), X) is X
+    assert fold.mul(X, fold.const(0)) == fold.const(0)
+    assert fold.binary("floordiv", X, fold.const(1)) is X
+
+
+def test_floats_narrower_than_64_bits_are_left_to_the_device() -> None:
+    a, b = fold.const(1.0, F32), fold.const(3.0, F32)
+    assert isinstance(fold.binary("div", a, b), Binary)
+
+
+def test_a_literal_keeps_its_value_until_it_is_rounded_at_run_time() -> None:
+    assert isinstance(fold.cast(fold.const(0.1), F16), Cast)
+    assert fold.cast(fold.const(0.0), F16) == Const(F16, 0.0)
+
+
+@pytest.mark.parametrize("op", ["and", "or", "xor", "shl"])
+def test_bit_operations_refuse_floats(op: str) -> None:
+    with pytest.raises(ProgramTypeError):
+        fold.binary(op, Var(F32, 1, "f"), Var(F32, 2, "g"))
+
+
+def test_true_division_refuses_integers() -> None:
+    with pytest.raises(ProgramTypeError, match="ambiguous"):
+        fold.binary("div", X, fold.const(2))
+
+
+def test_constant_division_by_zero_is_an_error() -> None:
+    with pytest.raises(ProgramValueError, match="division by zero"):
+        fold.binary("floordiv", fold.const(1), fold.const(0))
+
+
+def test_logic_with_a_constant_folds() -> None:
+    p = Var(DType("bool"), 3, "p")
+    assert fold.binary("land", fold.const(True), p) is p
+    assert fold.binary("lor", p, fold.const(True)) == fold.const(True)
+    assert fold.unary("not", fold.const(False)) == fold.const(True)
+
+
+def test_a_literal_outside_int32_is_int64() -> None:
+    assert fold.const(2**31).dtype == "int64"
+    assert fold.const(-(2**31)).dtype == "int32"
+
+
+def test_wrapping_follows_twos_complement() -> None:
+    assert fold.const(300, U8).value == 44
+    assert fold.wrap(2**31, I32) == -(2**31)
