@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tileops.dtypes import DType, promote
@@ -23,6 +23,7 @@ NUMPY = {
 
 @pytest.mark.parametrize("op", sorted(NUMPY))
 @pytest.mark.parametrize("name", ["int8", "uint8", "int32", "int64", "uint32"])
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_constants_fold_as_numpy_computes_them(op: str, name: str, data: st.DataObject) -> None:
     info = np.iinfo(name)
