@@ -65,6 +65,13 @@ class Flusher:
         self._buffer.zero_()
 
 
+def in_turn(names: list[str], number: int) -> list[str]:
+    """The candidates of one round, starting one further each round: the first after a pause runs at other
+    clocks than the rest (seen: 20 % on an H200), so no candidate may always be first."""
+    at = number % len(names)
+    return names[at:] + names[:at]
+
+
 def time_gpu(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 30, warmup: int = 5) -> dict[str, Timing]:
     """Device time of each candidate by CUDA events, one sample a round, candidates in turn, L2 flushed."""
     flush = Flusher()
@@ -73,8 +80,9 @@ def time_gpu(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 30, w
             run()
     torch.cuda.synchronize()
     pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, run in candidates.items():
+    for number in range(rounds):
+        for name in in_turn(list(candidates), number):
+            run = candidates[name]
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             flush()
             begin.record()
@@ -91,8 +99,9 @@ def time_wall(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 15, 
         for _ in range(warmup):
             run()
     samples: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, run in candidates.items():
+    for number in range(rounds):
+        for name in in_turn(list(candidates), number):
+            run = candidates[name]
             begin = time.perf_counter()
             run()
             samples[name].append((time.perf_counter() - begin) * 1e6)
@@ -108,8 +117,9 @@ def time_host(
         for _ in range(200):
             run()
     samples: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, run in candidates.items():
+    for number in range(rounds):
+        for name in in_turn(list(candidates), number):
+            run = candidates[name]
             synchronize()
             begin = time.perf_counter()
             for _ in range(calls):
