@@ -1,0 +1,218 @@
+"""Owns one cache entry: its files, its manifest, and the checks before any of it is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tileops.cache.files import Trust, UntrustedError, read_file, sync_directory, write_file
+from tileops.cache.key import FIELDS, Key, canonical
+from tileops.errors import InternalError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PROGRAM = "program.txt"
+OPTIONS = "options.txt"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
+_MANIFEST_LIMIT = 64 << 20  # bytes; a manifest of a hundred launches has under 1 MiB
+
+
+class DamagedError(Exception):
+    """An entry whose files are not those that its writer published."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A compiled program as bytes. ``path`` is its folder, or None (in memory only).
+
+    ``manifest`` is what the compiler said of it, plain JSON values; ``files`` maps names in
+    the folder (``launch0.cubin``, ``ir/03_lower.txt``) to verified contents.
+    """
+
+    key: Key
+    path: Path | None
+    manifest: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    @property
+    def hash(self) -> str:
+        return self.key.hash()
+
+    def text(self, name: str) -> str:
+        """The file ``name`` as text; KeyError if the entry has no such file."""
+        return self.files[name].decode("utf-8")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a compile gives to the store: files, a JSON manifest, and links (name to target).
+
+    ``required`` names the files without which the program cannot be loaded; the others are stages
+    that a user may choose not to keep. None means all.
+    """
+
+    files: Mapping[str, bytes]
+    manifest: Mapping[str, Any]
+    links: Mapping[str, str] | None = None
+    required: frozenset[str] | None = None
+
+
+def new_entry(key: Key, built: Built, keep: tuple[str, ...]) -> Entry:
+    """The entry that ``built`` makes under ``key``: names checked, texts added, stages chosen.
+
+    ``keep`` is ``("all",)``, ``("none",)`` or suffixes of stages. InternalError for a bad name or a
+    manifest that is not plain JSON.
+    """
+    files = {
+        name: data
+        for name, data in built.files.items()
+        if built.required is None or name in built.required or _is_kept(name, keep)
+    }
+    files[PROGRAM] = key.fields["ir"].encode()
+    files[OPTIONS] = _options_text(key).encode()
+    for name in (*files, *(built.links or {})):
+        if not _NAME.fullmatch(name) or name == MANIFEST:
+            raise InternalError(f"cache entry: {name!r} cannot be the name of a file")
+    # Through text and back, so that an entry is the same whether it was built here or read.
+    return Entry(key, None, json.loads(canonical(dict(built.manifest))), files)
+
+
+def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
+    return "all" in keep or name.rpartition(".")[2] in keep
+
+
+def _options_text(key: Key) -> str:
+    return "".join(f"{name}: {key.fields[name]}\n" for name in FIELDS if name != "ir")
+
+
+def write_entry(folder: Path, entry: Entry, links: Mapping[str, str]) -> None:
+    """Write ``entry`` into the new ``folder``, manifest last, and wait for the disk. OSError."""
+    os.mkdir(folder, 0o755)  # noqa: PTH102
+    folders = sorted({name.rpartition("/")[0] for name in entry.files if "/" in name})
+    for name in folders:
+        os.mkdir(folder / name, 0o755)  # noqa: PTH102
+    for name, data in sorted(entry.files.items()):
+        write_file(folder / name, data)
+    kept = {name: target for name, target in sorted(links.items()) if target in entry.files}
+    for name, target in kept.items():
+        os.symlink(target, folder / name)  # noqa: PTH211
+    write_file(folder / MANIFEST, _manifest_text(entry, kept).encode("ascii"))
+    for name in (*folders, ""):
+        sync_directory(folder / name)
+
+
+def _manifest_text(entry: Entry, links: Mapping[str, str]) -> str:
+    fields = {name: text for name, text in entry.key.fields.items() if name != "ir"}
+    content = {
+        "format": FORMAT,
+        "hash": entry.hash,
+        "key": fields,  # the IR is program.txt
+        "files": {name: _fact(data) for name, data in sorted(entry.files.items())},
+        "links": dict(links),
+        "manifest": dict(entry.manifest),
+    }
+    content["digest"] = _digest(content)
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def _fact(data: bytes) -> dict[str, object]:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(canonical(rest).encode("ascii")).hexdigest()
+
+
+def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
+    """Read and verify the entry in ``folder``: every file's size and SHA-256, and the key's hash.
+
+    Raises FileNotFoundError if there is no entry, DamagedError if something in it is not what was
+    published, OSError if it could not be read (which says nothing about it).
+    """
+    try:
+        status = os.lstat(folder)
+        if not _is_plain_folder(status.st_mode):
+            raise DamagedError(f"{folder} is no folder")
+        trust.require(folder, status)
+        content = _read_manifest(folder, trust)
+        files = {
+            name: _read_verified(folder / name, fact, trust)
+            for name, fact in content["files"].items()
+        }
+        _verify_links(folder, content["links"], content["files"])
+        key = Key({"ir": files[PROGRAM].decode("utf-8"), **content["key"]})
+    except UntrustedError as error:
+        raise DamagedError(str(error)) from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{folder}: {error}") from None
+    except InternalError as error:
+        raise DamagedError(f"{folder}: {error}") from None
+    if key.hash() != expected_hash or content["hash"] != expected_hash:
+        raise DamagedError(f"{folder} holds the entry {key.hash()}")
+    return Entry(key, folder, content["manifest"], files)
+
+
+def _is_plain_folder(mode: int) -> bool:
+    import stat
+
+    return stat.S_ISDIR(mode)
+
+
+def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
+    try:
+        text = read_file(folder / MANIFEST, limit=_MANIFEST_LIMIT, trust=trust)
+    except FileNotFoundError:
+        # The folder is there (its status was read), so this is not a plain miss.
+        raise DamagedError(f"{folder} has no {MANIFEST}") from None
+    except OSError as error:
+        raise _damage_or_failure(folder / MANIFEST, error) from None
+    content = json.loads(text.decode("ascii"))
+    if content["digest"] != _digest(content):
+        raise DamagedError(f"{folder / MANIFEST} is not what was written")
+    if content["format"] != FORMAT:
+        raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r}")
+    for name in content["files"]:
+        if not _NAME.fullmatch(name):
+            raise DamagedError(f"{folder / MANIFEST} names a file {name!r}")
+    return dict(content)
+
+
+def _read_verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
+    try:
+        data = read_file(path, limit=int(fact["size"]), trust=trust)
+    except OSError as error:
+        raise _damage_or_failure(path, error) from None
+    if len(data) != fact["size"] or hashlib.sha256(data).hexdigest() != fact["sha256"]:
+        raise DamagedError(f"{path} is not what was written")
+    return data
+
+
+def _damage_or_failure(path: Path, error: OSError) -> Exception:
+    # Missing, a link (ELOOP), a socket (ENXIO), a file where a folder was: damage. Anything else
+    # (EIO, EMFILE, ESTALE, EACCES) says that it could not be read now, nothing about its content.
+    import errno
+
+    if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
+        return DamagedError(f"{path}: {error.strerror}")
+    return error
+
+
+def _verify_links(folder: Path, links: Mapping[str, str], files: Mapping[str, Any]) -> None:
+    # A link may have become a copy of its target where an entry was copied without links.
+    for name, target in links.items():
+        path = folder / name
+        try:
+            is_right = path.is_symlink() and os.readlink(path) == target  # noqa: PTH115
+            if not is_right and not path.is_symlink() and path.is_file():
+                is_right = hashlib.sha256(read_file(path)).hexdigest() == files[target]["sha256"]
+        except OSError as error:
+            raise _damage_or_failure(path, error) from None
+        if not is_right:
+            raise DamagedError(f"{path} is no link to {target}")

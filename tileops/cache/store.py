@@ -1,0 +1,212 @@
+"""Owns the store: entries by key, in memory, in read-only layers and in the private directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tileops import counters, log, settings
+from tileops.cache import usage
+from tileops.cache.directory import Directory, Resolved, resolve
+from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
+from tileops.cache.files import make_directories, remove, sync_directory, tree_bytes
+from tileops.cache.flight import Flights
+from tileops.cache.key import Key
+
+
+class Store:
+    """Compiled programs by key. No method raises for a fault of the file system.
+
+    Where the directory lies is read from the settings at each call. An entry that cannot be stored
+    lives in memory; what cannot be read is a miss. The first trouble is one warning.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._memory: dict[str, Entry] = {}
+        self._flights = Flights()
+        self._users = usage.Users()
+        self._cleaned: set[Path] = set()
+        os.register_at_fork(after_in_child=self._forget_locks)
+
+    def get(self, key: Key) -> Entry | None:
+        """The verified entry of ``key``, or None. Counts a memory hit, a disk hit or a miss."""
+        found = self._look(key, resolve(settings.current()))
+        if found is None:
+            counters.add("misses")
+        return found
+
+    def put(self, key: Key, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Entry:
+        """Publish files and manifest under ``key``; InternalError for unusable names."""
+        return self._publish(key, Built(files, manifest), resolve(settings.current()))
+
+    def fetch(self, key: Key, build: Callable[[], Built]) -> Entry:
+        """The entry of ``key``, from ``build()`` if it is nowhere.
+
+        Among all threads and processes that ask for the key at a time, one calls ``build``; what it
+        raises goes to its caller, and the next one tries.
+        """
+        current = settings.current()
+        where = resolve(current)
+        found = self._look(key, where)
+        if found is not None:
+            return found
+        locks = where.private.locks if where.private is not None else None
+        with self._flights.alone(key.hash(), locks, current.cache_lock_seconds) as problem:
+            if problem is not None:
+                _trouble(f"compiling without the lock: {problem}")
+            found = self._look(key, where)
+            if found is not None:
+                return found
+            counters.add("misses")
+            return self._publish(key, build(), where)
+
+    def clear_memory(self) -> None:
+        """Forget the entries in memory."""
+        with self._guard:
+            self._memory.clear()
+
+    def _forget_locks(self) -> None:
+        # A lock that another thread held at the fork would never be released in the child.
+        self._guard = threading.Lock()
+        self._flights = Flights()
+        self._users = usage.Users()
+
+    def _look(self, key: Key, where: Resolved) -> Entry | None:
+        with self._guard:
+            found = self._memory.get(key.hash())
+        if found is not None:
+            counters.add("memory_hits")
+            return self._follow(found, where)
+        with counters.timed("lookup"):
+            found = self._read(key, where)
+        if found is not None:
+            counters.add("disk_hits")
+            with self._guard:
+                self._memory[found.hash] = found
+        return found
+
+    def _follow(self, entry: Entry, where: Resolved) -> Entry:
+        # A user who names a directory after the first compile expects to find the program there.
+        private = where.private
+        if private is None or entry.path is None or entry.path.parent == private.programs:
+            return entry
+        if any(entry.path.parent == layer.programs for layer in where.layers):
+            return entry
+        return self._publish(entry.key, Built(entry.files, entry.manifest), where)
+
+    def _read(self, key: Key, where: Resolved) -> Entry | None:
+        if where.problem is not None:
+            _trouble(f"keeping compiled programs in memory: {where.problem}")
+        for directory in _search_order(where):
+            folder = directory.programs / key.hash()
+            try:
+                self._note_use(directory, key.hash(), folder)
+                return read_entry(folder, directory.trust, key.hash())
+            except FileNotFoundError:
+                continue
+            except DamagedError as error:
+                log.warn_once(f"damaged:{folder}", f"damaged cache entry, compiling anew: {error}")
+            except OSError as error:
+                _trouble(f"cannot read {folder}: {error}")
+        return None
+
+    def _note_use(self, directory: Directory, entry_hash: str, folder: Path) -> None:
+        # Before the first byte is read: eviction must not take the entry from under the reader.
+        if not directory.writable or not os.path.lexists(folder):
+            return
+        try:
+            self._users.note(directory, entry_hash)
+        except OSError:
+            return  # a read-only directory: nothing is evicted from it either
+        usage.touch(folder)
+
+    def _publish(self, key: Key, built: Built, where: Resolved) -> Entry:
+        entry = new_entry(key, built, settings.current().cache_keep)
+        if where.private is not None:
+            with counters.timed("store"):
+                entry = self._store(entry, dict(built.links or {}), where.private)
+        with self._guard:
+            self._memory[entry.hash] = entry
+        return entry
+
+    def _store(self, entry: Entry, links: dict[str, str], directory: Directory) -> Entry:
+        stage = directory.staging / f"{entry.hash[:12]}.{os.getpid()}.{secrets.token_hex(6)}"
+        final = directory.programs / entry.hash
+        try:
+            make_directories(directory.staging)
+            make_directories(directory.programs)
+            write_entry(stage, entry, links)
+            self._rename(stage, final, directory, entry.hash)
+        except OSError as error:
+            remove(stage)
+            _trouble(f"cannot store in {directory.root}: {error}")
+            return entry
+        self._keep_bounded(final, entry, directory)
+        return dataclasses.replace(entry, path=final)
+
+    def _rename(self, stage: Path, final: Path, directory: Directory, entry_hash: str) -> None:
+        if os.path.lexists(final) and self._is_whole(final, directory, entry_hash):
+            remove(stage)  # another process was faster; its entry is as good
+            return
+        try:
+            if os.path.lexists(final):
+                usage.discard(directory, final)
+            os.rename(stage, final)  # noqa: PTH104
+        except OSError:
+            # Lost the race between the look and the rename: take the winner's, if it is whole.
+            if not self._is_whole(final, directory, entry_hash):
+                raise
+            remove(stage)
+        sync_directory(directory.programs)
+
+    def _is_whole(self, final: Path, directory: Directory, entry_hash: str) -> bool:
+        try:
+            read_entry(final, directory.trust, entry_hash)
+        except (DamagedError, OSError):
+            return False
+        return True
+
+    def _keep_bounded(self, final: Path, entry: Entry, directory: Directory) -> None:
+        limit = settings.current().cache_limit
+        try:
+            self._users.note(directory, entry.hash)
+            if directory.root not in self._cleaned:
+                self._cleaned.add(directory.root)
+                usage.clean_staging(directory)
+            if limit is None:
+                return
+            estimate = usage.Growth(directory).add(tree_bytes(final))
+            if estimate is None or estimate > limit:
+                usage.make_room(directory, limit, frozenset({entry.hash}))
+        except OSError as error:
+            _trouble(f"cannot keep {directory.root} under its limit: {error}")
+
+
+def _search_order(where: Resolved) -> Iterator[Directory]:
+    yield from where.layers
+    if where.private is not None:
+        yield where.private
+
+
+def _trouble(message: str) -> None:
+    # One key for all: a broken disk is one warning, not one a compile.
+    log.warn_once("cache", f"tileops cache: {message}")
+
+
+_store: Store | None = None
+_store_guard = threading.Lock()
+
+
+def store() -> Store:
+    """The store of this process."""
+    global _store
+    with _store_guard:
+        if _store is None:
+            _store = Store()
+        return _store
