@@ -1,0 +1,84 @@
+"""What every test gets: a cache of its own, and the time budget of its suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parent
+_BUDGETS = json.loads((_ROOT / "budgets.json").read_text())
+_spent: dict[str, float] = defaultdict(float)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's cache; child processes inherit the variable."""
+    before = {k: v for k, v in os.environ.items() if k.startswith("TILEOPS_")}
+    for name in before:
+        if name.startswith("TILEOPS_CACHE") or name in ("TILEOPS_STRICT", "TILEOPS_BUNDLE"):
+            del os.environ[name]
+    os.environ["TILEOPS_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    del os.environ["TILEOPS_CACHE_DIR"]
+    os.environ.update(before)
+
+
+def has_gpu() -> bool:
+    """True if this machine has a CUDA device that torch can use."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not has_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no GPU on this machine"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """On a machine with a GPU a GPU test may not skip: its want is then a fault, not a lack."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and item.get_closest_marker("gpu") and has_gpu():
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} skipped on a machine with a GPU: {report.longrepr}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    _spent[_suite(item)] += time.monotonic() - start
+
+
+def _suite(item: pytest.Item) -> str:
+    return item.path.relative_to(_ROOT).parts[0] if item.path.is_relative_to(_ROOT) else "other"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    over = {
+        suite: seconds
+        for suite, seconds in _spent.items()
+        if seconds > _BUDGETS["seconds"].get(suite, _BUDGETS["default_seconds"])
+    }
+    for suite, seconds in sorted(_spent.items(), key=lambda pair: -pair[1]):
+        budget = _BUDGETS["seconds"].get(suite, _BUDGETS["default_seconds"])
+        mark = "  OVER BUDGET" if suite in over else ""
+        terminalreporter.write_line(f"suite {suite}: {seconds:.1f} s of {budget} s{mark}")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    # A suite over its budget fails the run where the machine is the one the budgets are for.
+    if exitstatus == 0 and os.environ.get("TILEOPS_TEST_BUDGETS") == "1":
+        for suite, seconds in _spent.items():
+            if seconds > _BUDGETS["seconds"].get(suite, _BUDGETS["default_seconds"]):
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED

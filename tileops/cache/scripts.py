@@ -1,0 +1,125 @@
+"""Owns ``scripts/``: for each program a person wrote, links to what it was compiled to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tileops import log, settings
+from tileops.cache.directory import Directory, resolve
+from tileops.cache.entry import Entry
+from tileops.cache.files import make_directories, replace_file
+from tileops.cache.key import canonical
+
+FORMAT = 1
+DISPATCH = "dispatch.json"
+TABLE = "dispatch_table.txt"
+_LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program as its author wrote it: the op's name, and the hash of its unspecialised text."""
+
+    name: str
+    hash: str
+
+    def folder(self, directory: Directory) -> Path:
+        """Where its links and its dispatch table lie."""
+        # A name comes from the user's code; a path must not.
+        return directory.scripts / (re.sub(r"[^A-Za-z0-9_.\-]", "_", self.name) or "_") / self.hash
+
+
+def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
+    """Note that ``script`` runs ``entry`` where ``when`` holds (target, sizes, fast, tunables).
+
+    Does nothing for an entry that is not in the private directory, and only warns where that
+    cannot be written.
+    """
+    directory = resolve(settings.current()).private
+    if directory is None or entry.path is None or entry.path.parent != directory.programs:
+        return
+    folder = script.folder(directory)
+    try:
+        row = {"program": entry.hash, "when": json.loads(canonical(dict(when)))}
+        if row in _read_rows(folder):
+            return
+        make_directories(folder / "programs")
+        with FileLock(folder / ".lock", mode=0o644).acquire(timeout=_LOCK_SECONDS):
+            _add_row(folder, entry.path, row, script)
+    except (OSError, Timeout, NotImplementedError) as error:
+        log.warn_once("cache", f"tileops cache: cannot write {folder}: {error}")
+
+
+def dispatch_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the script in ``folder``: ``{"program": hash, "when": {...}}``; empty if none."""
+    return _read_rows(folder)
+
+
+def _read_rows(folder: Path) -> list[dict[str, Any]]:
+    try:
+        content = json.loads((folder / DISPATCH).read_text(encoding="utf-8"))
+        rows = content["rows"] if content["format"] == FORMAT else []
+        return [row for row in rows if {"program", "when"} <= set(row)]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return []  # rewritten whole by the next compile
+
+
+def _add_row(folder: Path, program: Path, row: dict[str, Any], script: Script) -> None:
+    rows = [old for old in _read_rows(folder) if old != row]
+    # Evicted programs leave the table with the next compile.
+    rows = [old for old in rows if (program.parent / old["program"]).is_dir()] + [row]
+    hashes = list(dict.fromkeys(old["program"] for old in rows))
+    _link(folder / "programs", program.parent, hashes)
+    content = {"format": FORMAT, "name": script.name, "rows": rows}
+    _replace(folder / DISPATCH, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    _replace(folder / TABLE, render_table(rows, hashes))
+
+
+def _replace(path: Path, text: str) -> None:
+    staging = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    replace_file(path, text.encode(), staging)
+
+
+def _link(links: Path, programs: Path, hashes: Sequence[str]) -> None:
+    wanted = {str(n): os.path.relpath(programs / h, links) for n, h in enumerate(hashes)}
+    for path in links.iterdir():
+        if not path.is_symlink() or os.readlink(path) != wanted.get(path.name):  # noqa: PTH115
+            path.unlink()
+    for name, target in wanted.items():
+        if not (links / name).is_symlink():
+            os.symlink(target, links / name)  # noqa: PTH211
+
+
+def render_table(rows: Sequence[Mapping[str, Any]], hashes: Sequence[str]) -> str:
+    """The dispatch table as text: a column for each condition, then the program's number."""
+    names = list(dict.fromkeys(name for row in rows for name in row["when"]))
+    lines = [[*names, "program", "hash"]]
+    for row in rows:
+        cells = [_cell(row["when"].get(name)) for name in names]
+        lines.append([*cells, str(hashes.index(row["program"])), row["program"][:12]])
+    return aligned(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as text in columns, two spaces apart, no blanks at the ends of lines."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        + "\n"
+        for line in lines
+    )
