@@ -19,6 +19,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 PROGRAM = "program.txt"
 OPTIONS = "options.txt"
+# Suffixes of intermediate stages: a person may want to read them, nothing needs them.
+STAGES = frozenset({"ttir", "ttgir", "llir", "ptx", "amdgcn"})
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
 _MANIFEST_LIMIT = 64 << 20  # bytes; a manifest of a hundred launches has under 1 MiB
 
@@ -84,7 +86,8 @@ def new_entry(key: Key, built: Built, keep: tuple[str, ...]) -> Entry:
 
 
 def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
-    return "all" in keep or name.rpartition(".")[2] in keep
+    suffix = name.rpartition(".")[2]
+    return "all" in keep or suffix in keep or suffix not in STAGES
 
 
 def _options_text(key: Key) -> str:
@@ -157,6 +160,18 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
     if key.hash() != expected_hash or content["hash"] != expected_hash:
         raise DamagedError(f"{folder} holds the entry {key.hash()}")
     return Entry(key, folder, content["manifest"], files)
+
+
+def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:
+    """Key and manifest of the entry in ``folder``, its other files unread; errors as read_entry."""
+    try:
+        content = _read_manifest(folder, trust)
+        text = _read_verified(folder / PROGRAM, content["files"][PROGRAM], trust)
+        return Key({"ir": text.decode("utf-8"), **content["key"]}), content["manifest"]
+    except (UntrustedError, InternalError) as error:
+        raise DamagedError(str(error)) from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{folder}: {error}") from None
 
 
 def _is_plain_folder(mode: int) -> bool:

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from tileops import log, settings
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.entry import Entry
-from tileops.cache.files import make_directories, replace_file
+from tileops.cache.files import make_directories, remove, replace_file
 from tileops.cache.key import canonical
 
 FORMAT = 1
@@ -123,3 +123,8 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
         + "\n"
         for line in lines
     )
+
+
+def clear(directory: Directory) -> None:
+    """Remove all scripts: links and dispatch tables."""
+    remove(directory.scripts)

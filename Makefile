@@ -1,0 +1,85 @@
+# Two commands for a newcomer: make quickstart, make test. Needs python3 (with headers), g++ and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CLEAN := $(abspath $(VENV)-wheel)
+TRITON36 := $(VENV)/triton36
+NATIVE := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.S' -o -name '*.inc' 2>/dev/null)
+FORMATTED := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
+STAMPS := $(VENV)/.stamps
+export MAX_JOBS ?= 2
+
+.PHONY: quickstart test lint format typecheck wheel wheel-test gpu build clean help
+
+help:
+	@echo "make quickstart   make .venv, build, run examples/quickstart.py"
+	@echo "make test         run the tests (on the CPU where there is no GPU)"
+	@echo "make lint         ruff, mypy, clang-format"
+	@echo "make format       let ruff and clang-format rewrite the sources"
+	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
+	@echo "make gpu          on a GPU machine: build with its own $(PYTHON), run tests/gpu and benchmarks"
+
+quickstart: build
+	$(BIN)/python examples/quickstart.py
+
+test: build $(STAMPS)/triton36
+	TILEOPS_TRITON36=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(PYTEST_ARGS)
+
+lint: $(STAMPS)/tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(FORMATTED)
+
+typecheck: $(STAMPS)/tools
+	$(BIN)/mypy
+
+format: $(STAMPS)/tools
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(FORMATTED)
+
+build: $(STAMPS)/built
+
+wheel: $(STAMPS)/tools
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+# Nothing of this folder may be seen: another environment, another working directory, only the wheel.
+wheel-test: wheel
+	rm -rf $(CLEAN)
+	$(PYTHON) -m venv $(CLEAN)
+	$(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    "$$(grep '^torch==' requirements-dev.txt)" dist/*.whl
+	set -e; elsewhere=$$(mktemp -d); cp examples/quickstart.py $$elsewhere; cd $$elsewhere; \
+	    export TILEOPS_CACHE_DIR=$$elsewhere/cache; $(CLEAN)/bin/python quickstart.py; \
+	    $(CLEAN)/bin/python -m tileops env; rm -rf $$elsewhere
+
+# Uses this machine's own Python, torch and Triton; installs nothing and needs no network.
+gpu:
+	$(PYTHON) setup.py --quiet build_ext --inplace
+	$(PYTHON) -m tileops env
+	TILEOPS_REQUIRE_GPU=1 $(PYTHON) -m pytest tests/gpu $(PYTEST_ARGS)
+	$(PYTHON) -m benchmarks.run $(BENCHMARK_ARGS)
+
+clean:
+	rm -rf build dist *.egg-info tileops/*.so $(STAMPS)/built
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/tools: requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@mkdir -p $(STAMPS) && touch $@
+
+# The isolated folder in which the tests compile under the oldest Triton.
+$(STAMPS)/triton36: | $(STAMPS)/tools
+	rm -rf $(TRITON36)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	    --target $(TRITON36) "triton==3.6.*"
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/built: $(STAMPS)/tools setup.py pyproject.toml $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	    --editable .
+	@mkdir -p $(STAMPS) && touch $@

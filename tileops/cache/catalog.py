@@ -1,0 +1,148 @@
+"""Owns the questions one can ask the cache: what is there, is it whole, why was it not used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tileops import settings
+from tileops.cache import scripts, usage
+from tileops.cache.directory import Directory, Resolved, resolve
+from tileops.cache.entry import DamagedError, Entry, read_entry, read_head
+from tileops.cache.key import Key
+from tileops.errors import CacheError
+
+# Of an op with very many entries, the newest are compared: an answer must cost less than a compile.
+_COMPARED = 32
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry in a listing. ``problem`` is None if manifest and key could be read."""
+
+    hash: str
+    path: Path
+    bytes: int
+    used_at: float  # Unix seconds
+    writable: bool  # in the private directory, not in a layer
+    key: Key | None = None
+    manifest: dict[str, Any] | None = None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the op, empty if unknown."""
+        return str((self.manifest or {}).get("name", ""))
+
+    @property
+    def target(self) -> str:
+        """Full target, such as ``cuda:sm_90a``; empty if unknown."""
+        return self.key.fields["target"] if self.key is not None else ""
+
+
+def here() -> Resolved:
+    """The directories that the settings of this moment name."""
+    return resolve(settings.current())
+
+
+def items(where: Resolved | None = None) -> list[Item]:
+    """All entries of the private directory and the layers, most recently used first."""
+    found = [item for directory in _directories(where) for item in _items_of(directory)]
+    return sorted(found, key=lambda item: -item.used_at)
+
+
+def _directories(where: Resolved | None) -> Iterator[Directory]:
+    where = where or here()
+    yield from where.layers
+    if where.private is not None:
+        yield where.private
+
+
+def _items_of(directory: Directory) -> Iterator[Item]:
+    for stored in usage.stored_entries(directory):
+        key, manifest, problem = None, None, None
+        try:
+            key, manifest = read_head(stored.path, directory.trust)
+        except (DamagedError, OSError) as error:
+            problem = str(error)
+        yield Item(
+            stored.path.name, stored.path, stored.size, stored.used_at, directory.writable,
+            key, manifest, problem,
+        )  # fmt: skip
+
+
+def find(prefix: str, where: Resolved | None = None) -> Entry:
+    """The verified entry whose hash begins with ``prefix``.
+
+    Raises CacheError if none does, several do, or the entry is damaged.
+    """
+    matches = {
+        path.name: (path, directory)
+        for directory in _directories(where)
+        for path in sorted(directory.programs.glob(f"{_hexadecimal(prefix)}*"))
+    }
+    if len(matches) != 1:
+        names = ", ".join(name[:16] for name in sorted(matches)[:8])
+        count = f"{len(matches)} entries: {names}" if matches else "no entry"
+        raise CacheError(f"{prefix}: {count}")
+    ((path, directory),) = matches.values()
+    try:
+        return read_entry(path, directory.trust, path.name)
+    except (DamagedError, OSError) as error:
+        raise CacheError(str(error)) from None
+
+
+def _hexadecimal(prefix: str) -> str:
+    if not prefix or not set(prefix) <= set("0123456789abcdef"):
+        raise CacheError(f"{prefix!r} is no hash: expected its first hexadecimal digits")
+    return prefix
+
+
+def verify(where: Resolved | None = None) -> list[tuple[Path, str | None]]:
+    """Each entry's folder, with what is wrong with it or None."""
+    results: list[tuple[Path, str | None]] = []
+    for directory in _directories(where):
+        for stored in usage.stored_entries(directory):
+            try:
+                read_entry(stored.path, directory.trust, stored.path.name)
+                results.append((stored.path, None))
+            except (DamagedError, OSError) as error:
+                results.append((stored.path, str(error)))
+    return results
+
+
+def nearest(key: Key, among: Iterable[Item]) -> Item | None:
+    """The entry that differs from ``key`` in the fewest fields; the same IR counts most."""
+    other = [item for item in among if item.key is not None and item.key != key]
+    return min(other, key=lambda item: _distance(key, item.key), default=None)
+
+
+def _distance(key: Key, other: Key | None) -> tuple[bool, int]:
+    names = key.differences(other) if other is not None else ()
+    return ("ir" in names, len(names))
+
+
+def why_missed(key: Key, name: str, where: Resolved | None = None) -> str:
+    """In a few words, why op ``name`` has no entry for ``key``: for the log line of a compile."""
+    private = (where or here()).private
+    if private is None:
+        return "no cache directory"
+    hashes = [
+        row["program"]
+        for folder in sorted((private.scripts / name).glob("*"))
+        for row in scripts.dispatch_rows(folder)
+    ]
+    candidates = []
+    for entry_hash in dict.fromkeys(hashes[::-1][:_COMPARED]):
+        try:
+            other, manifest = read_head(private.programs / entry_hash, private.trust)
+        except (DamagedError, OSError):
+            continue
+        path = private.programs / entry_hash
+        candidates.append(Item(entry_hash, path, 0, 0.0, True, other, manifest))
+    found = nearest(key, candidates)
+    if found is None or found.key is None:
+        return "first compile of this op"
+    return "changed: " + ", ".join(key.differences(found.key))

@@ -1,0 +1,278 @@
+"""Owns ``python -m tileops cache``: ls, show, why, verify, prune, clear, export, import."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tileops import settings
+from tileops.cache import archive, catalog, scripts, usage
+from tileops.cache.directory import Directory
+from tileops.cache.entry import Entry
+from tileops.errors import CacheError
+
+_SOURCES = ("kernel.py", "device_kernel.cpp")
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
+    """Add the command ``cache`` with its subcommands."""
+    cache = commands.add_parser("cache", help="look at, check and trim the cache")
+    inner = cache.add_subparsers(dest="action", required=True)
+
+    def add(name: str, run: Any, text: str, *, with_json: bool = True) -> argparse.ArgumentParser:  # noqa: ANN401
+        parser: argparse.ArgumentParser = inner.add_parser(name, help=text)
+        parser.set_defaults(run=run)
+        if with_json:
+            parser.add_argument("--json", action="store_true", help="print JSON for programs")
+        return parser
+
+    listing = add("ls", list_entries, "one line an entry, most recently used first")
+    listing.add_argument("op", nargs="?", help="only entries of this op")
+    add("show", show_entry, "program, options, source and resources of an entry").add_argument(
+        "hash", help="first digits of the entry's hash"
+    )
+    add("why", explain_entry, "how an entry's key differs from its nearest").add_argument("hash")
+    verify = add("verify", verify_entries, "check every file of every entry")
+    verify.add_argument("--repair", action="store_true", help="remove damaged entries")
+    prune = add("prune", prune_entries, "remove least recently used entries")
+    prune.add_argument("--limit", help="such as 2GiB (default: the limit in the settings)")
+    prune.add_argument("--days", type=float, help="and entries unused for so many days")
+    add("clear", clear_entries, "remove every entry")
+    saved = add("export", export_entries, "write entries into one file", with_json=False)
+    saved.add_argument("file", type=Path)
+    saved.add_argument("hash", nargs="*", help="entries (default: all)")
+    add("import", import_entries, "add the entries of a file", with_json=False).add_argument(
+        "file", type=Path, help="made by export, by someone you trust: it holds code"
+    )
+
+
+def list_entries(options: argparse.Namespace) -> int:
+    """Print one line an entry."""
+    found = [item for item in catalog.items() if options.op in (None, item.name)]
+    if options.json:
+        print(json.dumps([_as_json(item) for item in found], indent=1))
+        return 0
+    if not found:
+        print(f"no entries in {_where()}")
+        return 0
+    lines = [["hash", "op", "target", "facts", "size", "used"]]
+    lines += [
+        [
+            item.hash[:12],
+            item.name or "?",
+            item.target or "?",
+            _facts(item),
+            _size(item.bytes),
+            _age(item.used_at) + ("" if item.writable else "  (layer)"),
+        ]
+        for item in found
+    ]
+    print(scripts.aligned(lines), end="")
+    total = sum(item.bytes for item in found)
+    print(f"{len(found)} entries, {_size(total)}, in {_where()}")
+    return 0
+
+
+def show_entry(options: argparse.Namespace) -> int:
+    """Print one entry whole."""
+    entry = catalog.find(options.hash)
+    if options.json:
+        print(json.dumps(_entry_json(entry), indent=1))
+        return 0
+    print(f"{entry.hash}\n{entry.path}\n")
+    for name, text in entry.key.fields.items():
+        if name != "ir":
+            print(f"{name}: {text}")
+    print(f"\n{scripts.aligned(_launch_table(entry.manifest))}")
+    for name in ("program.txt", *(n for n in _SOURCES if n in entry.files)):
+        print(f"--- {name}\n{entry.text(name)}")
+    sizes = [[name, _size(len(data))] for name, data in sorted(entry.files.items())]
+    print("--- files\n" + scripts.aligned(sizes), end="")
+    return 0
+
+
+def _launch_table(manifest: Mapping[str, Any]) -> list[list[str]]:
+    # What the compiler measured stands beside how the runtime launches it, launch by launch.
+    columns = ("entry", "threads", "shared_bytes", "scratch_bytes", "registers", "spills")
+    launches = manifest.get("record", {}).get("launches", [])
+    measured = manifest.get("resources") or [{} for _ in launches]
+    lines = [["launch", *columns]]
+    for number, (launch, resources) in enumerate(zip(launches, measured, strict=True)):
+        row = {**launch, **resources}
+        lines.append([str(number), *(str(row.get(column, "-")) for column in columns)])
+    return lines
+
+
+def explain_entry(options: argparse.Namespace) -> int:
+    """Print what differs from the nearest entry."""
+    entry = catalog.find(options.hash)
+    same_op = [item for item in catalog.items() if item.name == entry.manifest.get("name", "")]
+    nearest = catalog.nearest(entry.key, same_op) or catalog.nearest(entry.key, catalog.items())
+    if nearest is None or nearest.key is None:
+        print(json.dumps({"nearest": None}) if options.json else "there is no other entry")
+        return 0
+    fields = entry.key.differences(nearest.key)
+    if options.json:
+        print(json.dumps({"nearest": nearest.hash, "fields": fields}))
+        return 0
+    print(f"nearest: {nearest.hash[:12]} {nearest.name} {nearest.target}")
+    print(f"differs in: {', '.join(fields)}\n{entry.key.describe_difference(nearest.key)}")
+    return 0
+
+
+def verify_entries(options: argparse.Namespace) -> int:
+    """Check every entry; 1 if one is damaged."""
+    results = catalog.verify()
+    damaged = [(path, problem) for path, problem in results if problem is not None]
+    removed = 0
+    if options.repair and damaged:
+        directory = _private()
+        removed = sum(
+            usage.discard(directory, path)
+            for path, _ in damaged
+            if path.parent == directory.programs
+        )
+    if options.json:
+        rows = [{"path": str(path), "problem": problem} for path, problem in damaged]
+        print(json.dumps({"entries": len(results), "damaged": rows, "removed": removed}, indent=1))
+    else:
+        for _, problem in damaged:
+            print(f"damaged: {problem}")
+        print(f"{len(results)} entries, {len(damaged)} damaged, {removed} removed")
+    return 1 if len(damaged) > removed else 0
+
+
+def prune_entries(options: argparse.Namespace) -> int:
+    """Remove what is past the limit or the age."""
+    directory = _private()
+    limit = settings.current().cache_limit
+    if options.limit is not None:
+        try:
+            limit = settings.parse_bytes(options.limit)
+        except ValueError as error:
+            raise CacheError(f"--limit {options.limit}: expected {error}") from None
+    removed = []
+    if options.days is not None:
+        oldest = time.time() - options.days * 86400
+        used = usage.used_hashes(directory)
+        removed = [
+            stored.path
+            for stored in usage.stored_entries(directory)
+            if stored.used_at < oldest
+            and stored.path.name not in used
+            and usage.discard(directory, stored.path)
+        ]
+    if limit is not None:
+        removed += usage.make_room(directory, limit)
+    usage.clean_staging(directory)
+    _report_removed(removed, options.json)
+    return 0
+
+
+def clear_entries(options: argparse.Namespace) -> int:
+    """Remove every entry."""
+    directory = _private()
+    removed = [
+        stored.path
+        for stored in usage.stored_entries(directory)
+        if usage.discard(directory, stored.path)
+    ]
+    usage.clean_staging(directory, older_than=0.0)
+    scripts.clear(directory)
+    usage.Growth(directory).restart(0)
+    _report_removed(removed, options.json)
+    return 0
+
+
+def export_entries(options: argparse.Namespace) -> int:
+    """Write entries into one file."""
+    directory = _private()
+    hashes = [catalog.find(prefix).hash for prefix in options.hash]
+    hashes = hashes or [stored.path.name for stored in usage.stored_entries(directory)]
+    count = archive.export(directory, hashes, options.file)
+    print(f"{count} entries in {options.file}")
+    return 0
+
+
+def import_entries(options: argparse.Namespace) -> int:
+    """Add the entries of a file; 1 if something in it was refused."""
+    added, refused = archive.load(_private(), options.file)
+    for problem in refused:
+        print(f"refused: {problem}")
+    print(f"{added} new entries in {_where()}")
+    return 1 if refused else 0
+
+
+def _private() -> Directory:
+    where = catalog.here()
+    if where.private is None:
+        raise CacheError(f"no cache directory: {where.problem or 'the cache is disabled'}")
+    return where.private
+
+
+def _where() -> str:
+    where = catalog.here()
+    roots = [str(layer.root) for layer in where.layers]
+    if where.private is not None:
+        roots.append(str(where.private.root))
+    return ", ".join(roots) or f"memory only ({where.problem or 'disabled'})"
+
+
+def _report_removed(removed: list[Path], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"removed": [path.name for path in removed]}))
+    else:
+        print(f"{len(removed)} entries removed")
+
+
+def _facts(item: catalog.Item) -> str:
+    if item.key is None:
+        return "damaged"
+    facts = json.loads(item.key.fields["specialization"])
+    if not isinstance(facts, dict):
+        return str(facts)
+    return " ".join(name for name, value in facts.items() if value is True) or "general"
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def _age(used_at: float) -> str:
+    seconds = max(0.0, time.time() - used_at)
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit} ago"
+    return f"{seconds / 86400:.0f} days ago"
+
+
+def _as_json(item: catalog.Item) -> dict[str, object]:
+    return {
+        "hash": item.hash,
+        "path": str(item.path),
+        "name": item.name,
+        "target": item.target,
+        "bytes": item.bytes,
+        "used_at": item.used_at,
+        "layer": not item.writable,
+        "problem": item.problem,
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, object]:
+    return {
+        "hash": entry.hash,
+        "path": str(entry.path),
+        "key": dict(entry.key.fields),
+        "manifest": dict(entry.manifest),
+        "files": {name: len(data) for name, data in sorted(entry.files.items())},
+    }

@@ -1,0 +1,109 @@
+"""Owns ``python -m tileops env``: versions, devices, toolchain, cache, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from typing import Any
+
+from tileops import settings
+from tileops.cache import catalog
+from tileops.target import host_cpu_level
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
+    """Add the command ``env``."""
+    parser = commands.add_parser("env", help="versions, devices, toolchain, cache, what is missing")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.set_defaults(run=show_environment)
+
+
+def show_environment(options: argparse.Namespace) -> int:
+    """Print what this process finds; 0 also where something is missing."""
+    facts = gather()
+    if options.json:
+        print(json.dumps(facts, indent=1))
+        return 0
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        lines = value if isinstance(value, list) else [value]
+        for number, line in enumerate(lines or ["none"]):
+            print(f"{name if number == 0 else '':{width}}  {line}")
+    return 0
+
+
+def gather() -> dict[str, Any]:
+    """The facts, by name: plain text or a list of lines."""
+    current = settings.current()
+    compiler = current.cxx or "g++"
+    facts: dict[str, Any] = {
+        "tileops": _version("tileops"),
+        "python": f"{platform.python_version()} ({platform.machine()}, {platform.system()})",
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "filelock": _version("filelock"),
+        "cpu target": f"cpu:{host_cpu_level()}",
+        "c++ compiler": _compiler_version(compiler),
+        "native runtime": "built" if _has_runtime() else "not built",
+        "cuda devices": _devices(),
+    }
+    where = catalog.here()
+    found = catalog.items(where)
+    size = sum(item.bytes for item in found) / 2**20
+    root = str(where.private.root) if where.private is not None else "memory only"
+    facts["cache"] = f"{root}: {len(found)} entries, {size:.1f} MiB"
+    if where.layers:
+        facts["cache layers"] = [str(layer.root) for layer in where.layers]
+    facts["missing"] = _missing(facts, compiler, where.problem)
+    return facts
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _has_runtime() -> bool:
+    return importlib.util.find_spec("tileops._C") is not None
+
+
+def _compiler_version(compiler: str) -> str:
+    path = shutil.which(compiler)
+    if path is None:
+        return "not found"
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return f"{path}: {done.stdout.splitlines()[0] if done.stdout else 'no version'}"
+
+
+def _devices() -> list[str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    return [
+        f"cuda:{index} {properties.name}, sm_{properties.major}{properties.minor}, "
+        f"{properties.multi_processor_count} multiprocessors, "
+        f"{properties.total_memory / 2**30:.0f} GiB"
+        for index in range(torch.cuda.device_count())
+        for properties in (torch.cuda.get_device_properties(index),)
+    ]
+
+
+def _missing(facts: dict[str, Any], compiler: str, problem: str | None) -> list[str]:
+    missing = []
+    if facts["native runtime"] != "built":
+        missing.append("the native runtime: build it with pip install -e . --no-build-isolation")
+    if facts["triton"] == "not installed":
+        missing.append("triton, to compile for GPUs: pip install 'triton>=3.6,<3.10'")
+    if facts["c++ compiler"] == "not found":
+        missing.append(f"{compiler}, to compile for the CPU: install g++ 11 or newer")
+    if problem is not None:
+        missing.append(f"a cache directory: {problem}")
+    return missing

@@ -1,0 +1,26 @@
+"""Owns ``python -m tileops``: its commands, and how errors leave it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tileops.cli import cache_commands, environment
+from tileops.errors import TileopsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 1 for a finding, 2 for an error."""
+    parser = argparse.ArgumentParser(prog="tileops", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    environment.add_parser(commands)
+    cache_commands.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (TileopsError, OSError) as error:
+        print(f"tileops: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
