@@ -1,0 +1,248 @@
+"""Owns the state of one kernel being generated: names, scopes, tiles, masks and known ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tileops.codegen.kernel_code import Specialization
+from tileops.codegen.triton.liveness import Ids, Liveness
+from tileops.codegen.triton.names import Names
+from tileops.codegen.triton.params import Params
+from tileops.codegen.triton.space import Space, expand_text, shape_text
+from tileops.codegen.triton.storage import Padding, Storage, buffer_storage
+from tileops.codegen.triton.text import Val, triton_type
+from tileops.codegen.triton.writer import Writer
+from tileops.dtypes import DType
+from tileops.errors import InternalError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Load, Var
+from tileops.ir.program import Program
+from tileops.ir.stmt import Launch
+from tileops.location import Location
+from tileops.passes.analyze_ranges import Ranges
+from tileops.target import Target
+
+_INT32 = DType("int32")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What changes with nesting: the iteration space, the mask of active lanes, known ranges.
+
+    ``varying`` are the ids of variables whose value differs between lanes.
+    """
+
+    space: Space = field(default_factory=Space)
+    mask: Val | None = None
+    ranges: Ranges = field(default_factory=Ranges)
+    varying: frozenset[int] = frozenset()
+
+
+class Context:
+    """State while one launch is written."""
+
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        target: Target,
+        spec: Specialization,
+        ranges: Ranges,
+        load_element: Callable[[Context, Load], Val],
+    ) -> None:
+        self.load_element = load_element
+        self.program = program
+        self.launch = launch
+        self.target = target
+        self.spec = spec
+        self.options = dict(program.options)
+        self.writer = Writer()
+        self.names = Names()
+        self.params = Params(program, spec, self.names)
+        self.padding = Padding(launch)
+        self.liveness = Liveness(launch)
+        self.scope = Scope(ranges=ranges)
+        self.vars: dict[int, Val] = {}
+        self.storages: dict[int, Storage] = {}
+        self._sources: dict[int, Buffer] = {}
+        self.tile_names: dict[int, str] = {}
+        self.defined: set[int] = set()
+        self.helpers: set[str] = set()
+        self.stages: set[int] = set()
+        self.numbers: dict[int, int] = {}
+        self.loc: Location | None = launch.loc
+        self._iotas: dict[tuple[int, int, int], str] = {}
+        self._next_var = -1
+
+    # -- scopes --------------------------------------------------------------------------------
+    @contextmanager
+    def nested(self, **changes: object) -> Iterator[None]:
+        """The scope with some fields replaced, for the block."""
+        before = self.scope
+        self.scope = dataclasses.replace(before, **changes)  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            self.scope = before
+
+    @property
+    def space(self) -> Space:
+        return self.scope.space
+
+    def synthetic_vars(self, count: int) -> tuple[Var, ...]:
+        """New variables for a nest that the program does not spell out."""
+        out = []
+        for _ in range(count):
+            out.append(Var(_INT32, self._next_var, f"axis{-self._next_var}"))
+            self._next_var -= 1
+        return tuple(out)
+
+    @contextmanager
+    def over(self, vars_: tuple[Var, ...], extents: tuple[int, ...]) -> Iterator[Space]:
+        """A nest over ``vars_``: each becomes the lane numbers of its axis (0 where the extent is 1)."""
+        space = Space(vars_, extents, tuple(self.padding(e) for e in extents))
+        ranges = self.scope.ranges
+        for var, extent in zip(vars_, extents, strict=True):
+            ranges = ranges.with_span(var, fold.const(0), fold.const(extent))
+        for axis, var in enumerate(vars_):
+            self.vars[var.id] = self.lane(space, axis)
+        varying = self.scope.varying | {v.id for v in vars_}
+        with self.nested(space=space, ranges=ranges, varying=varying):
+            yield space
+
+    # -- lanes ---------------------------------------------------------------------------------
+    def lane(self, space: Space, axis: int) -> Val:
+        """The lane numbers along one axis of a space; the constant 0 where it has one lane."""
+        if space.padded[axis] == 1:
+            return Val("0", _INT32, static=True)
+        return Val(self.iota(space.padded[axis], axis, space.rank), _INT32, frozenset({axis}))
+
+    def iota(self, size: int, axis: int = 0, rank: int = 1) -> str:
+        """The name of ``0 .. size`` laid along ``axis`` of a tile of ``rank`` dimensions."""
+        key = (size, axis, rank)
+        if key not in self._iotas:
+            suffix = (
+                ""
+                if rank == 1
+                else ("_col" if axis == 0 else "_row")
+                if rank == 2
+                else f"_{axis}of{rank}"
+            )
+            name = self.names.fresh(f"iota_{size}{suffix}")
+            self.writer.prologue(f"{name} = tl.arange(0, {size}){expand_text(axis, rank)}")
+            self._iotas[key] = name
+        return self._iotas[key]
+
+    # -- on-chip buffers -----------------------------------------------------------------------
+    def declare(self, buffer: Buffer, storage: Storage | None = None) -> Storage:
+        """Make an on-chip buffer known; its variable gets the user's name."""
+        if storage is None:
+            storage = buffer_storage(buffer, self.padding, self.loc)
+        self.storages[buffer.id] = storage
+        if buffer.id not in self.tile_names:
+            self.tile_names[buffer.id] = self.names.fresh(buffer.name)
+        return storage
+
+    def storage(self, buffer: Buffer) -> Storage:
+        """The storage of an on-chip buffer that is no view."""
+        found = self.storages.get(buffer.id)
+        if found is None:
+            raise InternalError(f"codegen: buffer {buffer.name} is used before its allocation")
+        return found
+
+    def declare_view(self, buffer: Buffer, source: Buffer) -> None:
+        """Make ``buffer`` another name, shape or dtype of the storage of ``source``."""
+        storage = buffer_storage(buffer, self.padding, self.loc)
+        of = self.storage(source)
+        exact = storage.padded == storage.extents and of.padded == of.extents
+        if storage.dtype.bits != of.dtype.bits or (storage.padded != of.padded and not exact):
+            raise self.unsupported(
+                f"a view of `{source.name}` whose elements do not correspond one to one to its own, or whose "
+                "extents are no powers of two"
+            )
+        self.storages[buffer.id] = storage
+        self._sources[buffer.id] = source
+
+    def tile_name(self, buffer: Buffer) -> str:
+        """Text of the buffer's tile; the variable is given a value first if it has none yet."""
+        source = self._sources.get(buffer.id)
+        if source is not None:
+            return self._recast(
+                self.tile_name(source), self.storages[source.id], self.storages[buffer.id]
+            )
+        if buffer.id not in self.defined:
+            self.define(buffer.id)
+        return self.tile_names[buffer.id]
+
+    @staticmethod
+    def _recast(text: str, old: Storage, new: Storage) -> str:
+        """A tile of one storage as a tile of another that names the same elements."""
+        if old.tile_shape != new.tile_shape and new.tile_shape:
+            text = f"tl.reshape({text}, {shape_text(new.tile_shape)})"
+        if old.dtype != new.dtype:
+            text = f"({text}).to({triton_type(new.dtype)}, bitcast=True)"
+        return text
+
+    def define(self, buffer_id: int) -> None:
+        """Give a buffer that is used before it is written a value: zero."""
+        if buffer_id in self.defined or buffer_id not in self.storages:
+            return
+        storage = self.storages[buffer_id]
+        zero = "False" if storage.dtype.is_bool else "0"
+        shape = storage.tile_shape
+        text = shape_text(shape) if shape else "()"
+        self.writer.line(
+            f"{self.tile_names[buffer_id]} = tl.full({text}, {zero}, {triton_type(storage.dtype)})"
+        )
+        self.defined.add(buffer_id)
+
+    def assign(self, buffer: Buffer, text: str) -> None:
+        """Write ``name = text`` for a buffer and note that it has a value."""
+        source = self._sources.get(buffer.id)
+        if source is not None:
+            self.assign(
+                source, self._recast(text, self.storages[buffer.id], self.storages[source.id])
+            )
+            return
+        self.writer.line(f"{self.tile_names[buffer.id]} = {text}")
+        self.defined.add(buffer.id)
+
+    @contextmanager
+    def fresh_names(self, buffers: Ids) -> Iterator[None]:
+        """Give buffers other variables inside the block, so that a loop does not carry the outer ones."""
+        before = {b: self.tile_names[b] for b in buffers if b in self.defined}
+        defined = set(self.defined)
+        for b, name in before.items():
+            self.tile_names[b] = self.names.fresh(name)
+            self.defined.discard(b)
+        try:
+            yield
+        finally:
+            self.tile_names.update(before)
+            self.defined = defined
+
+    # -- errors and small things ---------------------------------------------------------------
+    def temporary(self, wanted: str, value: Val) -> Val:
+        """Store a value in a variable of its own and return that."""
+        name = self.names.fresh(wanted)
+        self.writer.line(f"{name} = {value.text}")
+        return Val(name, value.dtype, value.axes, static=value.static)
+
+    def bind(self, var: Var, value: Val, ranges: Ranges | None = None) -> None:
+        """Let ``var`` name ``value`` for the rest of the current scope."""
+        self.vars[var.id] = self.temporary(var.name, value)
+        varying = self.scope.varying | ({var.id} if value.axes else frozenset())
+        ranges = ranges if ranges is not None else self.scope.ranges
+        self.scope = dataclasses.replace(self.scope, varying=varying, ranges=ranges)
+
+    def helper(self, name: str) -> str:
+        """Note that the kernel calls a helper function and return its name in the text."""
+        self.helpers.add(name)
+        return f"_{name}"
+
+    def unsupported(self, message: str, found: str | None = None) -> UnsupportedConstructError:
+        """An error for a construct that this path cannot lower, at the current statement."""
+        return UnsupportedConstructError(message, location=self.loc, found=found)

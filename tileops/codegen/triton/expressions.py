@@ -1,0 +1,185 @@
+"""Owns expressions: IR scalars, evaluated for every lane of the current space at once, as Triton text."""
+
+from __future__ import annotations
+
+from tileops.codegen.triton import text
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.functions import emit_call
+from tileops.codegen.triton.text import Val, convert, infix
+from tileops.dtypes import DType
+from tileops.errors import InternalError
+from tileops.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    HostAttr,
+    Load,
+    Select,
+    Unary,
+    Var,
+)
+from tileops.ir.walk import walk_expr
+
+_BOOL = DType("bool")
+_FLOAT32 = DType("float32")
+
+_INFIX = {
+    "add": ("+", text.SUM),
+    "sub": ("-", text.SUM),
+    "mul": ("*", text.PRODUCT),
+    "and": ("&", text.BIT_AND),
+    "or": ("|", text.BIT_OR),
+    "xor": ("^", text.BIT_XOR),
+    "shl": ("<<", text.SHIFT),
+    "shr": (">>", text.SHIFT),
+    "eq": ("==", text.COMPARE),
+    "ne": ("!=", text.COMPARE),
+    "lt": ("<", text.COMPARE),
+    "le": ("<=", text.COMPARE),
+    "gt": (">", text.COMPARE),
+    "ge": (">=", text.COMPARE),
+    "land": ("&", text.BIT_AND),
+    "lor": ("|", text.BIT_OR),
+}
+
+
+def emit_expr(ctx: Context, expr: Expr) -> Val:
+    """The value of ``expr`` in the current space."""
+    match expr:
+        case Const():
+            return text.literal(expr)
+        case Var():
+            return _variable(ctx, expr)
+        case HostAttr():
+            return ctx.params.host(expr)
+        case Binary():
+            return _binary(ctx, expr)
+        case Unary():
+            return _unary(ctx, expr)
+        case Cast(dtype=dtype, a=a):
+            return convert(emit_expr(ctx, a), dtype)
+        case Select():
+            return _select(ctx, expr)
+        case Call():
+            return emit_call(ctx, expr, [emit_expr(ctx, a) for a in expr.args])
+        case Load():
+            return ctx.load_element(ctx, expr)
+        case _:
+            raise InternalError(f"codegen: unknown expression {type(expr).__name__}")
+
+
+def _variable(ctx: Context, var: Var) -> Val:
+    found = ctx.vars.get(var.id)
+    if found is None:
+        found = ctx.params.scalar(var)
+    if found is None:
+        raise InternalError(f"codegen: variable {var.name} has no value here")
+    return found
+
+
+def _binary(ctx: Context, expr: Binary) -> Val:
+    a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
+    dtype = actual_dtype(expr.dtype, a, b)
+    if expr.op in _INFIX:
+        symbol, prec = _INFIX[expr.op]
+        if expr.op in ("land", "lor"):
+            a, b = _as_mask(a), _as_mask(b)
+        return infix(symbol, prec, a, b, dtype)
+    if expr.op in ("min", "max"):
+        # tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
+        name = "tl.minimum" if expr.op == "min" else "tl.maximum"
+        return text.call(name, a, b, dtype=dtype)
+    if expr.op == "div":
+        return _divide(ctx, a, b, dtype)
+    if expr.op in ("truncdiv", "truncmod"):
+        return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
+    return _floor_divide(ctx, expr, a, b, dtype)
+
+
+def actual_dtype(dtype: DType, a: Val, b: Val) -> DType:
+    """The dtype that the text really has: 64-bit where a size or block number is (``index64``)."""
+    wide = DType("int64")
+    return wide if dtype == "int32" and wide in (a.dtype, b.dtype) else dtype
+
+
+def _as_mask(a: Val) -> Val:
+    return a if a.dtype.is_bool else convert(a, _BOOL)
+
+
+def _divide(ctx: Context, a: Val, b: Val, dtype: DType) -> Val:
+    if dtype == "float32" and ctx.options.get("tl.enable_fast_math", "False") != "True":
+        # `/` on float32 is accurate to 2 units in the last place; div_rn rounds correctly.
+        return text.call("tl.div_rn", _tensor(a), b, dtype=dtype)
+    return infix("/", text.PRODUCT, a, b, dtype)
+
+
+def _tensor(a: Val) -> Val:
+    return text.typed(a) if a.static else a
+
+
+def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
+    """Triton's ``//`` and ``%`` round towards zero, so they serve only where no operand is negative."""
+    symbol = "//" if expr.op == "floordiv" else "%"
+    ranges = ctx.scope.ranges
+    if not expr.dtype.is_signed or a.static and b.static:
+        return infix(symbol, text.PRODUCT, a, b, dtype)
+    if ranges.is_non_negative(expr.a) and ranges.is_non_negative(expr.b):
+        return infix(symbol, text.PRODUCT, a, b, dtype)
+    divisor = expr.b.value if isinstance(expr.b, Const) else 0
+    if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
+        # Arithmetic shift and mask are floor division by a power of two.
+        if expr.op == "floordiv":
+            amount = Val(str(divisor.bit_length() - 1), dtype, static=True)
+            return infix(">>", text.SHIFT, a, amount, dtype)
+        return infix("&", text.BIT_AND, a, Val(str(divisor - 1), dtype, static=True), dtype)
+    return text.call(ctx.helper(expr.op), a, b, dtype=dtype)
+
+
+def _unary(ctx: Context, expr: Unary) -> Val:
+    a = emit_expr(ctx, expr.a)
+    if expr.op == "neg":
+        return Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY, a.static)
+    if expr.op == "not" or (expr.op == "invert" and a.dtype.is_bool):
+        a = _as_mask(a)
+        return Val(f"{a.at(text.BIT_OR)} == 0", _BOOL, a.axes, text.COMPARE, a.static)
+    return Val(f"~{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY, a.static)
+
+
+def _select(ctx: Context, expr: Select) -> Val:
+    cond = _as_mask(emit_expr(ctx, expr.cond))
+    if _has_global_load(expr.a) or _has_global_load(expr.b):
+        # The branch not taken must not read memory: its loads are masked by the condition.
+        if cond.prec != text.ATOM:
+            cond = ctx.temporary("cond", cond)
+        with ctx.nested(mask=both(ctx.scope.mask, cond)):
+            a = emit_expr(ctx, expr.a)
+        with ctx.nested(mask=both(ctx.scope.mask, inverted(cond))):
+            b = emit_expr(ctx, expr.b)
+    else:
+        a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
+    if a.static and b.static:
+        a = text.typed(a)
+    return text.call("tl.where", cond, a, b, dtype=actual_dtype(expr.dtype, a, b))
+
+
+def _has_global_load(expr: Expr) -> bool:
+    return any(isinstance(e, Load) and not e.buffer.is_on_chip for e in walk_expr(expr))
+
+
+def both(a: Val | None, b: Val | None) -> Val | None:
+    """The conjunction of two masks; None stands for true."""
+    if a is None or b is None:
+        return b if a is None else a
+    return infix("&", text.BIT_AND, a, b, _BOOL)
+
+
+def inverted(a: Val) -> Val:
+    """The complement of a mask."""
+    return Val(f"{a.at(text.BIT_OR)} == 0", _BOOL, a.axes, text.COMPARE, a.static)
+
+
+def emit_condition(ctx: Context, expr: Expr) -> Val:
+    """``expr`` as a bool."""
+    return _as_mask(emit_expr(ctx, expr))

@@ -1,0 +1,90 @@
+"""Owns the generated module: one Triton function a launch, assembled into the text of ``kernel.py``."""
+
+from __future__ import annotations
+
+from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.device_functions import function_lines
+from tileops.codegen.triton.elements import load_element
+from tileops.codegen.triton.grid import emit_block_vars, flat_grid
+from tileops.codegen.triton.statements import emit_body
+from tileops.codegen.triton.text import identifier
+from tileops.ir.program import Program
+from tileops.ir.stmt import Alloc, Launch
+from tileops.ir.walk import number_statements, walk
+from tileops.passes.analyze_ranges import launch_ranges
+from tileops.target import Target
+
+
+def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
+    """The Triton text of a specialised program; UnsupportedConstructError for what it cannot express."""
+    numbers = number_statements(program.launches)
+    written = [
+        _Written(program, launch, target, spec, _entry(program, n), numbers)
+        for n, launch in enumerate(program.launches)
+    ]
+    head = _head(program, written)
+    lines: list[tuple[str, int | None]] = [(text, None) for text in head]
+    for kernel in written:
+        lines += kernel.lines
+    statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
+    source = "\n".join(text for text, _ in lines) + "\n"
+    return KernelCode("triton", source, tuple(k.code for k in written), statements)
+
+
+def _entry(program: Program, index: int) -> str:
+    name = identifier(program.name)
+    return name if len(program.launches) == 1 else f"{name}_{index}"
+
+
+def num_warps(threads: int) -> int:
+    """Warps of a block: the largest power of two within its threads, at most 16."""
+    warps = max(1, -(-threads // 32))
+    return min(16, 1 << (warps.bit_length() - 1))
+
+
+class _Written:
+    """One launch as lines and as the description that a compiler needs."""
+
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        target: Target,
+        spec: Specialization,
+        entry: str,
+        numbers: dict[int, int],
+    ) -> None:
+        ranges = launch_ranges(launch, tuple(s.var for s in program.sizes))
+        ctx = Context(program, launch, target, spec, ranges, load_element)
+        ctx.numbers = numbers
+        emit_block_vars(ctx)
+        emit_body(ctx, launch.body, frozenset())
+        params = ctx.params.finish()
+        signature = f"def {entry}({', '.join(p.name for p in params)}):"
+        self.lines: list[tuple[str, int | None]] = [("", None), ("", None), ("@triton.jit", None)]
+        self.lines += [(signature, numbers.get(id(launch))), *ctx.writer.finish()]
+        self.helpers = ctx.helpers
+        self.stages = ctx.stages
+        shared = tuple(
+            s.buffer
+            for s in walk(launch.body)
+            if isinstance(s, Alloc) and s.buffer.scope == "shared"
+        )
+        self.code = LaunchCode(
+            entry, params, flat_grid(launch), num_warps(launch.threads), max(ctx.stages, default=1),
+            shared_buffers=shared,
+        )  # fmt: skip
+
+
+def _head(program: Program, written: list[_Written]) -> list[str]:
+    helpers: set[str] = set().union(*(w.helpers for w in written))
+    stages: set[int] = set().union(*(w.stages for w in written))
+    lines = [f'"""Triton kernels of the program {program.name}."""', ""]
+    lines += ["import triton", "import triton.language as tl"]
+    if "libdevice" in helpers:
+        lines.append("from triton.language.extra import libdevice")
+    if stages:
+        lines.append("")
+        lines += [f"STAGES_{n} = tl.constexpr({n})" for n in sorted(stages)]
+    return lines + function_lines(helpers)

@@ -1,0 +1,45 @@
+"""Owns the names in generated text: the user's own, made valid and unique."""
+
+from __future__ import annotations
+
+import keyword
+
+from tileops.codegen.triton.text import identifier
+
+# What generated code itself uses; Triton also gives meaning to some builtins.
+_RESERVED = frozenset(
+    {
+        "tl",
+        "triton",
+        "libdevice",
+        "range",
+        "min",
+        "max",
+        "abs",
+        "float",
+        "int",
+        "bool",
+        "print",
+        "len",
+        "sum",
+    }
+)
+
+
+class Names:
+    """Gives out names of one kernel; a second use of a name gets a number."""
+
+    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, wanted: str) -> str:
+        """A valid name close to ``wanted`` that nothing else in the kernel has."""
+        base = identifier(wanted)
+        if base in _RESERVED or keyword.iskeyword(base):
+            base += "_"
+        name, n = base, 1
+        while name in self._taken:
+            name = f"{base}_{n}"
+            n += 1
+        self._taken.add(name)
+        return name

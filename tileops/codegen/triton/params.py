@@ -1,0 +1,98 @@
+"""Owns the parameters of a generated kernel: which tensors, sizes and scalars it takes, and in what order."""
+
+from __future__ import annotations
+
+from tileops.codegen.kernel_code import KernelParam, Specialization
+from tileops.codegen.triton.names import Names
+from tileops.codegen.triton.text import Val
+from tileops.dtypes import DType
+from tileops.errors import InternalError
+from tileops.ir.expr import Buffer, Expr, HostAttr, Var
+from tileops.ir.program import Program
+from tileops.ir.walk import walk_expr
+
+_TYPES = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32",
+    "float64": "f64",
+}  # fmt: skip
+
+_KIND_ORDER = ("tensor", "workspace", "size", "scalar", "host")
+
+
+def address_sizes(program: Program) -> frozenset[int]:
+    """Ids of the run-time sizes that feed an address or bound a row: the *fast* kernel assumes that 16 divides
+    each of them (without it Triton cannot form wide loads)."""
+    found: set[int] = set()
+    for buffer in [t.buffer for t in program.tensors()] + list(program.workspaces):
+        feeding: list[Expr] = [*buffer.shape[1:], *buffer.shape[-1:], *(buffer.strides or ())]
+        for expr in feeding:
+            found |= {e.id for e in walk_expr(expr) if isinstance(e, Var)}
+    return frozenset(found & {s.var.id for s in program.sizes})
+
+
+class Params:
+    """Collects the parameters that a kernel turns out to use."""
+
+    def __init__(self, program: Program, spec: Specialization, names: Names) -> None:
+        self._spec = spec
+        self._names = names
+        self._tensors = {t.buffer.id: n for n, t in enumerate(program.tensors())}
+        self._workspaces = {b.id: n for n, b in enumerate(program.workspaces)}
+        self._sizes = {s.var.id: n for n, s in enumerate(program.sizes)}
+        self._scalars = {s.var.id: n for n, s in enumerate(program.scalars())}
+        self._aligned_sizes = address_sizes(program)
+        self._used: dict[tuple[str, int | str], KernelParam] = {}
+        # The user's tensors, sizes and scalars get their names first, whether used or not.
+        self._reserved = {b.id: names.fresh(b.name) for b in (t.buffer for t in program.tensors())}
+        self._reserved |= {b.id: names.fresh(b.name) for b in program.workspaces}
+        self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.sizes}
+        self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.scalars()}
+
+    def pointer(self, buffer: Buffer) -> str:
+        """The name of the pointer to a global buffer."""
+        kind, index = ("tensor", self._tensors.get(buffer.id))
+        if index is None:
+            kind, index = "workspace", self._workspaces.get(buffer.id)
+        if index is None:
+            raise InternalError(f"codegen: global buffer {buffer.name} is no parameter")
+        param = KernelParam(
+            self._reserved[buffer.id], kind, index, "ptr", str(buffer.dtype),
+            aligned=self._spec.fast or kind == "workspace",
+        )  # fmt: skip
+        return self._use((kind, index), param)
+
+    def scalar(self, var: Var) -> Val | None:
+        """The value of a size or scalar argument, or None if the variable is neither."""
+        if (index := self._sizes.get(var.id)) is not None:
+            dtype = DType("int64") if self._spec.index64 else var.dtype
+            aligned = self._spec.fast and var.id in self._aligned_sizes
+            param = KernelParam(
+                self._reserved[var.id], "size", index, _TYPES[str(dtype)], aligned=aligned
+            )
+            return Val(self._use(("size", index), param), dtype)
+        if (index := self._scalars.get(var.id)) is not None:
+            name = _TYPES.get(str(var.dtype))
+            if name is None:
+                raise InternalError(f"codegen: scalar argument {var.name} of type {var.dtype}")
+            param = KernelParam(self._reserved[var.id], "scalar", index, name)
+            return Val(self._use(("scalar", index), param), var.dtype)
+        return None
+
+    def host(self, attr: HostAttr) -> Val:
+        """The value of a device fact, evaluated at each call."""
+        key = ("host", attr.name)
+        if key not in self._used:
+            name = self._names.fresh(attr.name)
+            index = sum(1 for kind, _ in self._used if kind == "host")
+            self._used[key] = KernelParam(name, "host", index, _TYPES[str(attr.dtype)], value=attr)
+        return Val(self._used[key].name, attr.dtype)
+
+    def _use(self, key: tuple[str, int | str], param: KernelParam) -> str:
+        return self._used.setdefault(key, param).name
+
+    def finish(self) -> tuple[KernelParam, ...]:
+        """The parameters in order: tensors, workspaces, sizes, scalars, host facts."""
+        return tuple(
+            sorted(self._used.values(), key=lambda p: (_KIND_ORDER.index(p.kind), p.index))
+        )

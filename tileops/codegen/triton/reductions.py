@@ -1,0 +1,144 @@
+"""Owns reductions along one dimension, accumulated in the destination's dtype."""
+
+from __future__ import annotations
+
+from tileops.codegen.triton import text
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
+from tileops.codegen.triton.space import Space, shape_text
+from tileops.codegen.triton.text import Val, convert, infix
+from tileops.codegen.triton.tiles import spread
+from tileops.dtypes import DType
+from tileops.ir import fold
+from tileops.ir.stmt import Reduce
+
+_INT32 = DType("int32")
+_BOOL = DType("bool")
+
+_REDUCERS = {
+    "sum": "tl.sum",
+    "abssum": "tl.sum",
+    "max": "tl.max",
+    "absmax": "tl.max",
+    "min": "tl.min",
+}
+_COMBINERS = {"bitand": "bit_and", "bitor": "bit_or", "bitxor": "bit_xor"}
+
+
+def emit_reduce(ctx: Context, stmt: Reduce) -> None:
+    """``dst = reduce(src, dim)``; not ``clear`` folds dst's old value in."""
+    extents = extents_of(ctx, stmt.src)
+    vars_ = ctx.synthetic_vars(len(extents))
+    dtype = stmt.dst.dtype
+    with ctx.over(vars_, extents) as space:
+        tile = convert(load_region(ctx, stmt.src, range(len(extents)), vars_), dtype)
+        if stmt.kind in ("absmax", "abssum"):
+            tile = text.call("tl.abs", tile, dtype=dtype)
+        tile = _without_padding(ctx, space, tile, stmt)
+        full = spread(tile, space.all_axes(), space.padded) if space.rank else tile.text
+        if tile.is_scalar and space.rank:
+            full = f"tl.full({shape_text(space.padded)}, {tile.text}, {text.triton_type(dtype)})"
+    result = _reduced(ctx, stmt, Val(full, dtype))
+    kept = tuple(d for d in range(len(extents)) if d != stmt.dim)
+    _store(ctx, stmt, result, tuple(extents[d] for d in kept))
+
+
+def _without_padding(ctx: Context, space: Space, tile: Val, stmt: Reduce) -> Val:
+    if space.extents[stmt.dim] == space.padded[stmt.dim]:
+        return tile
+    bound = Val(str(space.extents[stmt.dim]), _INT32, static=True)
+    hit = infix("<", text.COMPARE, ctx.lane(space, stmt.dim), bound, _BOOL)
+    neutral = text.literal(fold.const(neutral_value(stmt.kind, stmt.dst.dtype), stmt.dst.dtype))
+    return Val(
+        f"tl.where({hit.text}, {tile.text}, {neutral.text})", tile.dtype, tile.axes | hit.axes
+    )
+
+
+def neutral_value(kind: str, dtype: DType) -> bool | int | float:
+    """The value that a reduction of ``kind`` leaves unchanged."""
+    if kind in ("sum", "abssum", "absmax", "bitor", "bitxor"):
+        return 0
+    if kind == "bitand":
+        return -1 if dtype.is_signed else (1 << dtype.bits) - 1
+    if dtype.is_bool:
+        return kind == "min"
+    if dtype.is_float:
+        return float("inf") if kind == "min" else -float("inf")
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+    return high if kind == "min" else low
+
+
+def _reduced(ctx: Context, stmt: Reduce, tile: Val) -> Val:
+    """The reduced tile (without the dimension), in the destination's dtype."""
+    dtype = tile.dtype
+    if stmt.nan_propagate and dtype.is_float and stmt.kind in ("max", "min", "absmax"):
+        helper = ctx.helper("nan_min" if stmt.kind == "min" else "nan_max")
+        return Val(f"tl.reduce({tile.text}, {stmt.dim}, {helper})", dtype)
+    if stmt.kind in _COMBINERS:
+        helper = ctx.helper(_COMBINERS[stmt.kind])
+        return Val(f"tl.reduce({tile.text}, {stmt.dim}, {helper})", dtype)
+    if dtype.is_bool:
+        tile = convert(tile, _INT32)
+    found = Val(f"{_REDUCERS[stmt.kind]}({tile.text}, {stmt.dim})", _widened(tile.dtype))
+    return convert(found, dtype)
+
+
+def _widened(dtype: DType) -> DType:
+    """Triton reduces narrow integers as 32-bit ones."""
+    if dtype.is_integer and dtype.bits < 32:
+        return _INT32 if dtype.is_signed else DType("uint32")
+    return dtype
+
+
+def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) -> None:
+    vars_ = ctx.synthetic_vars(len(extents))
+    with ctx.over(vars_, extents) as space:
+        result = _as_value(result, space)
+        dims = _result_dims(ctx, stmt, len(extents))
+        if not stmt.clear:
+            old = load_region(ctx, stmt.dst, dims, vars_)
+            result = _combined(ctx, stmt, old, result)
+        store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, dims, vars_), result)
+
+
+def _as_value(result: Val, space: Space) -> Val:
+    axes = space.all_axes()
+    if not axes and space.rank:
+        return Val(f"tl.sum({result.text})", result.dtype)
+    return Val(result.text, result.dtype, axes, result.prec)
+
+
+def _result_dims(ctx: Context, stmt: Reduce, count: int) -> tuple[int, ...]:
+    """The dimensions of dst that the remaining dimensions of src run along."""
+    rank = len(stmt.dst.extents)
+    if rank == count + 1:
+        # dst keeps the reduced dimension with extent 1 (or a 1-D source reduces to one element).
+        return tuple(d for d in range(rank) if d != (stmt.dim if count else 0))
+    if rank == count:
+        return tuple(range(rank))
+    own = stmt.dst.squeezed()
+    if len(own) != count:
+        raise ctx.unsupported(f"a reduction into `{stmt.dst.buffer.name}`, whose rank does not fit")
+    return own
+
+
+def _combined(ctx: Context, stmt: Reduce, old: Val, new: Val) -> Val:
+    dtype = stmt.dst.dtype
+    if stmt.kind == "absmax":
+        old = text.call("tl.abs", old, dtype=dtype)
+    if stmt.kind in ("sum", "abssum"):
+        return infix("+", text.SUM, old, new, dtype)
+    if stmt.nan_propagate and dtype.is_float:
+        helper = ctx.helper("nan_min" if stmt.kind == "min" else "nan_max")
+        return text.call(helper, old, new, dtype=dtype)
+    if stmt.kind in ("max", "absmax"):
+        return text.call("tl.maximum", old, new, dtype=dtype)
+    if stmt.kind == "min":
+        return text.call("tl.minimum", old, new, dtype=dtype)
+    symbol, prec = {
+        "bitand": ("&", text.BIT_AND),
+        "bitor": ("|", text.BIT_OR),
+        "bitxor": ("^", text.BIT_XOR),
+    }[stmt.kind]
+    return infix(symbol, prec, old, new, dtype)

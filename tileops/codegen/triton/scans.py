@@ -1,0 +1,46 @@
+"""Owns inclusive scans along one dimension, accumulated in the destination's dtype."""
+
+from __future__ import annotations
+
+from tileops.codegen.triton import text
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
+from tileops.codegen.triton.reductions import neutral_value
+from tileops.codegen.triton.text import Val, convert, infix
+from tileops.codegen.triton.tiles import spread
+from tileops.dtypes import DType
+from tileops.ir import fold
+from tileops.ir.stmt import Scan
+
+_INT32 = DType("int32")
+_BOOL = DType("bool")
+
+
+def emit_scan(ctx: Context, stmt: Scan) -> None:
+    """``dst[.., i, ..]`` is the sum or maximum of ``src`` up to ``i`` (from ``i`` on where reversed)."""
+    extents = extents_of(ctx, stmt.src)
+    rank = len(extents)
+    vars_ = ctx.synthetic_vars(rank)
+    dtype = stmt.dst.dtype
+    with ctx.over(vars_, extents) as space:
+        tile = convert(load_region(ctx, stmt.src, range(rank), vars_), dtype)
+        axes = space.all_axes()
+        if stmt.dim not in axes:
+            store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, range(rank), vars_), tile)
+            return
+        if stmt.reverse and space.extents[stmt.dim] != space.padded[stmt.dim]:
+            bound = Val(str(space.extents[stmt.dim]), _INT32, static=True)
+            hit = infix("<", text.COMPARE, ctx.lane(space, stmt.dim), bound, _BOOL)
+            neutral = text.literal(fold.const(neutral_value(stmt.kind, dtype), dtype))
+            tile = Val(
+                f"tl.where({hit.text}, {tile.text}, {neutral.text})", dtype, tile.axes | hit.axes
+            )
+        full = spread(tile, axes, space.padded)
+        helper = ctx.helper("add" if stmt.kind == "sum" else "larger")
+        found = Val(
+            f"tl.associative_scan({full}, {stmt.dim}, {helper}, reverse={stmt.reverse})",
+            dtype,
+            axes,
+        )
+        indices = region_indices(stmt.dst, range(rank), vars_)
+        store_element(ctx, stmt.dst.buffer, indices, found)

@@ -1,0 +1,143 @@
+"""Owns the dispatch over statements: each kind goes to the module that lowers it."""
+
+from __future__ import annotations
+
+from tileops.codegen.triton import atomics, copies, gemms, loops, reductions, scans
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.elements import store_element
+from tileops.codegen.triton.expressions import emit_condition, emit_expr
+from tileops.codegen.triton.liveness import Ids
+from tileops.codegen.triton.storage import Storage
+from tileops.codegen.triton.text import Val, convert
+from tileops.errors import ProgramError
+from tileops.ir.expr import Region
+from tileops.ir.stmt import (
+    Alloc,
+    Assert,
+    Assume,
+    Atomic,
+    Bind,
+    Body,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Im2col,
+    Intrinsic,
+    Parallel,
+    Print,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+    Transpose,
+    View,
+    While,
+)
+
+# Without effect where every statement acts on whole tiles in program order.
+_NO_OPERATION = frozenset({"sync_threads", "pdl_sync", "pdl_trigger", "sync_warp"})
+
+
+def emit_body(ctx: Context, body: Body, live: Ids) -> None:
+    """A statement list; ``live`` are the buffers whose value is used after it."""
+    for stmt, after in zip(body, ctx.liveness.after(body, live), strict=True):
+        before, ctx.loc = ctx.loc, stmt.loc or ctx.loc
+        ctx.writer.statement = ctx.numbers.get(id(stmt), ctx.writer.statement)
+        try:
+            _emit(ctx, stmt, after)
+        except ProgramError as error:
+            raise error.at(ctx.loc) from None
+        finally:
+            ctx.loc = before
+
+
+def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
+    match stmt:
+        case For():
+            loops.emit_for(ctx, stmt, live, emit_body)
+        case While():
+            loops.emit_while(ctx, stmt, live, emit_body)
+        case If():
+            loops.emit_if(ctx, stmt, live, emit_body)
+        case Parallel():
+            loops.emit_parallel(ctx, stmt, live, emit_body)
+        case Copy():
+            copies.emit_copy(ctx, stmt)
+        case Fill():
+            copies.emit_fill(ctx, stmt)
+        case Transpose():
+            copies.emit_transpose(ctx, stmt)
+        case Im2col():
+            copies.emit_im2col(ctx, stmt)
+        case Gemm():
+            gemms.emit_gemm(ctx, stmt)
+        case Reduce():
+            reductions.emit_reduce(ctx, stmt)
+        case Scan():
+            scans.emit_scan(ctx, stmt)
+        case Atomic():
+            atomics.emit_atomic(ctx, stmt)
+        case _:
+            _emit_scalar(ctx, stmt)
+
+
+def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
+    match stmt:
+        case Alloc():
+            _emit_alloc(ctx, stmt)
+        case View():
+            ctx.declare_view(stmt.buffer, stmt.source)
+        case Bind():
+            _emit_bind(ctx, stmt)
+        case Store(buffer=buffer, indices=indices, value=value):
+            store_element(ctx, buffer, indices, convert(emit_expr(ctx, value), buffer.dtype))
+        case Assume(cond=cond):
+            if not ctx.space.rank:
+                ctx.writer.line(f"tl.assume({emit_condition(ctx, cond).text})")
+        case Assert(host=True):
+            pass
+        case Assert(cond=cond, message=message):
+            ctx.writer.line(f"tl.device_assert({emit_condition(ctx, cond).text}, {message!r})")
+        case Print():
+            _emit_print(ctx, stmt)
+        case Intrinsic(name=name) if name in _NO_OPERATION:
+            pass
+        case Intrinsic(name=name):
+            raise ctx.unsupported(f"`T.{name}` is not supported on target {ctx.target}")
+        case _:
+            name = type(stmt).__name__.lower()
+            raise ctx.unsupported(f"`{name}` is not supported on target {ctx.target}")
+
+
+def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
+    buffer = stmt.buffer
+    if ctx.space.rank:
+        extents = buffer.static_shape()
+        if extents is None or any(e != 1 for e in extents):
+            raise ctx.unsupported(f"an array allocated inside T.Parallel: `{buffer.name}`")
+        lanes = ctx.space.padded if ctx.space.all_axes() else ()
+        ctx.declare(buffer, Storage(buffer, extents, extents, lanes))
+    else:
+        ctx.declare(buffer)
+    if stmt.init is not None:
+        zero = tuple(buffer.shape[:0])
+        with ctx.nested(mask=None):
+            store_element(ctx, buffer, zero, convert(emit_expr(ctx, stmt.init), buffer.dtype))
+
+
+def _emit_bind(ctx: Context, stmt: Bind) -> None:
+    value = convert(emit_expr(ctx, stmt.value), stmt.var.dtype)
+    ctx.bind(stmt.var, value, ctx.scope.ranges.with_value(stmt.var, stmt.value))
+
+
+def _emit_print(ctx: Context, stmt: Print) -> None:
+    args: list[Val] = []
+    for arg in stmt.args:
+        if isinstance(arg, Region):
+            args.append(Val(ctx.tile_name(arg.buffer), arg.dtype))
+        else:
+            args.append(emit_expr(ctx, arg))
+    texts = "".join(f", {a.text}" for a in args)
+    ctx.writer.line(f"tl.device_print({(stmt.message or 'value')!r}{texts})")

@@ -1,0 +1,108 @@
+"""Owns how on-chip buffers are held: every buffer is one padded tile in a Python variable of the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tileops.codegen.triton.space import MAX_ELEMENTS, power_of_two
+from tileops.dtypes import DType
+from tileops.errors import UnsupportedConstructError
+from tileops.ir.expr import Buffer, Region
+from tileops.ir.stmt import Alloc, Gemm, Launch
+from tileops.ir.walk import walk
+from tileops.location import Location
+
+# Tensor-core instructions need 16 rows, columns and products; Triton takes fewer only for some types.
+_GEMM_MIN = 16
+_GEMM_MIN_K8 = 32
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One buffer as a tile: true extents, padded extents. All extents 1 means a scalar.
+
+    ``lanes`` is the shape of the elementwise nest that the buffer was allocated in (one scalar a lane), else
+    empty.
+    """
+
+    buffer: Buffer
+    extents: tuple[int, ...]
+    padded: tuple[int, ...]
+    lanes: tuple[int, ...] = ()
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.lanes and all(e == 1 for e in self.extents)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """The shape of the variable; empty for a scalar."""
+        if self.lanes:
+            return self.lanes
+        return () if self.is_scalar else self.padded
+
+
+class Padding:
+    """The padded size of each extent in one launch: the same extent always gets the same size, so that
+    tiles and nests of equal extents fit each other without a conversion."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._least: dict[int, int] = {}
+        for stmt in walk(launch.body):
+            if isinstance(stmt, Gemm):
+                self._require(stmt)
+
+    def _require(self, gemm: Gemm) -> None:
+        narrow = gemm.a.dtype.bits == 8
+        m, k = _matrix(gemm.a)
+        if gemm.transpose_a:
+            m, k = k, m
+        _, n = _matrix(gemm.c)
+        for extent, least in (
+            (m, _GEMM_MIN),
+            (n, _GEMM_MIN),
+            (k, _GEMM_MIN_K8 if narrow else _GEMM_MIN),
+        ):
+            self._least[extent] = max(self._least.get(extent, 1), least)
+
+    def __call__(self, extent: int) -> int:
+        return max(power_of_two(extent), self._least.get(extent, 1))
+
+
+def _matrix(region: Region) -> tuple[int, int]:
+    extents = region.static_extents()
+    if extents is None or len(extents) < 2:
+        raise UnsupportedConstructError(
+            f"gemm on a tile whose extents are not constants: `{region.buffer.name}`"
+        )
+    return extents[-2], extents[-1]
+
+
+def storage_of(alloc: Alloc, padding: Padding) -> Storage:
+    """How the buffer of ``alloc`` is held."""
+    return buffer_storage(alloc.buffer, padding, alloc.loc)
+
+
+def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> Storage:
+    """How an on-chip buffer is held; UnsupportedConstructError where a tile cannot hold it."""
+    extents = buffer.static_shape()
+    if extents is None:
+        raise UnsupportedConstructError(
+            f"the extents of on-chip buffer `{buffer.name}` must be constants", location=loc
+        )
+    padded = tuple(padding(e) for e in extents)
+    elements = 1
+    for p in padded:
+        elements *= p
+    if elements > MAX_ELEMENTS:
+        raise UnsupportedConstructError(
+            f"on-chip buffer `{buffer.name}` is too large for one tile",
+            location=loc,
+            expected=f"at most {MAX_ELEMENTS} elements after padding to powers of two",
+            found=f"{elements}",
+        )
+    return Storage(buffer, extents, padded)

@@ -1,0 +1,133 @@
+"""Owns pieces of generated Triton text: a value with its dtype, its axes and its precedence."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from tileops.dtypes import DType
+from tileops.errors import InternalError
+from tileops.ir.expr import Const
+
+# Python's precedence, lowest first; an operand that binds weaker than its operator is put in parentheses.
+COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
+
+_TRITON_TYPES = {
+    "bool": "tl.int1",
+    "int8": "tl.int8",
+    "int16": "tl.int16",
+    "int32": "tl.int32",
+    "int64": "tl.int64",
+    "uint8": "tl.uint8",
+    "uint16": "tl.uint16",
+    "uint32": "tl.uint32",
+    "uint64": "tl.uint64",
+    "float16": "tl.float16",
+    "bfloat16": "tl.bfloat16",
+    "tfloat32": "tl.float32",
+    "float32": "tl.float32",
+    "float64": "tl.float64",
+    "float8_e4m3fn": "tl.float8e4nv",
+    "float8_e5m2": "tl.float8e5",
+}
+
+
+@dataclass(frozen=True)
+class Val:
+    """Text of one value.
+
+    ``axes`` are the axes of the current space along which the value varies; with none the text is a scalar,
+    else a tile of the space's rank with extent 1 along all other axes. ``static`` marks what Triton may hold
+    as a compile-time value, which has no ``.to``.
+    """
+
+    text: str
+    dtype: DType
+    axes: frozenset[int] = frozenset()
+    prec: int = ATOM
+    static: bool = False
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.axes
+
+    def at(self, prec: int) -> str:
+        """The text, in parentheses if it binds weaker than ``prec``."""
+        return self.text if self.prec >= prec else f"({self.text})"
+
+
+def triton_type(dtype: DType) -> str:
+    """Triton's name of a dtype, such as ``tl.float16``; InternalError where it has none."""
+    name = _TRITON_TYPES.get(str(dtype))
+    if name is None:
+        raise InternalError(f"Triton has no type for {dtype}")
+    return name
+
+
+def has_triton_type(dtype: DType) -> bool:
+    """True if Triton can hold values of the dtype."""
+    return str(dtype) in _TRITON_TYPES
+
+
+def literal(const: Const) -> Val:
+    """A constant as Python text; its dtype comes from the operand it meets."""
+    value = const.value
+    if isinstance(value, bool):
+        return Val(str(value), const.dtype, static=True)
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return Val('float("nan")', const.dtype, static=True)
+        text = 'float("inf")' if value > 0 else '-float("inf")'
+        return Val(text, const.dtype, prec=ATOM if value > 0 else UNARY, static=True)
+    negative = math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
+    return Val(repr(value), const.dtype, prec=UNARY if negative else ATOM, static=True)
+
+
+def infix(op: str, prec: int, a: Val, b: Val, dtype: DType) -> Val:
+    """``a op b``; the right operand is put in parentheses at equal precedence."""
+    right = prec + 1
+    left = right if prec == COMPARE else prec  # comparisons chain in Python
+    return Val(
+        f"{a.at(left)} {op} {b.at(right)}", dtype, a.axes | b.axes, prec, a.static and b.static
+    )
+
+
+def call(name: str, *args: Val | str, dtype: DType) -> Val:
+    """``name(args...)``; the axes are those of all arguments together."""
+    axes: frozenset[int] = frozenset()
+    texts = []
+    for arg in args:
+        if isinstance(arg, Val):
+            axes |= arg.axes
+            texts.append(arg.text)
+        else:
+            texts.append(arg)
+    return Val(f"{name}({', '.join(texts)})", dtype, axes)
+
+
+def convert(a: Val, dtype: DType) -> Val:
+    """``a`` converted to ``dtype``; to bool means ``a != 0``."""
+    if a.dtype == dtype:
+        return a
+    if dtype.is_bool:
+        return Val(f"{a.at(BIT_OR)} != 0", dtype, a.axes, COMPARE, a.static)
+    name = triton_type(dtype)
+    if triton_type(a.dtype) == name:
+        return Val(a.text, dtype, a.axes, a.prec, a.static)
+    if a.static:
+        return Val(f"tl.cast({a.text}, {name})", dtype, a.axes)
+    return Val(f"{a.at(ATOM)}.to({name})", dtype, a.axes)
+
+
+def typed(a: Val) -> Val:
+    """``a`` as a value that certainly carries its dtype (a literal by itself does not)."""
+    if not a.static:
+        return a
+    return Val(f"tl.full((), {a.text}, {triton_type(a.dtype)})", a.dtype)
+
+
+def identifier(name: str) -> str:
+    """``name`` with everything that Python does not allow in a name replaced."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII).strip()
+    return f"v_{text}" if not text or text[0].isdigit() or text.startswith("__") else text

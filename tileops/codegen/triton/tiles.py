@@ -1,0 +1,316 @@
+"""Owns access to on-chip tiles: which lanes read and write which elements, as whole-tile expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tileops.codegen.triton import text
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.expressions import both, emit_expr
+from tileops.codegen.triton.layouts import to_space, to_tile
+from tileops.codegen.triton.space import shape_text
+from tileops.codegen.triton.storage import Storage
+from tileops.codegen.triton.text import Val, convert, infix, triton_type
+from tileops.dtypes import DType
+from tileops.ir.expr import Buffer, Expr
+from tileops.ir.printer import print_expr
+from tileops.passes.analyze_index import affine
+
+_INT32 = DType("int32")
+_BOOL = DType("bool")
+
+
+@dataclass(frozen=True)
+class Index:
+    """How one dimension of a tile is indexed.
+
+    ``kind``: "axis" (the lanes of one axis in order), "unit" (a dimension of one element), "same" (one value
+    for all lanes), "shift" (``factor * lane + value``), "any" (``value`` differs between lanes).
+    """
+
+    kind: str
+    axis: int = -1
+    factor: int = 1
+    value: Val | None = None
+
+
+def classify(ctx: Context, storage: Storage, dim: int, index: Expr) -> Index:
+    """How ``index`` runs through dimension ``dim`` of a tile."""
+    space, size = ctx.space, storage.padded[dim]
+    if size == 1:
+        return Index("unit")
+    parts = affine(index, {v.id for v in space.vars})
+    if parts is not None and len(parts.coefficients) == 1:
+        var, factor = parts.coefficients[0]
+        axis = space.axis_of(var)
+        if axis is not None and space.padded[axis] > 1:
+            rest = emit_expr(ctx, parts.rest)
+            if rest.is_scalar:
+                if factor == 1 and rest.text == "0" and space.padded[axis] == size:
+                    return Index("axis", axis)
+                return Index("shift", axis, factor, rest)
+    value = emit_expr(ctx, index)
+    return Index("same" if value.is_scalar else "any", value=value)
+
+
+# -- reads -------------------------------------------------------------------------------------------
+def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
+    """The elements of an on-chip buffer at ``indices``, one a lane."""
+    storage = ctx.storage(buffer)
+    name = Val(ctx.tile_name(buffer), storage.dtype)
+    if storage.lanes:
+        return Val(name.text, storage.dtype, ctx.space.all_axes())
+    if storage.is_scalar:
+        return name
+    plan = [classify(ctx, storage, d, i) for d, i in enumerate(indices)]
+    axes = [p.axis for p in plan if p.kind == "axis"]
+    if len(set(axes)) < len(axes) or any(p.kind in ("shift", "any") for p in plan):
+        return _gather(ctx, storage, name, indices)
+    return _take(ctx, storage, name, plan)
+
+
+def _take(ctx: Context, storage: Storage, tile: Val, plan: list[Index]) -> Val:
+    """Lanes in order along some dimensions, one element picked along the others."""
+    shape = list(storage.padded)
+    left = list(plan)
+    for dim in reversed(range(len(plan))):
+        if plan[dim].kind != "same":
+            continue
+        tile = _pick(ctx, tile, shape, dim, plan[dim])
+        del shape[dim], left[dim]
+    if not shape:
+        return tile
+    axes = [p.axis if p.kind == "axis" else None for p in left]
+    return to_space(tile, shape, axes, ctx.space)
+
+
+def _pick(ctx: Context, tile: Val, shape: list[int], dim: int, index: Index) -> Val:
+    """One element along ``dim``: the sum of a tile that is zero everywhere else."""
+    if index.value is None:
+        raise ctx.unsupported("an index without a value")
+    lanes = Val(ctx.iota(shape[dim], dim, len(shape)), _INT32)
+    hit = infix("==", text.COMPARE, lanes, index.value, _BOOL)
+    narrow = tile.dtype.is_bool or tile.dtype.bits < 32
+    work = tile.dtype
+    if narrow:
+        work = DType("float32") if tile.dtype.is_float else _INT32
+    picked = f"tl.sum(tl.where({hit.text}, {convert(tile, work).text}, 0), {dim})"
+    return convert(Val(picked, work), tile.dtype)
+
+
+def _gather(ctx: Context, storage: Storage, tile: Val, indices: Sequence[Expr]) -> Val:
+    """Any element for any lane: the tile as one row, read at the row-major position."""
+    position = _position(ctx, storage, indices)
+    axes = position.axes
+    total = 1
+    for p in storage.padded:
+        total *= p
+    shape = ctx.space.shape(axes)
+    lanes = 1
+    for n in shape:
+        lanes *= n
+    # Padding lanes may point outside; the size is a power of two, so masking brings them back in.
+    position = infix("&", text.BIT_AND, position, Val(str(total - 1), _INT32, static=True), _INT32)
+    row = tile.text
+    if len(storage.padded) > 1:
+        row = f"tl.reshape({row}, ({total},))"
+    where = position.text if len(shape) == 1 else f"tl.reshape({position.text}, ({lanes},))"
+    picked = f"tl.gather({row}, {where}, 0)"
+    if len(shape) > 1:
+        picked = f"tl.reshape({picked}, {shape_text(shape)})"
+    return Val(picked, storage.dtype, axes)
+
+
+def _position(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> Val:
+    """The row-major position of ``indices`` in the padded tile, as int32."""
+    out: Val | None = None
+    step = 1
+    for index, size in zip(reversed(indices), reversed(storage.padded), strict=True):
+        if size == 1:
+            continue
+        term = convert(emit_expr(ctx, index), _INT32)
+        if step > 1:
+            term = infix("*", text.PRODUCT, term, Val(str(step), _INT32, static=True), _INT32)
+        out = term if out is None else infix("+", text.SUM, term, out, _INT32)
+        step *= size
+    if out is None:
+        raise ctx.unsupported("a gather from one element")
+    return out
+
+
+# -- writes ------------------------------------------------------------------------------------------
+def store_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
+    """Write ``value`` to the elements of an on-chip buffer at ``indices``, for the active lanes."""
+    storage = ctx.storage(buffer)
+    value = convert(value, storage.dtype)
+    if storage.lanes:
+        _store_lanes(ctx, storage, buffer, value)
+    elif storage.is_scalar:
+        _store_scalar(ctx, buffer, value)
+    else:
+        _store_elements(ctx, storage, buffer, indices, value)
+
+
+def _store_lanes(ctx: Context, storage: Storage, buffer: Buffer, value: Val) -> None:
+    mask = ctx.scope.mask
+    if mask is not None:
+        old = ctx.tile_name(buffer)
+        ctx.assign(buffer, f"tl.where({mask.text}, {value.text}, {old})")
+        return
+    ctx.assign(buffer, spread(value, ctx.space.all_axes(), storage.tile_shape))
+
+
+def _store_scalar(ctx: Context, buffer: Buffer, value: Val) -> None:
+    mask = ctx.scope.mask
+    if not value.is_scalar or (mask is not None and not mask.is_scalar):
+        raise ctx.unsupported(
+            f"several points of the nest write `{buffer.name}`, which holds one value; "
+            "give it one element a point, or use a reduction"
+        )
+    if mask is None:
+        ctx.assign(buffer, text.typed(value).text)
+    else:
+        old = ctx.tile_name(buffer)
+        ctx.assign(buffer, f"tl.where({mask.text}, {value.text}, {old})")
+
+
+def spread(value: Val, axes: frozenset[int], shape: tuple[int, ...]) -> str:
+    """The text of ``value`` as a full tile of ``shape`` whose dimensions are ``axes``."""
+    if value.is_scalar:
+        return f"tl.full({shape_text(shape)}, {value.text}, {triton_type(value.dtype)})"
+    if value.axes == axes:
+        return value.text
+    return f"tl.broadcast_to({value.text}, {shape_text(shape)})"
+
+
+def _store_elements(
+    ctx: Context, storage: Storage, buffer: Buffer, indices: Sequence[Expr], value: Val
+) -> None:
+    plan = [classify(ctx, storage, d, i) for d, i in enumerate(indices)]
+    _check_writable(ctx, buffer, indices, plan)
+    axes = [p.axis if p.kind in ("axis", "shift") else None for p in plan]
+    used = frozenset(a for a in axes if a is not None)
+    mask = ctx.scope.mask
+    for part in (value, mask):
+        if part is not None and not part.axes <= used:
+            raise ctx.unsupported(
+                f"several points of the nest write one element of `{buffer.name}`; "
+                "index it by every loop variable that the value depends on, or use a reduction",
+                found=_index_text(buffer, indices),
+            )
+    laid = to_tile(value, ctx.space, axes)
+    conditions = None if mask is None else to_tile(mask, ctx.space, axes)
+    for dim, index in enumerate(plan):
+        laid, conditions = _place(ctx, storage, plan, dim, index, laid, conditions)
+    if conditions is None:
+        full = frozenset(a for a in axes if a is not None)
+        ctx.assign(buffer, spread(laid, full, storage.padded))
+        return
+    old = ctx.tile_name(buffer)
+    ctx.assign(buffer, f"tl.where({conditions.text}, {laid.text}, {old})")
+
+
+def _check_writable(
+    ctx: Context, buffer: Buffer, indices: Sequence[Expr], plan: list[Index]
+) -> None:
+    axes = [p.axis for p in plan if p.kind in ("axis", "shift")]
+    if any(p.kind == "any" for p in plan) or len(set(axes)) < len(axes):
+        raise ctx.unsupported(
+            f"a write to on-chip buffer `{buffer.name}` at an index that is not affine in the loop variables "
+            "with one variable a dimension",
+            found=_index_text(buffer, indices),
+        )
+
+
+def _index_text(buffer: Buffer, indices: Sequence[Expr]) -> str:
+    return f"{buffer.name}[{', '.join(map(print_expr, indices))}]"
+
+
+def _place(
+    ctx: Context,
+    storage: Storage,
+    plan: list[Index],
+    dim: int,
+    index: Index,
+    value: Val,
+    mask: Val | None,
+) -> tuple[Val, Val | None]:
+    """Bring ``value`` along one dimension into the tile's place, and narrow the mask to what is written."""
+    lanes = (
+        Val(ctx.iota(storage.padded[dim], dim, len(plan)), _INT32) if index.kind != "unit" else None
+    )
+    if lanes is None:
+        return value, mask
+    if index.kind == "axis":
+        extent = ctx.space.extents[index.axis]
+        if extent >= storage.extents[dim]:
+            return value, mask
+        bound = Val(str(extent), _INT32, static=True)
+        return value, both(mask, infix("<", text.COMPARE, lanes, bound, _BOOL))
+    if index.value is None:
+        raise ctx.unsupported("an index without a value")
+    if index.kind == "same":
+        return value, both(mask, infix("==", text.COMPARE, lanes, index.value, _BOOL))
+    return _shift(ctx, storage, plan, dim, index, value, mask)
+
+
+def _shift(
+    ctx: Context,
+    storage: Storage,
+    plan: list[Index],
+    dim: int,
+    index: Index,
+    value: Val,
+    mask: Val | None,
+) -> tuple[Val, Val | None]:
+    """Element ``e`` of the dimension takes the value of lane ``(e - offset) / factor``, where there is one."""
+    if index.value is None:
+        raise ctx.unsupported("an index without a value")
+    rank, size, extent = len(plan), storage.padded[dim], ctx.space.extents[index.axis]
+    lanes = Val(ctx.iota(size, dim, rank), _INT32)
+    away = lanes
+    if index.value.text != "0":
+        away = infix("-", text.SUM, lanes, convert(index.value, _INT32), _INT32)
+    if index.factor < 0:
+        away = Val(f"-{away.at(text.UNARY)}", _INT32, prec=text.UNARY)
+    step = abs(index.factor)
+    span = Val(str((extent - 1) * step), _INT32, static=True)
+    hit = both(
+        infix(">=", text.COMPARE, away, Val("0", _INT32, static=True), _BOOL),
+        infix("<=", text.COMPARE, away, span, _BOOL),
+    )
+    source = away
+    if step > 1:
+        by = Val(str(step), _INT32, static=True)
+        remainder = infix("%", text.PRODUCT, away, by, _INT32)
+        hit = both(hit, infix("==", text.COMPARE, remainder, Val("0", _INT32, static=True), _BOOL))
+        source = infix("//", text.PRODUCT, away, by, _INT32)
+    from_lanes = ctx.space.padded[index.axis]
+    wrap = Val(str(from_lanes - 1), _INT32, static=True)
+    source = infix("&", text.BIT_AND, source, wrap, _INT32)
+    value = _gather_along(ctx, value, index.axis, dim, size, plan, source)
+    if mask is not None:
+        mask = _gather_along(ctx, mask, index.axis, dim, size, plan, source)
+    return value, both(mask, hit)
+
+
+def _gather_along(
+    ctx: Context, value: Val, axis: int, dim: int, size: int, plan: list[Index], source: Val
+) -> Val:
+    """``value`` re-read along ``dim`` at lanes ``source``; unchanged where it does not vary there."""
+    if axis not in value.axes:
+        return value
+    shape = []
+    for d, p in enumerate(plan):
+        if d == dim:
+            shape.append(size)
+        else:
+            shape.append(ctx.space.padded[p.axis] if p.axis in value.axes else 1)
+    where = source.text
+    if any(n > 1 for d, n in enumerate(shape) if d != dim):
+        where = f"tl.broadcast_to({where}, {shape_text(tuple(shape))})"
+    if value.dtype.is_bool:
+        picked = f"tl.gather({convert(value, _INT32).text}, {where}, {dim}) != 0"
+        return Val(picked, _BOOL, value.axes, text.COMPARE)
+    return Val(f"tl.gather({value.text}, {where}, {dim})", value.dtype, value.axes)

@@ -1,0 +1,47 @@
+"""Owns what a compile gives: files, and per launch what a loader needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tileops.errors import ToolchainError
+
+
+@dataclass(frozen=True)
+class LaunchImage:
+    """One compiled launch.
+
+    ``image`` names its file in ``Artifact.files``, ``entry`` the symbol in it. ``hidden`` are pointers that the
+    compiler appended after the declared parameters ("global_scratch", "profile_scratch");
+    ``global_scratch_bytes`` is what one block needs of the first. ``spills`` is local memory in bytes a
+    thread (0 where everything stayed in registers). ``tensormaps`` describe host-made descriptors.
+    """
+
+    image: str
+    entry: str
+    threads: int
+    shared_bytes: int
+    hidden: tuple[str, ...] = ()
+    global_scratch_bytes: int = 0
+    registers: int = 0
+    spills: int = 0
+    tensormaps: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Compiled bytes and metadata, not loaded. ``toolchain`` names what made it, by version and content."""
+
+    files: dict[str, bytes]
+    launches: tuple[LaunchImage, ...]
+    toolchain: dict[str, str] = field(default_factory=dict)
+
+
+class StageError(ToolchainError):
+    """A compiler refused generated code. ``statement`` is the number of the IR statement, or None."""
+
+    def __init__(self, message: str, statement: int | None = None) -> None:
+        self.statement = statement
+        super().__init__(message)

@@ -1,0 +1,86 @@
+"""Owns Triton's environment during a compile: every variable and knob that changes code is set aside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+# Compiles share Triton's process-wide knobs and the environment that its C++ parts read.
+_lock = threading.RLock()
+
+# Read by Triton's C++ parts directly (strings in libtriton.so of 3.6 and 3.9); the rest are Python knobs.
+_CPP_VARIABLES = (
+    "AMDGCN_ENABLE_DUMP",
+    "AMDGCN_USE_BUFFER_ATOMICS",
+    "AMDGCN_USE_BUFFER_OPS",
+    "DISABLE_LLVM_OPT",
+    "DISABLE_MMA_V3",
+    "DISABLE_MMA_V5",
+    "DISABLE_PTXAS_OPT",
+    "LLVM_EXTRACT_DI_LOCAL_VARIABLES",
+    "LLVM_PASS_PLUGIN_PATH",
+    "MLIR_ENABLE_DIAGNOSTICS",
+    "MLIR_ENABLE_DUMP",
+    "NVPTX_ENABLE_DUMP",
+    "TRITON_CONSAN_INIT_ALLOCATIONS",
+    "TRITON_DEFAULT_FP_FUSION",
+    "TRITON_DISABLE_LINE_INFO",
+    "TRITON_ENABLE_ASAN",
+    "TRITON_ENABLE_EXPERIMENTAL_CONSAN",
+    "TRITON_F32_DEFAULT",
+    "TRITON_FORCE_DISABLE_FP_FUSION",
+    "TRITON_HIP_USE_ASYNC_COPY",
+    "TRITON_HIP_USE_BLOCK_PINGPONG",
+    "TRITON_HIP_USE_COEXEC_SCHEDULER",
+    "TRITON_HIP_USE_EXPERT_SCHEDULING",
+    "TRITON_HIP_USE_IN_THREAD_TRANSPOSE",
+    "TRITON_OVERRIDE_ARCH",
+    "TRITON_PLUGIN_PATHS",
+)
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """Compile as if no variable of Triton's were set, without line information; restored at the end.
+
+    Holds a process-wide lock: compiles in threads of one process run one after another.
+    """
+    from triton import knobs
+
+    families = [
+        getattr(knobs, name)
+        for name in ("build", "compilation", "runtime", "language", "nvidia", "amd")
+        if hasattr(knobs, name)
+    ]
+    with _lock, ExitStack() as stack:
+        for family in families:
+            stack.enter_context(family.scope())
+        stack.callback(_restore, knobs, _set_aside(knobs, families))
+        knobs.compilation.disable_line_info = True
+        knobs.runtime.add_stages_inspection_hook = None
+        yield
+
+
+def _set_aside(knobs: Any, families: list[Any]) -> dict[str, str]:
+    from triton._C.libtriton import getenv
+
+    names = set(_CPP_VARIABLES)
+    for family in families:
+        names |= {knob.key for knob in family.knob_descriptors.values()}
+        for knob in family.knob_descriptors:
+            # Values given in Python win over the environment; without one the default holds.
+            family.__dict__.pop(knob, None)
+    saved = {}
+    for name in sorted(names):
+        value = getenv(name)
+        if value is not None:
+            saved[name] = value
+            knobs.setenv(name, None)
+    return saved
+
+
+def _restore(knobs: Any, saved: dict[str, str]) -> None:
+    for name, value in saved.items():
+        knobs.setenv(name, value)

@@ -1,0 +1,258 @@
+"""Owns the run of Triton's compile stages, from text in memory to device code, without Triton's cache."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tileops import log
+from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.compiler.artifact import Artifact, LaunchImage, StageError
+from tileops.compiler.elf import kernel_resources
+from tileops.compiler.toolchain import toolchain_versions
+from tileops.errors import SharedMemoryError, ToolchainError
+from tileops.target import Target
+
+# The name under which the text is known to Python and to Triton's locations: the same everywhere.
+_FILE = "kernel.py"
+_STAGES_LINE = re.compile(r"^(STAGES_(\d+) = tl\.constexpr\()(\d+)\)$", re.MULTILINE)
+_text_lock = threading.RLock()
+
+_POINTEES = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32",
+    "tfloat32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
+}  # fmt: skip
+_SCALARS = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+_INTERMEDIATE = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+_BINARY = {"cuda": "cubin", "hip": "hsaco"}
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """One launch after all stages: the text or bytes of each, and Triton's metadata."""
+
+    stages: dict[str, bytes]
+    metadata: dict[str, Any]
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def compile_triton(code: KernelCode, target: Target, options: Mapping[str, str]) -> Artifact:
+    """Compile every launch of ``code``; ToolchainError without Triton, StageError with Triton's words,
+    SharedMemoryError where no pipeline depth fits the target."""
+    _require_triton()
+    files: dict[str, bytes] = {}
+    images = []
+    source = code.source
+    for number, launch in enumerate(code.launches):
+        built = _compile_fitting(code, source, launch, target, options)
+        source = built.source
+        for stage, content in built.stages.items():
+            files[f"launch{number}.{stage}"] = content
+        images.append(_image(number, launch, target, built))
+    files[_FILE] = source.encode()
+    return Artifact(files, tuple(images), toolchain_versions(target))
+
+
+def _require_triton() -> None:
+    try:
+        import triton
+    except ImportError as error:
+        raise ToolchainError(
+            "compiling for a GPU needs Triton 3.6 to 3.9, which is not installed: pip install triton"
+        ) from error
+    if triton.knobs.runtime.interpret:
+        raise ToolchainError(
+            "Triton was imported with TRITON_INTERPRET=1; such a process cannot compile for a GPU"
+        )
+
+
+def _compile_fitting(
+    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
+) -> _Compiled:
+    """The launch with the deepest pipelines, up to those asked for, whose shared memory the target has."""
+    deepest = launch.num_stages
+    built = _run_stages(code, source, launch, target, options)
+    limit = target.shared_limit
+    first = built.metadata["shared"]
+    stages = deepest
+    while built.metadata["shared"] > limit and stages > 1:
+        stages -= 1
+        source = _with_stages(source, stages)
+        built = _run_stages(code, source, launch, target, options)
+    if built.metadata["shared"] > limit:
+        raise _too_much_shared(launch, target, built.metadata["shared"])
+    if stages == deepest:
+        return built
+    note = (
+        f"{launch.entry}: num_stages {deepest} -> {stages}; {first} bytes of shared memory, "
+        f"{target} has {limit}"
+    )
+    log.emit("compile", note)
+    return _Compiled(built.stages, built.metadata, built.source, (note,))
+
+
+def _with_stages(source: str, most: int) -> str:
+    """The text with no pipeline deeper than ``most``."""
+
+    def lowered(match: re.Match[str]) -> str:
+        return f"{match.group(1)}{min(int(match.group(2)), most)})"
+
+    return _STAGES_LINE.sub(lowered, source)
+
+
+def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedMemoryError:
+    parts = []
+    for buffer in launch.shared_buffers:
+        shape = buffer.static_shape() or ()
+        size = buffer.dtype.bytes
+        for extent in shape:
+            size *= extent
+        parts.append(f"{buffer.name} {shape} {buffer.dtype}: {size}")
+    return SharedMemoryError(
+        f"{launch.entry} needs more shared memory than {target} has, also without pipelining; "
+        f"its shared buffers are {'; '.join(parts) or 'none (the tiles of its gemms are too large)'}",
+        expected=f"at most {target.shared_limit} bytes",
+        found=f"{needed} bytes",
+    )
+
+
+# -- one run -----------------------------------------------------------------------------------------
+def _run_stages(
+    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
+) -> _Compiled:
+    from tileops.compiler.triton_environment import pinned
+
+    with pinned(), _text_lock:
+        function = _function(source, launch.entry)
+        try:
+            return _stages_of(function, source, launch, target, options)
+        except Exception as error:
+            raise _explained(error, code, source, launch, function) from error
+
+
+def _function(source: str, entry: str) -> Any:
+    """The @triton.jit function ``entry`` of the text."""
+    lines = source.splitlines(keepends=True)
+    # An entry without a modification time is never re-read from a file of the same name.
+    linecache.cache[_FILE] = (len(source), None, lines, _FILE)
+    namespace: dict[str, Any] = {"__name__": "kernel", "__file__": _FILE}
+    exec(compile(source, _FILE, "exec"), namespace)
+    return namespace[entry]
+
+
+def _stages_of(
+    function: Any, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
+) -> _Compiled:
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import ASTSource, make_backend
+
+    gpu = GPUTarget(
+        target.kind, target.capability if target.kind == "cuda" else target.arch, target.warp_size
+    )
+    backend = make_backend(gpu)
+    parsed = backend.parse_options(_options(launch, source, options))
+    signature = {p.name: _type_text(p) for p in launch.params}
+    attributes = {(n,): [["tt.divisibility", 16]] for n, p in enumerate(launch.params) if p.aligned}
+    text = ASTSource(function, signature, {}, attributes)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = text.make_ir(
+        gpu, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
+    )
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, parsed, text.language)
+    metadata: dict[str, Any] = {"num_warps": launch.num_warps}
+    found: dict[str, bytes] = {}
+    for name, run in stages.items():
+        module = run(module, metadata)
+        found[name] = module if isinstance(module, bytes) else str(module).encode()
+    return _Compiled(found, metadata, source)
+
+
+def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Every option that changes code, given explicitly: defaults differ between versions and environments."""
+    checks = "tl.device_assert(" in source
+    chosen: dict[str, Any] = {
+        "num_warps": launch.num_warps,
+        # Loops that are to be pipelined say so themselves.
+        "num_stages": 1,
+        "enable_fp_fusion": options.get("tl.enable_fp_fusion", "True") == "True",
+        "default_dot_input_precision": "tf32",
+        "ptx_options": "",
+        "debug": checks,
+        "sanitize_overflow": False,
+        "instrumentation_mode": "",
+    }
+    if "tl.maxnreg" in options:
+        chosen["maxnreg"] = int(options["tl.maxnreg"])
+    return chosen
+
+
+def _type_text(param: KernelParam) -> str:
+    if param.type == "ptr":
+        return "*" + _POINTEES[str(param.dtype)]
+    return _SCALARS.get(param.type, param.type)
+
+
+def _explained(
+    error: Exception, code: KernelCode, source: str, launch: LaunchCode, function: Any
+) -> StageError:
+    """Triton's refusal with its own words, the line of the text, and the statement it came from."""
+    node = getattr(error, "node", None)
+    words = str(getattr(error, "error_message", None) or error).strip()
+    while node is None and error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+        node = getattr(error, "node", None)
+    if node is None:
+        return StageError(f"Triton could not compile {launch.entry}: {words}")
+    line = function.starting_line_number + node.lineno - 1
+    # The function's own text starts at `def`, one line below its decorator.
+    line += source.splitlines()[function.starting_line_number - 1].startswith("@")
+    lines = source.splitlines()
+    shown = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return StageError(
+        f"Triton could not compile {launch.entry}: {words}\n  {_FILE}:{line}: {shown}",
+        code.statements.get(line),
+    )
+
+
+# -- results -----------------------------------------------------------------------------------------
+def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) -> LaunchImage:
+    metadata = built.metadata
+    binary = _BINARY[target.kind]
+    cubin = built.stages[binary]
+    registers, local = kernel_resources(cubin) if binary == "cubin" else (0, 0)
+    scratch = int(metadata.get("global_scratch_size") or 0)
+    return LaunchImage(
+        image=f"launch{number}.{binary}",
+        entry=str(metadata.get("name", launch.entry)),
+        threads=int(metadata["num_warps"]) * target.warp_size,
+        shared_bytes=int(metadata["shared"]),
+        hidden=_hidden(launch, built),
+        global_scratch_bytes=scratch,
+        registers=registers,
+        spills=local,
+        notes=built.notes,
+    )
+
+
+def _hidden(launch: LaunchCode, built: _Compiled) -> tuple[str, ...]:
+    """The pointers that Triton appended: counted in the PTX, where they stand as parameters."""
+    ptx = built.stages.get("ptx")
+    if ptx is None:
+        return ("global_scratch", "profile_scratch")
+    head = ptx.decode()
+    head = head[head.index(".entry") : head.index("{", head.index(".entry"))]
+    extra = head.count(".param ") - len(launch.params)
+    names = ("global_scratch", "profile_scratch")
+    if not 0 <= extra <= len(names):
+        raise StageError(f"{launch.entry}: PTX has {extra} parameters more than were declared")
+    return names[:extra]
