@@ -1,0 +1,102 @@
+"""Owns the rewrite of expressions: lazy operators, conditional expressions, chained comparisons, names."""
+
+from __future__ import annotations
+
+import ast
+
+from tileops.errors import ProgramSyntaxError
+from tileops.frontend.source import location_of
+
+HOOKS = "__tileops_hooks__"
+_OVERRIDDEN = ("range", "min", "max")
+
+
+def hook(name: str, *args: ast.expr) -> ast.expr:
+    """A call of one hook."""
+    method = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
+    return ast.Call(method, list(args), [])
+
+
+def hook_statement(name: str, *args: ast.expr) -> ast.stmt:
+    """A call of one hook as a statement."""
+    return ast.Expr(hook(name, *args))
+
+
+def _thunk(body: ast.expr) -> ast.expr:
+    empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(empty, body)
+
+
+class ExpressionRewriter(ast.NodeTransformer):
+    """Rewrites one function's expressions. ``region_names`` are read through a hook that checks their region."""
+
+    def __init__(self, file: str, region_names: set[str]) -> None:
+        self._file = file
+        self._region_names = region_names
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The rewritten node, at the place of the old one."""
+        out = super().visit(node)
+        assert isinstance(out, ast.AST)
+        if out is not node and isinstance(node, ast.expr):
+            ast.copy_location(out, node)
+        return out
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        values = [self.visit(v) for v in node.values]
+        out = values[-1]
+        for value in reversed(values[:-1]):
+            out = ast.copy_location(hook(name, value, _thunk(out)), node)  # type: ignore[arg-type]
+        return out
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        return hook("not_", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        return hook("choose", node.test, _thunk(node.body), _thunk(node.orelse))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            return node
+        names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())
+        operands = ast.Tuple([node.left, *node.comparators], ast.Load())
+        return hook("compare", names, operands)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if node.id in self._region_names:
+            return hook("read", ast.Constant(node.id), node)
+        return hook("builtin", node) if node.id in _OVERRIDDEN else node
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:  # noqa: N802
+        raise ProgramSyntaxError(
+            "`:=` cannot be used in a tile program", location=location_of(node, self._file)
+        )
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:  # noqa: N802
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802
+        return node
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:  # noqa: N802
+        return node
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:  # noqa: N802
+        return node
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:  # noqa: N802
+        return node
+
+    def visit_Await(self, node: ast.Await) -> ast.AST:  # noqa: N802
+        raise ProgramSyntaxError("`await` cannot be used in a tile program", location=location_of(node, self._file))
+
+    def visit_Yield(self, node: ast.Yield) -> ast.AST:  # noqa: N802
+        raise ProgramSyntaxError("`yield` cannot be used in a tile program", location=location_of(node, self._file))
+
+    visit_YieldFrom = visit_Yield  # type: ignore[assignment]  # noqa: N815

@@ -1,0 +1,401 @@
+"""Owns the hooks that a rewritten function calls while it runs: one frame for each call of a function."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
+from tileops.frontend.branches import Branch
+from tileops.ir import fold
+from tileops.ir.expr import Const, Expr
+from tileops.ir.stmt import Assert, Break, Continue, If, While
+from tileops.language.arithmetic import maximum, minimum
+from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
+from tileops.language.launch import KernelFrame
+from tileops.language.loops import LoopFrame, serial
+from tileops.language.tracer import OpenRegion, Tracer
+from tileops.language.value import Value, as_dtype, bind, describe, has_load, is_scalar, snapshot, to_expr
+from tileops.location import Location
+
+_BINARY: dict[str, Callable[[object, object], object]] = {
+    "Add": operator.iadd,
+    "Sub": operator.isub,
+    "Mult": operator.imul,
+    "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv,
+    "Mod": operator.imod,
+    "Pow": operator.ipow,
+    "LShift": operator.ilshift,
+    "RShift": operator.irshift,
+    "BitAnd": operator.iand,
+    "BitOr": operator.ior,
+    "BitXor": operator.ixor,
+    "MatMult": operator.imatmul,
+}
+_COMPARE: dict[str, Callable[[object, object], object]] = {
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Is": operator.is_,
+    "IsNot": operator.is_not,
+    "In": lambda a, b: operator.contains(b, a),  # type: ignore[arg-type]
+    "NotIn": lambda a, b: not operator.contains(b, a),  # type: ignore[arg-type]
+}
+_LOOPS = ("for", "parallel", "while")
+
+
+class Frame:
+    """The hooks of one running function: its names, its open branches and loops.
+
+    ``declare_parameter`` handles ``name: T.Tensor(...)``; only the outermost function of a program has it.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        locations: tuple[Location, ...],
+        parameters: Mapping[str, object],
+        declare_parameter: Callable[[str, object], object] | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._locations = locations
+        self._declare_parameter = declare_parameter
+        self._base = len(tracer.regions)
+        self._refs: dict[str, Element | RegionRef] = {}
+        self._scopes: dict[str, OpenRegion | None] = dict.fromkeys(parameters, tracer.region)
+        self._branches: list[Branch] = []
+        self._loops: list[LoopFrame | None] = []
+        self._while_conditions: list[Expr] = []
+        self._runs_body = True
+        self._ended: Branch | None = None
+        for name, value in parameters.items():
+            if isinstance(value, (Element, RegionRef)):
+                self._refs[name] = value
+
+    # -- places and names ------------------------------------------------------------------------
+    def at(self, number: int, names: tuple[str, ...] = ()) -> None:
+        """The statement that runs next, and the names of what it makes."""
+        self._tracer.location = self._locations[number]
+        self._tracer.set_names(names)
+
+    def read(self, name: str, value: object) -> object:
+        """The value of a name that is assigned in a region; an error after the region."""
+        scope = self._scopes.get(name)
+        if scope is not None and name not in self._refs and scope not in self._tracer.regions:
+            raise self._tracer.dead_name(name, scope.describe())
+        return value
+
+    def bind(self, name: str, value: object, carried: bool = False) -> object:
+        """``name = value``: a store for a variable, else an immutable snapshot."""
+        ref = self._refs.get(name)
+        if isinstance(value, VarRef) and value.fresh:
+            value.fresh = False
+            self._refs[name] = value
+            self._scopes[name] = self._tracer.region
+            return value
+        if isinstance(ref, Element):
+            ref.store(value)
+            return ref
+        if carried and name in self._scopes:
+            self._check_carried(name)
+        self._refs.pop(name, None)
+        self._scopes[name] = self._tracer.region
+        for branch in self._branches:
+            branch.assigned.add(name)
+        return snapshot(name, value)
+
+    def _check_carried(self, name: str) -> None:
+        """A name from before the loop cannot change in it: each iteration would see the first value."""
+        regions, scope = self._tracer.regions, self._scopes[name]
+        inside = regions.index(scope) + 1 if scope in regions else self._base
+        if scope is not None and scope not in regions:
+            return
+        loop = next((r for r in regions[inside:] if r.kind in _LOOPS), None)
+        if loop is not None:
+            raise ProgramValueError(
+                f"`{name}` is an immutable value from before the {loop.describe()} and is changed in it; make "
+                "it a T.alloc_var to carry a value from one iteration to the next",
+                location=self._tracer.location,
+            )
+
+    def augment(self, op: str, current: object, value: object) -> object:
+        """``current op= value`` without the assignment."""
+        if isinstance(current, BufferRef):
+            raise ProgramTypeError(
+                f"`{current.name}` is a buffer; update its elements, as in {current.name}[i, j] += ...",
+                location=self._tracer.location,
+            )
+        return _BINARY[op](current, value)
+
+    def read_now(self, name: str, value: object) -> object:
+        """A value as it is before the other assignments of the same statement."""
+        if isinstance(value, VarRef) and value.fresh:
+            return value
+        if isinstance(value, Value) and has_load(value.expr) and self._tracer.launch is not None:
+            return bind(name, value.expr)
+        return value
+
+    def annotated(self, value: object, annotation: Callable[[], object]) -> object:
+        """``name: annotation = value``: a scalar is converted to an annotated dtype."""
+        kind = annotation()
+        if is_scalar(value) and isinstance(kind, str) and not isinstance(value, VarRef):
+            return Value(fold.cast(to_expr(value), as_dtype(kind)))
+        return value
+
+    def declare(self, name: str, annotation: object) -> object:
+        """``name: annotation``: the type of a parameter."""
+        if self._declare_parameter is None:
+            raise ProgramSyntaxError(
+                f"`{name}: ...` without a value is only for parameters of the program",
+                location=self._tracer.location,
+            )
+        return self._declare_parameter(name, annotation)
+
+    def builtin(self, function: object) -> object:
+        """The language's form of a Python builtin."""
+        if function is builtins.range:
+            return serial
+        if function is builtins.min:
+            return lambda *args, **kwargs: _extreme(builtins.min, minimum, args, kwargs)
+        if function is builtins.max:
+            return lambda *args, **kwargs: _extreme(builtins.max, maximum, args, kwargs)
+        return function
+
+    # -- expressions -----------------------------------------------------------------------------
+    def and_(self, left: object, right: Callable[[], object]) -> object:
+        """``left and right``."""
+        return self._lazy_logic("land", left, right) if _symbolic(left) else left and right()
+
+    def or_(self, left: object, right: Callable[[], object]) -> object:
+        """``left or right``."""
+        return self._lazy_logic("lor", left, right) if _symbolic(left) else left or right()
+
+    def _lazy_logic(self, op: str, left: object, right: Callable[[], object]) -> object:
+        other = self._lazily(right)
+        return Value(fold.binary(op, fold.truth(to_expr(left)), fold.truth(to_expr(other, "a condition"))))
+
+    def _lazily(self, thunk: Callable[[], object]) -> object:
+        """Evaluate an operand that may never be needed at run time; it may not record statements."""
+        self._tracer.lazy_depth += 1
+        try:
+            return thunk()
+        finally:
+            self._tracer.lazy_depth -= 1
+
+    def not_(self, value: object) -> object:
+        """``not value``."""
+        return Value(fold.unary("not", to_expr(value))) if _symbolic(value) else not value
+
+    def choose(self, cond: object, a: Callable[[], object], b: Callable[[], object]) -> object:
+        """``a if cond else b``."""
+        if not _symbolic(cond):
+            return a() if cond else b()
+        x, y = self._lazily(a), self._lazily(b)
+        return Value(fold.select(to_expr(cond), to_expr(x), to_expr(y)))
+
+    def compare(self, ops: tuple[str, ...], operands: tuple[object, ...]) -> object:
+        """``a < b < c``."""
+        result: object = True
+        for op, a, b in zip(ops, operands, operands[1:], strict=False):
+            new = _COMPARE[op](a, b)
+            result = self.and_(result, lambda new=new: new)  # type: ignore[misc]
+            if not _symbolic(result) and not result:
+                return result
+        return result
+
+    def check(self, cond: object, message: Callable[[], object]) -> None:
+        """``assert cond, message``."""
+        tracer = self._tracer
+        if not _symbolic(cond):
+            if not cond:
+                where = f"\n  at {tracer.location.render()}" if tracer.location is not None else ""
+                raise AssertionError(f"{message()}{where}")
+            return
+        text = str(message())
+        expr = fold.truth(to_expr(cond))
+        if tracer.launch is None:
+            tracer.check_expr_alive(expr)
+            tracer.host_asserts.append(Assert(expr, text, host=True, loc=tracer.location))
+        else:
+            tracer.emit(Assert(expr, text))
+
+    # -- branches ----------------------------------------------------------------------------------
+    def then(self, cond: object, names: Mapping[str, object] | None = None) -> bool:
+        """Start an ``if``; True if its first branch runs."""
+        branch = Branch(self._tracer, cond, names, self._scopes, symbolic=_symbolic(cond))
+        self._branches.append(branch)
+        return branch.begin_then()
+
+    def middle(self, names: Mapping[str, object]) -> None:
+        """Between the branches of an ``if`` that assigns names."""
+        self._branches[-1].after_then(names)
+
+    def restores(self, name: str) -> bool:
+        """True if ``name`` gets its value from before the ``if`` back, for the second branch."""
+        return self._branches[-1].restores(name)
+
+    def before(self, name: str) -> object:
+        """The value of ``name`` before the ``if``."""
+        branch = self._branches[-1]
+        if name in branch.scopes:
+            self._scopes[name] = branch.scopes[name]
+        return branch.before[name]
+
+    def otherwise(self) -> bool:
+        """Start the second branch; True if it runs."""
+        return self._branches[-1].begin_else()
+
+    def end_if(self, names: Mapping[str, object] | None = None) -> None:
+        """End an ``if`` and record it."""
+        branch = self._branches.pop()
+        self._ended = branch
+        branch.end(names)
+
+    def merges(self, name: str) -> bool:
+        """True if ``name`` gets the value that the condition selects; else it ends with its branch."""
+        branch = self._ended
+        assert branch is not None
+        if branch.merges(name):
+            return True
+        if branch.closed is not None and name in branch.assigned and name not in self._refs:
+            self._scopes[name] = branch.closed
+        return False
+
+    def merged(self, name: str) -> object:
+        """The value of ``name`` after an ``if`` on sizes."""
+        assert self._ended is not None
+        self._scopes[name] = self._tracer.region
+        return self._ended.merged(name)
+
+    # -- loops -------------------------------------------------------------------------------------
+    def begin_for(self, loop: object, names: tuple[str, ...]) -> tuple[object, ...]:
+        """Start a ``for``; the values of its variables."""
+        if isinstance(loop, builtins.range):
+            loop = serial(loop.start, loop.stop, loop.step)
+        if not isinstance(loop, LoopFrame):
+            raise ProgramTypeError(
+                "a `for` in a tile program runs over range(...) or a loop of the language; unroll other "
+                "iterables in a plain Python function",
+                expected="range, T.serial, T.unroll, T.Parallel, T.Pipelined, T.grid, ...",
+                found=describe(loop),
+                location=self._tracer.location,
+            )
+        values = loop.open(self._tracer, names)
+        self._loops.append(loop)
+        for name in names:
+            self._refs.pop(name, None)
+            self._scopes[name] = self._tracer.region
+        return values
+
+    def end_for(self) -> None:
+        """End a ``for`` and record it."""
+        loop = self._loops.pop()
+        assert loop is not None
+        loop.close(self._tracer)
+
+    def before_while(self) -> None:
+        """Before the condition of a ``while``: what it records belongs into the loop."""
+        self._tracer.require_launch("`while`")
+        self._tracer.open_region("while")
+
+    def begin_while(self, cond: object) -> bool:
+        """Start a ``while``; False if its body never runs."""
+        tracer = self._tracer
+        self._loops.append(None)
+        raw = to_expr(cond, "the condition of `while`") if is_scalar(cond) else fold.const(bool(cond))
+        expr = fold.truth(raw)
+        if isinstance(expr, Const) and expr.value:
+            raise ProgramError("the condition of `while` is always true", location=tracer.location)
+        tracer.check_expr_alive(expr)
+        region = tracer.region
+        assert region is not None
+        if region.statements:
+            # The condition needs statements of its own: test it inside the loop.
+            tracer.emit(If(fold.unary("not", expr), (Break(loc=tracer.location),)))
+            expr = fold.const(True)
+        self._while_conditions.append(expr)
+        return not (isinstance(expr, Const) and not expr.value)
+
+    def end_while(self) -> None:
+        """End a ``while`` and record it."""
+        self._loops.pop()
+        cond = self._while_conditions.pop()
+        region = self._tracer.region
+        loc = region.loc if region is not None else None
+        body = self._tracer.close_region()
+        if not (isinstance(cond, Const) and not cond.value):
+            self._tracer.emit(While(cond, body, loc=loc))
+
+    def break_(self) -> None:
+        """``break``."""
+        self._jump("break")
+        self._tracer.emit(Break())
+
+    def continue_(self) -> None:
+        """``continue``."""
+        self._jump("continue")
+        self._tracer.emit(Continue())
+
+    def _jump(self, what: str) -> None:
+        if self._loops and (loop := self._loops[-1]) is not None and loop.kind == "parallel":
+            raise ProgramValueError(
+                f"`{what}` cannot leave a T.Parallel loop, whose iterations have no order",
+                location=self._tracer.location,
+            )
+
+    # -- blocks ------------------------------------------------------------------------------------
+    def enter(self, context: object) -> object:
+        """The context manager of a ``with``."""
+        if isinstance(context, KernelFrame) and self._tracer.skip_bodies:
+            self._runs_body = False
+        if not hasattr(context, "__enter__"):
+            if context is None:
+                return nullcontext()
+            raise ProgramTypeError(
+                "`with` needs T.Kernel or another context manager",
+                found=describe(context),
+                location=self._tracer.location,
+            )
+        return context
+
+    def runs_body(self) -> bool:
+        """False where a launch is recorded without its statements."""
+        runs, self._runs_body = self._runs_body, True
+        return runs
+
+    def leave(self, value: object) -> object:
+        """``return value``; only outside regions and run-time conditions."""
+        if len(self._tracer.regions) > self._base or any(b.symbolic for b in self._branches):
+            raise ProgramSyntaxError(
+                "`return` cannot stand inside a loop, a T.Kernel block or a condition that is known only at "
+                "run time",
+                location=self._tracer.location,
+            )
+        self._branches.clear()
+        return value
+
+
+def _symbolic(value: object) -> bool:
+    """True for a value that is known only at run time."""
+    return isinstance(value, Value) and not isinstance(value.expr, Const)
+
+
+def _extreme(
+    python: Callable[..., object],
+    language: Callable[[object, object], object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> object:
+    """``min`` and ``max`` of Python, and of the language where an argument is a run-time value."""
+    if len(args) > 1 and not kwargs and any(isinstance(a, Value) for a in args):
+        out = args[0]
+        for a in args[1:]:
+            out = language(out, a)
+        return out
+    return python(*args, **kwargs)

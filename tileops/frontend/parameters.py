@@ -1,0 +1,147 @@
+"""Owns the parameters of a running trace: from annotations to tensors and scalars, in signature order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir.expr import Expr, Load, Var
+from tileops.ir.program import ScalarParam, TensorParam
+from tileops.ir.walk import walk_expr
+from tileops.language.annotations import TensorType, is_tensor_type, require_tensor_type
+from tileops.language.buffers import BufferRef, static_shape
+from tileops.language.tracer import Tracer
+from tileops.language.value import Value, index_expr
+from tileops.location import Location
+
+
+class Undeclared:
+    """A tensor parameter before its annotation in the body ran."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def describe(self) -> str:
+        """The parameter, for error messages."""
+        return f"the parameter `{self.name}` before its annotation"
+
+    def __getattr__(self, attribute: str) -> object:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        raise ProgramValueError(f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`")
+
+    def __getitem__(self, key: object) -> object:
+        raise ProgramValueError(f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`")
+
+    __setitem__ = __getitem__  # type: ignore[assignment]
+
+
+class Parameters:
+    """Collects what the annotations declare; ``order`` are the names that a caller passes at run time."""
+
+    def __init__(self, tracer: Tracer, order: Sequence[str]) -> None:
+        self._tracer = tracer
+        self._order = tuple(order)
+        self._declared: dict[str, TensorParam | ScalarParam] = {}
+
+    def declare(self, name: str, annotation: object) -> object:
+        """Handle ``name: annotation``; what ``name`` stands for from then on."""
+        tracer = self._tracer
+        if name not in self._order:
+            raise ProgramTypeError(
+                f"`{name}` is annotated but is no run-time parameter of the program", location=tracer.location
+            )
+        if name in self._declared:
+            raise ProgramValueError(f"the parameter `{name}` is annotated twice", location=tracer.location)
+        if tracer.launch is not None:
+            raise ProgramValueError(
+                f"the annotation of `{name}` stands outside `with T.Kernel`", location=tracer.location
+            )
+        if isinstance(annotation, str) and not is_tensor_type(annotation):
+            return self._scalar(name, annotation)
+        return self._tensor(name, require_tensor_type(name, annotation))
+
+    def _scalar(self, name: str, annotation: str) -> Value:
+        from tileops.language.value import as_dtype
+
+        tracer = self._tracer
+        var = tracer.define_permanent(tracer.new_var(name, DType(as_dtype(annotation))))
+        self._declared[name] = ScalarParam(name, var, loc=tracer.location)
+        return Value(var)
+
+    def _tensor(self, name: str, annotation: TensorType) -> BufferRef:
+        tracer = self._tracer
+        if annotation.scope != "global":
+            raise ProgramTypeError(
+                f"the parameter `{name}` must be a tensor in global memory",
+                found=f"scope {annotation.scope!r}",
+                location=tracer.location,
+            )
+        shape = static_shape(f"the tensor `{name}`", annotation.shape) if annotation.shape else ()
+        strides = None
+        if annotation.strides is not None:
+            strides = tuple(index_expr(s, f"a stride of `{name}`") for s in annotation.strides)
+        buffer = tracer.new_buffer(name, shape, annotation.dtype, "global", strides)
+        tracer.define_global(buffer)
+        self._declared[name] = TensorParam(name, buffer, loc=tracer.location)
+        return BufferRef(buffer)
+
+    def finish(self, passed: Mapping[str, object]) -> None:
+        """Put the parameters into the program; those passed as None at trace time are left out."""
+        for name in self._order:
+            if name in self._declared:
+                self._tracer.params.append(self._declared[name])
+            elif name not in passed:
+                raise ProgramTypeError(
+                    f"the parameter `{name}` has no annotation that ran; write `{name}: T.Tensor(shape, dtype)` "
+                    "before T.Kernel",
+                    location=self._tracer.location,
+                )
+
+
+def check_sizes(tracer: Tracer, function: Location | None) -> None:
+    """Every size constant must be an entry of a shape; every dynamic size must be found from the inputs."""
+    entries: list[Expr] = []
+    for param in tracer.params:
+        if isinstance(param, TensorParam) and not param.allocated:
+            entries += [*param.buffer.shape, *(param.buffer.strides or ())]
+    direct = {e.id for e in entries if isinstance(e, Var)}
+    reachable = {e.id for entry in entries for e in walk_expr(entry) if isinstance(e, Var)}
+    used = _used_sizes(tracer)
+    kept = []
+    for size in tracer.sizes:
+        name, where = size.var.name, tracer.const_locations.get(size.var.id, function)
+        if size.kind == "const" and size.var.id not in direct:
+            raise ProgramValueError(
+                f"the size constant `{name}` is not an entry of any tensor's shape or strides, so no call can "
+                "tell its value",
+                location=where,
+            )
+        if size.kind == "dynamic" and size.var.id not in reachable:
+            if size.var.id in used:
+                raise ProgramValueError(
+                    f"the size `{name}` (T.dynamic) is in no input tensor's shape or strides, so no call can "
+                    "tell its value",
+                    location=where,
+                )
+            continue
+        kept.append(size)
+    tracer.sizes = kept
+
+
+def _used_sizes(tracer: Tracer) -> set[int]:
+    """The variables that outputs, workspaces, grids and statements read."""
+    from tileops.ir import walk
+
+    exprs: list[Expr] = []
+    for param in tracer.params:
+        if isinstance(param, TensorParam):
+            exprs += param.buffer.shape
+    for buffer in tracer.workspaces:
+        exprs += buffer.shape
+    for stmt in walk.walk(tuple(tracer.launches)):
+        exprs += walk.exprs(stmt)
+    return {
+        e.id for x in exprs for e in walk_expr(x) if isinstance(e, Var) and not isinstance(e, Load)
+    }

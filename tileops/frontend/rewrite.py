@@ -1,0 +1,340 @@
+"""Owns the rewrite: a program's syntax tree with control flow and assignment turned into calls of hooks.
+
+The rewritten function calls methods of one free variable, ``HOOKS`` (see ``frame``). User names stay ordinary
+Python locals, so closures, helpers and expressions need no translation.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+
+from tileops.errors import ProgramSyntaxError
+from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement
+from tileops.frontend.scopes import assigned_names, carried_names, region_names, target_names
+from tileops.frontend.source import function_tree, location_of
+from tileops.location import Location
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A rewritten function: its code (with ``HOOKS`` among its free names) and the places of its statements."""
+
+    code: CodeType
+    locations: tuple[Location, ...]
+
+
+_cache: dict[tuple[CodeType, str], Rewritten] = {}
+
+
+def rewritten(func: FunctionType) -> Rewritten:
+    """The rewritten form of ``func``, made once. ProgramSyntaxError for a form the language does not have."""
+    key = (func.__code__, func.__code__.co_filename)
+    if key not in _cache:
+        _cache[key] = _rewrite(func)
+    return _cache[key]
+
+
+def _rewrite(func: FunctionType) -> Rewritten:
+    tree = copy.deepcopy(function_tree(func))
+    file = func.__code__.co_filename
+    rewriter = _StatementRewriter(tree, file)
+    tree.decorator_list = []
+    for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+        arg.annotation = None
+    tree.returns = None
+    count = len(tree.args.defaults)
+    tree.args.defaults = [ast.Constant(None) for _ in range(count)]
+    tree.args.kw_defaults = [None if d is None else ast.Constant(None) for d in tree.args.kw_defaults]
+    tree.body = rewriter.block(tree.body) or [ast.Pass()]
+    factory = ast.FunctionDef(
+        name="__tileops_factory__",
+        args=ast.arguments(
+            posonlyargs=[],
+            args=[ast.arg(n) for n in (HOOKS, *func.__code__.co_freevars)],
+            kwonlyargs=[],
+            kw_defaults=[],
+            defaults=[],
+        ),
+        body=[tree],
+        decorator_list=[],
+    )
+    if sys.version_info >= (3, 12):
+        factory.type_params = []
+    ast.copy_location(factory, tree)
+    module = ast.fix_missing_locations(ast.Module(body=[factory], type_ignores=[]))
+    compiled = compile(module, file, "exec")
+    return Rewritten(_inner_code(_inner_code(compiled)), tuple(rewriter.locations))
+
+
+def _inner_code(code: CodeType) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType))
+
+
+_REFUSED: dict[type[ast.AST], str] = {
+    ast.Try: "`try`",
+    ast.Delete: "`del`",
+    ast.Global: "`global`",
+    ast.Nonlocal: "`nonlocal`",
+    ast.AsyncFor: "`async for`",
+    ast.AsyncWith: "`async with`",
+    ast.Match: "`match`",
+    ast.ClassDef: "a class definition",
+}
+
+
+class _StatementRewriter:
+    """Rewrites the statements of one function."""
+
+    def __init__(self, tree: ast.FunctionDef, file: str) -> None:
+        self.file = file
+        self.locations: list[Location] = []
+        self.expressions = ExpressionRewriter(file, region_names(tree.body))
+        self._temporaries = 0
+        self._loops = 0
+        self._carried: list[set[str]] = []
+        self._loop_stack: list[ast.stmt] = []
+
+    # -- pieces ----------------------------------------------------------------------------------
+    def expr(self, node: ast.expr) -> ast.expr:
+        """A rewritten expression."""
+        out = self.expressions.visit(node)
+        assert isinstance(out, ast.expr)
+        return out
+
+    def at(self, node: ast.AST, names: Sequence[str] = ()) -> ast.stmt:
+        """The hook that tells where the next statement stands and how its results are called."""
+        self.locations.append(location_of(node, self.file))
+        args: list[ast.expr] = [ast.Constant(len(self.locations) - 1)]
+        if names:
+            args.append(ast.Tuple([ast.Constant(n) for n in names], ast.Load()))
+        return hook_statement("at", *args)
+
+    def temporary(self) -> str:
+        """A new name that no user writes."""
+        self._temporaries += 1
+        return f"__tileops_{self._temporaries}"
+
+    def refuse(self, node: ast.AST, what: str, instead: str = "") -> ProgramSyntaxError:
+        """The error for a Python form that the language does not have."""
+        return ProgramSyntaxError(
+            f"{what} cannot be used in a tile program{instead}", location=location_of(node, self.file)
+        )
+
+    def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """A rewritten statement list; statements after break, continue or return are dropped."""
+        out: list[ast.stmt] = []
+        for position, node in enumerate(body):
+            new = self.statement(node)
+            for made in new:
+                ast.copy_location(made, node)
+                for child in ast.walk(made):
+                    if "lineno" in child._attributes and getattr(child, "lineno", None) is None:
+                        ast.copy_location(child, node)
+            out += new
+            if isinstance(node, (ast.Break, ast.Continue, ast.Return)) and position + 1 < len(body):
+                where = location_of(body[position + 1], self.file)
+                warnings.warn(
+                    f"{where.file}:{where.line}: statements after break, continue or return are dropped",
+                    stacklevel=2,
+                )
+                break
+        return out
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        """One rewritten statement, with its location hook."""
+        refused = _REFUSED.get(type(node))
+        if refused is None and type(node).__name__ in ("TryStar", "AsyncFunctionDef", "TypeAlias"):
+            refused = type(node).__name__
+        if refused is not None:
+            raise self.refuse(node, refused)
+        method = getattr(self, "on_" + type(node).__name__, None)
+        return method(node) if method is not None else [self.at(node), node]
+
+    # -- simple statements -------------------------------------------------------------------------
+    def on_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:  # noqa: N802
+        return [self.at(node), node]
+
+    def on_Expr(self, node: ast.Expr) -> list[ast.stmt]:  # noqa: N802
+        if isinstance(node.value, ast.Constant):
+            return [node]
+        return [self.at(node), ast.Expr(self.expr(node.value))]
+
+    def on_Assert(self, node: ast.Assert) -> list[ast.stmt]:  # noqa: N802
+        message = self.expr(node.msg) if node.msg is not None else ast.Constant("assertion failed")
+        return [self.at(node), hook_statement("check", self.expr(node.test), _thunk(message))]
+
+    def on_Raise(self, node: ast.Raise) -> list[ast.stmt]:  # noqa: N802
+        return [self.at(node), node]
+
+    def on_Return(self, node: ast.Return) -> list[ast.stmt]:  # noqa: N802
+        value = ast.Constant(None) if node.value is None else self.expr(node.value)
+        return [self.at(node), ast.Return(hook("leave", value))]
+
+    def on_Break(self, node: ast.Break) -> list[ast.stmt]:  # noqa: N802
+        return [self.at(node), hook_statement("break_")]
+
+    def on_Continue(self, node: ast.Continue) -> list[ast.stmt]:  # noqa: N802
+        return [self.at(node), hook_statement("continue_")]
+
+    # -- assignment --------------------------------------------------------------------------------
+    def on_Assign(self, node: ast.Assign) -> list[ast.stmt]:  # noqa: N802
+        names = [n for t in node.targets for n in target_names(t)]
+        out: list[ast.stmt] = [self.at(node, names)]
+        target = node.targets[0]
+        if len(node.targets) == 1 and isinstance(target, (ast.Name, ast.Subscript)):
+            return [*out, self.assign_leaf(target, self.expr(node.value))]
+        value = self.expr(node.value)
+        if isinstance(node.value, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+            # All right-hand sides are read before the first target changes: `a, b = b, a`.
+            value.elts = [
+                e if isinstance(e, ast.Starred) else hook("read_now", ast.Constant(n), e)
+                for e, n in zip(value.elts, _padded(names, len(value.elts)), strict=True)
+            ]
+        elif len(node.targets) > 1:
+            value = hook("read_now", ast.Constant(names[0] if names else "value"), value)
+        whole = self.temporary()
+        out.append(ast.Assign([ast.Name(whole, ast.Store())], value))
+        for target in node.targets:
+            out += self.assign_any(target, ast.Name(whole, ast.Load()))
+        return out
+
+    def assign_any(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+        """Assign to any target; tuples are taken apart first, leaves assigned left to right."""
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            return [self.assign_leaf(target, value)]
+        leaves: list[tuple[ast.expr, str]] = []
+        pattern = self.pattern(target, leaves)
+        out: list[ast.stmt] = [ast.Assign([pattern], value)]
+        out += [self.assign_leaf(leaf, ast.Name(name, ast.Load())) for leaf, name in leaves]
+        return out
+
+    def pattern(self, target: ast.expr, leaves: list[tuple[ast.expr, str]]) -> ast.expr:
+        """``target`` with every leaf replaced by a temporary name."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return ast.Tuple([self.pattern(e, leaves) for e in target.elts], ast.Store())
+        if isinstance(target, ast.Starred):
+            return ast.Starred(self.pattern(target.value, leaves), ast.Store())
+        name = self.temporary()
+        leaves.append((target, name))
+        return ast.Name(name, ast.Store())
+
+    def assign_leaf(self, target: ast.expr, value: ast.expr) -> ast.stmt:
+        """Assign to one name or subscript."""
+        if isinstance(target, ast.Name):
+            return ast.Assign([ast.Name(target.id, ast.Store())], self.bound(target.id, value))
+        if isinstance(target, ast.Subscript):
+            subscript = ast.Subscript(self.expr(target.value), self.expr(target.slice), ast.Store())
+            return ast.Assign([ast.copy_location(subscript, target)], value)
+        raise self.refuse(target, "assignment to an attribute")
+
+    def bound(self, name: str, value: ast.expr) -> ast.expr:
+        """The hook that binds ``name``; it is told where the name carries a value around a loop."""
+        args = [ast.Constant(name), value]
+        if any(name in carried for carried in self._carried):
+            args.append(ast.Constant(True))
+        return hook("bind", *args)
+
+    def on_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:  # noqa: N802
+        out: list[ast.stmt] = [self.at(node, target_names(node.target))]
+        if isinstance(node.target, ast.Name):
+            current = self.expr(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+            new = hook("augment", ast.Constant(type(node.op).__name__), current, self.expr(node.value))
+            return [*out, self.assign_leaf(node.target, new)]
+        if isinstance(node.target, ast.Subscript):
+            subscript = ast.Subscript(
+                self.expr(node.target.value), self.expr(node.target.slice), ast.Store()
+            )
+            return [*out, ast.AugAssign(ast.copy_location(subscript, node.target), node.op, self.expr(node.value))]
+        raise self.refuse(node.target, "assignment to an attribute")
+
+    def on_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:  # noqa: N802
+        if not isinstance(node.target, ast.Name):
+            raise self.refuse(node, "an annotation of something that is not a name")
+        name = node.target.id
+        out: list[ast.stmt] = [self.at(node, (name,))]
+        if node.value is None:
+            annotation = self.expr(node.annotation)
+            return [*out, ast.Assign([ast.Name(name, ast.Store())], hook("declare", ast.Constant(name), annotation))]
+        value = hook("annotated", self.expr(node.value), _thunk(self.expr(node.annotation)))
+        return [*out, self.assign_leaf(node.target, value)]
+
+    # -- control flow --------------------------------------------------------------------------------
+    def on_If(self, node: ast.If) -> list[ast.stmt]:  # noqa: N802
+        names = assigned_names([*node.body, *node.orelse])
+        state: list[ast.expr] = [ast.Call(ast.Name("locals", ast.Load()), [], [])] if names else []
+        restore = [_when(hook("restores", ast.Constant(n)), n, hook("before", ast.Constant(n))) for n in names]
+        merge = [_when(hook("merges", ast.Constant(n)), n, hook("merged", ast.Constant(n))) for n in names]
+        test = self.expr(node.test)
+        return [
+            self.at(node.test),
+            ast.If(hook("then", test, *copy.deepcopy(state)), self.block(node.body), []),
+            *([hook_statement("middle", *copy.deepcopy(state)), *restore] if names else []),
+            ast.If(hook("otherwise"), self.block(node.orelse) or [ast.Pass()], []),
+            hook_statement("end_if", *copy.deepcopy(state)),
+            *merge,
+        ]
+
+    def on_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
+        if node.orelse:
+            raise self.refuse(node.orelse[0], "`else` of a loop")
+        names = target_names(node.target)
+        flat = isinstance(node.target, ast.Name) or (
+            isinstance(node.target, (ast.Tuple, ast.List))
+            and all(isinstance(e, ast.Name) for e in node.target.elts)
+        )
+        if not flat:
+            raise self.refuse(node.target, "a loop variable that is not a name")
+        out: list[ast.stmt] = [self.at(node.iter, names)]
+        labels = ast.Tuple([ast.Constant(n) for n in names], ast.Load())
+        opened = hook("begin_for", self.expr(node.iter), labels)
+        target: ast.expr = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
+        self._carried.append(carried_names(node.body))
+        body = self.block(node.body)
+        self._carried.pop()
+        return [*out, ast.Assign([target], opened), *body, hook_statement("end_for")]
+
+    def on_While(self, node: ast.While) -> list[ast.stmt]:  # noqa: N802
+        if node.orelse:
+            raise self.refuse(node.orelse[0], "`else` of a loop")
+        self._carried.append(carried_names([*([ast.Expr(node.test)]), *node.body]))
+        out = [
+            self.at(node.test),
+            hook_statement("before_while"),
+            ast.If(hook("begin_while", self.expr(node.test)), self.block(node.body), []),
+            hook_statement("end_while"),
+        ]
+        self._carried.pop()
+        return out
+
+    def on_With(self, node: ast.With) -> list[ast.stmt]:  # noqa: N802
+        names = [n for item in node.items if item.optional_vars for n in target_names(item.optional_vars)]
+        out: list[ast.stmt] = [self.at(node.items[0].context_expr, names)]
+        items = []
+        entered: list[ast.stmt] = []
+        for item in node.items:
+            value = self.temporary()
+            context = hook("enter", self.expr(item.context_expr))
+            items.append(ast.withitem(context, ast.Name(value, ast.Store())))
+            if item.optional_vars is not None:
+                entered += self.assign_any(item.optional_vars, ast.Name(value, ast.Load()))
+        body = [ast.If(hook("runs_body"), [*entered, *self.block(node.body)], [])]
+        return [*out, ast.With(items, body)]
+
+
+def _thunk(body: ast.expr) -> ast.expr:
+    empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(empty, body)
+
+
+def _when(test: ast.expr, name: str, value: ast.expr) -> ast.stmt:
+    return ast.If(test, [ast.Assign([ast.Name(name, ast.Store())], value)], [])
+
+
+def _padded(names: list[str], count: int) -> list[str]:
+    return (names + ["value"] * count)[:count]

@@ -1,0 +1,100 @@
+"""Owns what a function's tree says about its names: which are local, and which are assigned in a region."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes below ``nodes`` that belong to the function itself, in source order.
+
+    Nested functions, classes and lambdas are given but not entered.
+    """
+    for node in nodes:
+        yield node
+        if not isinstance(node, _NESTED):
+            yield from own_nodes(ast.iter_child_nodes(node))
+
+
+def target_names(target: ast.AST) -> list[str]:
+    """The names that an assignment target binds, left to right."""
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [name for element in target.elts for name in target_names(element)]
+    if isinstance(target, ast.Starred):
+        return target_names(target.value)
+    return []
+
+
+def assigned_names(body: Sequence[ast.stmt]) -> list[str]:
+    """The local names that assignments in ``body`` bind, without repeats, loop variables excluded."""
+    out: dict[str, None] = {}
+    for node in own_nodes(body):
+        if isinstance(node, ast.Assign):
+            targets: list[ast.expr] = node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and getattr(node, "value", None) is not None:
+            targets = [node.target]
+        else:
+            continue
+        for target in targets:
+            out.update(dict.fromkeys(target_names(target)))
+    return list(out)
+
+
+def region_names(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that are assigned somewhere inside a loop or an ``if``."""
+    out: set[str] = set()
+    for node in own_nodes(body):
+        if isinstance(node, (ast.For, ast.While)):
+            out.update(assigned_names(node.body))
+        elif isinstance(node, ast.If):
+            out.update(assigned_names([*node.body, *node.orelse]))
+    return out
+
+
+def carried_names(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that a loop's body reads before it assigns them: a value of the iteration before."""
+    read: set[str] = set()
+    assigned: set[str] = set()
+    carried: set[str] = set()
+    for event, name in _events(body):
+        if event == "load":
+            read.add(name)
+        else:
+            if name in read and name not in assigned:
+                carried.add(name)
+            assigned.add(name)
+    return carried
+
+
+def _events(body: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    """Reads and assignments in the order in which they happen."""
+    for node in body:
+        if isinstance(node, ast.Assign):
+            yield from _events([node.value])
+            for target in node.targets:
+                yield from (("store", n) for n in target_names(target))
+                yield from _events([target])
+        elif isinstance(node, ast.AugAssign):
+            if isinstance(node.target, ast.Name):
+                yield "load", node.target.id
+            yield from _events([node.value])
+            yield from (("store", n) for n in target_names(node.target))
+        elif isinstance(node, ast.AnnAssign):
+            yield from _events([x for x in (node.annotation, node.value) if x is not None])
+            if node.value is not None:
+                yield from (("store", n) for n in target_names(node.target))
+        elif isinstance(node, ast.For):
+            yield from _events([node.iter])
+            yield from (("store", n) for n in target_names(node.target))
+            yield from _events([*node.body, *node.orelse])
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                yield "load", node.id
+        elif not isinstance(node, (*_NESTED, *_COMPREHENSIONS)):
+            yield from _events(ast.iter_child_nodes(node))

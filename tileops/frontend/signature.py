@@ -1,0 +1,137 @@
+"""Owns what a function's source says about its call: its mode and the kinds of its parameters."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass
+from types import FunctionType
+
+from tileops.dtypes import aliases, names as dtype_names
+from tileops.frontend.scopes import own_nodes
+from tileops.frontend.source import function_tree
+
+_TENSOR_TYPES = ("Tensor", "StridedTensor", "Buffer", "ptr")
+_EAGER_MARKS = ("Kernel", "const", "empty", "alloc_global", "ClusterKernel", "CUDASourceCodeKernel")
+_DTYPES = frozenset((*dtype_names(), *aliases()))
+
+
+@dataclass(frozen=True)
+class ParamInfo:
+    """One parameter. ``kind``: tensor, scalar (a run-time number) or static (a compile-time value).
+
+    ``annotation`` is the dtype's name for a scalar, the annotation's text for a tensor, and the annotation
+    itself for a static parameter (``inspect._empty`` where there is none, text where it is not evaluated).
+    """
+
+    name: str
+    kind: str
+    default: object
+    annotation: object
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The mode (``eager`` or ``lazy``) and the parameters of a program, read from its source alone."""
+
+    mode: str
+    params: tuple[ParamInfo, ...]
+
+    def of_kind(self, kind: str) -> tuple[ParamInfo, ...]:
+        """The parameters of one kind, in order."""
+        return tuple(p for p in self.params if p.kind == kind)
+
+
+def signature_of(func: FunctionType) -> Signature:
+    """The signature of ``func``, which is not run. ProgramSyntaxError where its source cannot be found."""
+    tree = function_tree(func)
+    mode = "lazy" if _is_lazy(tree) else "eager"
+    body_annotations = _annotations_in_body(tree) if mode == "eager" else {}
+    params = []
+    for name, parameter in inspect.signature(func).parameters.items():
+        written = _annotation_in_signature(tree, name)
+        kind, annotation = "static", _static_annotation(func, name, parameter.annotation)
+        if mode == "eager":
+            node = body_annotations.get(name, written)
+            kind = _kind_of(func, node)
+            if kind != "static" and node is not None:
+                annotation = ast.unparse(node) if kind == "tensor" else _dtype_name(node)
+        params.append(ParamInfo(name, kind, parameter.default, annotation))
+    return Signature(mode, tuple(params))
+
+
+def _is_lazy(tree: ast.FunctionDef) -> bool:
+    """A function that defines a prim_func, or that only builds and returns something else's program."""
+    nodes = list(own_nodes(tree.body))
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and any(_is_prim_func(d) for d in node.decorator_list):
+            return True
+    params = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    for node in nodes:
+        if isinstance(node, ast.Call) and _last_name(node.func) in _EAGER_MARKS:
+            return False
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in params:
+            return False
+    if any(_kind_of(None, a.annotation) == "tensor" for a in tree.args.args):
+        return False
+    return any(isinstance(n, ast.Return) and isinstance(n.value, (ast.Call, ast.Name)) for n in nodes)
+
+
+def _is_prim_func(decorator: ast.expr) -> bool:
+    if isinstance(decorator, ast.Call):
+        decorator = decorator.func
+    return _last_name(decorator) == "prim_func"
+
+
+def _last_name(node: ast.AST | None) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _annotations_in_body(tree: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The first ``name: annotation`` (without a value) of each name."""
+    out: dict[str, ast.expr] = {}
+    for node in own_nodes(tree.body):
+        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
+            out.setdefault(node.target.id, node.annotation)
+    return out
+
+
+def _annotation_in_signature(tree: ast.FunctionDef, name: str) -> ast.expr | None:
+    args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
+    return next((a.annotation for a in args if a.arg == name), None)
+
+
+def _kind_of(func: FunctionType | None, node: ast.expr | None) -> str:
+    if node is None:
+        return "static"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        node = ast.parse(node.value, mode="eval").body
+    if isinstance(node, (ast.Call, ast.Subscript)):
+        head = node.func if isinstance(node, ast.Call) else node.value
+        return "tensor" if _last_name(head) in _TENSOR_TYPES else "static"
+    if _last_name(node) in _TENSOR_TYPES:
+        return "tensor"
+    if isinstance(node, ast.Attribute) and node.attr in _DTYPES:
+        return "scalar"
+    if isinstance(node, ast.Name) and func is not None:
+        # `from tileops.language import int32`: a bare name is a scalar type only if it is the language's.
+        return "scalar" if _is_language_dtype(func.__globals__.get(node.id)) else "static"
+    return "static"
+
+
+def _is_language_dtype(value: object) -> bool:
+    return type(value).__name__ == "dtype" and isinstance(value, str)
+
+
+def _dtype_name(node: ast.expr) -> str:
+    return aliases().get(_last_name(node), _last_name(node))
+
+
+def _static_annotation(func: FunctionType, name: str, annotation: object) -> object:
+    """A static parameter's annotation; text (postponed evaluation) is resolved where it names a builtin."""
+    if isinstance(annotation, str):
+        builtin_types = {"int": int, "float": float, "bool": bool, "str": str}
+        return builtin_types.get(annotation, annotation)
+    return annotation

@@ -1,0 +1,86 @@
+"""Owns finding a function's source: its syntax tree with the file's own lines and columns."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from types import CodeType, FunctionType
+
+from tileops.errors import ProgramSyntaxError
+from tileops.location import Location
+
+_parsed: dict[tuple[CodeType, str], ast.FunctionDef] = {}
+
+
+def function_tree(func: FunctionType) -> ast.FunctionDef:
+    """The ``def`` of ``func``, numbered as in its file. ProgramSyntaxError where no source can be found.
+
+    The tree is shared between callers and must not be changed.
+    """
+    key = (func.__code__, func.__code__.co_filename)
+    if key not in _parsed:
+        _parsed[key] = _parse(func)
+    return _parsed[key]
+
+
+def _parse(func: FunctionType) -> ast.FunctionDef:
+    code = func.__code__
+    try:
+        lines, first = inspect.getsourcelines(func)
+    except (OSError, TypeError) as error:
+        raise ProgramSyntaxError(
+            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile program must be "
+            "defined in a file or a notebook cell, not by exec() or on the command line",
+            location=Location(code.co_filename, code.co_firstlineno),
+        ) from error
+    first = max(first, 1)
+    text = "".join(lines)
+    # An indented function parses inside a block of its own; columns stay those of the file.
+    indented = text[:1].isspace()
+    try:
+        module = ast.parse("if 1:\n" + text if indented else text)
+    except SyntaxError as error:
+        raise ProgramSyntaxError(
+            f"the source of `{func.__name__}` does not parse on its own: {error.msg}",
+            location=Location(code.co_filename, first),
+        ) from error
+    node: ast.AST = module.body[0]
+    if indented and isinstance(node, ast.If):
+        node = node.body[0]
+    if not isinstance(node, ast.FunctionDef):
+        raise ProgramSyntaxError(
+            f"`{func.__name__}` must be defined with `def`", location=Location(code.co_filename, first)
+        )
+    if node.name != func.__name__ and node.name != code.co_name:
+        raise ProgramSyntaxError(
+            f"the file of `{func.__name__}` changed after it was loaded; import it again",
+            location=Location(code.co_filename, first),
+        )
+    ast.increment_lineno(node, first - (2 if indented else 1))
+    return node
+
+
+def location_of(node: ast.AST, file: str) -> Location:
+    """The place of a syntax node, up to the end of its first line."""
+    line = getattr(node, "lineno", 0)
+    start = _column(file, line, getattr(node, "col_offset", -1))
+    end = -1
+    if getattr(node, "end_lineno", None) == line:
+        end = _column(file, line, getattr(node, "end_col_offset", -1))
+    elif start >= 0:
+        end = len(linecache.getline(file, line).rstrip())
+    return Location(file, line, start, end)
+
+
+def _column(file: str, line: int, offset: int) -> int:
+    """``ast`` counts columns in UTF-8 bytes; locations count characters."""
+    text = linecache.getline(file, line)
+    if offset < 0 or text.isascii():
+        return offset
+    return len(text.encode("utf-8")[:offset].decode("utf-8", errors="ignore"))
+
+
+def forget(func: FunctionType) -> None:
+    """Drop what is remembered of a function's source (it will not be traced again)."""
+    _parsed.pop((func.__code__, func.__code__.co_filename), None)

@@ -1,0 +1,321 @@
+"""Owns tracing: from a decorated Python function to a Program."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType, TracebackType
+
+from tileops.errors import ArgumentError, NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
+from tileops.frontend.call import inline_macro, run
+from tileops.frontend.parameters import Parameters, Undeclared, check_sizes
+from tileops.frontend.signature import ParamInfo, Signature, signature_of
+from tileops.frontend.source import function_tree, location_of
+from tileops.ir.builder import activate
+from tileops.ir.expr import Region
+from tileops.ir.fold import const as literal
+from tileops.ir.program import Program, TensorParam
+from tileops.ir.stmt import Fill, Launch
+from tileops.ir.walk import walk, written_buffers
+from tileops.language.annotations import is_tensor_type
+from tileops.language.buffers import ZERO, BufferRef
+from tileops.language.tracer import Tracer
+from tileops.location import Location
+
+Options = Sequence[tuple[str, str]]
+
+# Values tried for size constants when a body needs their numbers: Python's own arithmetic on them cannot be
+# recorded, so the writes of the program are learned from a trace with numbers.
+_REPRESENTATIVES = (128, 64, 256, 1024, 32, 4096, 16, 1)
+
+
+def trace(
+    func: FunctionType,
+    *,
+    name: str,
+    static: Mapping[str, object],
+    consts: Mapping[str, int] | None,
+    options: Options = (),
+) -> Program:
+    """Trace an eager function.
+
+    ``static`` are the values of its compile-time parameters (defaults fill in). ``consts`` are the numbers of
+    its size constants; None makes them size variables (a symbolic trace). Raises located ProgramErrors.
+    """
+    signature = signature_of(func)
+    job = _EagerTrace(func, name, signature, dict(static), options)
+    if consts is not None:
+        return job.run(consts)
+    tracer = job.new_tracer(None)
+    try:
+        return job.run_with(tracer)
+    except ProgramError:
+        # A construct of the body may need the number behind a size constant; the signature does not.
+        if not tracer.const_ids or tracer.launch is None:
+            raise
+        program = job.without_body()
+        if program is None:
+            raise
+        return program
+
+
+class _EagerTrace:
+    """One eager function with its compile-time arguments."""
+
+    def __init__(
+        self,
+        func: FunctionType,
+        name: str,
+        signature: Signature,
+        static: dict[str, object],
+        options: Options,
+    ) -> None:
+        self._func = func
+        self._name = name
+        self._signature = signature
+        self._options = options
+        self._location = location_of(function_tree(func), func.__code__.co_filename)
+        self._arguments = self._bind(static)
+
+    def _bind(self, static: dict[str, object]) -> dict[str, object]:
+        arguments: dict[str, object] = {}
+        for p in self._signature.params:
+            if p.name in static:
+                arguments[p.name] = static.pop(p.name)
+            elif p.kind == "static":
+                arguments[p.name] = self._default(p)
+            else:
+                arguments[p.name] = Undeclared(p.name)
+        if static:
+            unknown = ", ".join(sorted(static))
+            raise ProgramTypeError(
+                f"{self._func.__name__} has no compile-time parameter {unknown}", location=self._location
+            )
+        return arguments
+
+    def _default(self, p: ParamInfo) -> object:
+        if p.default is inspect.Parameter.empty:
+            raise ProgramTypeError(
+                f"the compile-time parameter `{p.name}` of {self._func.__name__} was not given",
+                location=self._location,
+            )
+        return p.default
+
+    def new_tracer(self, consts: Mapping[str, int] | None, *, skip_bodies: bool = False) -> Tracer:
+        """A tracer for this function."""
+        tracer = Tracer(self._name, consts=consts, skip_bodies=skip_bodies)
+        tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
+        tracer.location = self._location
+        return tracer
+
+    def run(self, consts: Mapping[str, int]) -> Program:
+        """Trace with the numbers of the size constants."""
+        return self.run_with(self.new_tracer(consts))
+
+    def run_with(self, tracer: Tracer) -> Program:
+        """Trace under ``tracer``."""
+        runtime = [p.name for p in self._signature.params if isinstance(self._arguments[p.name], Undeclared)]
+        parameters = Parameters(tracer, runtime)
+        arguments = dict(self._arguments)
+
+        def body() -> object:
+            for p in self._signature.params:
+                annotation = self._func.__annotations__.get(p.name)
+                if p.name in runtime and not _annotated_in_body(self._func, p.name):
+                    annotation = _resolve(self._func, annotation, {})
+                    arguments[p.name] = parameters.declare(p.name, annotation)
+            return run(tracer, self._func, arguments, parameters.declare)
+
+        return _finish(tracer, body, parameters, self._options, self._location)
+
+    def without_body(self) -> Program | None:
+        """The symbolic signature, with launches that only tell which parameters they write."""
+        outline = self.run_with(self.new_tracer(None, skip_bodies=True))
+        names = [s.var.name for s in outline.sizes if s.kind == "const"]
+        for number in _REPRESENTATIVES:
+            try:
+                sample = self.run(dict.fromkeys(names, number))
+            except (ProgramError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
+                continue
+            return _with_writes_of(outline, sample)
+        return None
+
+
+def _with_writes_of(outline: Program, sample: Program) -> Program:
+    """``outline`` whose first launch fills each parameter that ``sample`` writes."""
+    numbers = {
+        p.buffer.id: i for i, p in enumerate(sample.params) if isinstance(p, TensorParam)
+    }
+    written = sorted(
+        {numbers[b.id] for s in walk(sample.launches) for b in written_buffers(s) if b.id in numbers}
+    )
+    fills = []
+    for i in written:
+        param = outline.params[i]
+        assert isinstance(param, TensorParam)
+        b = param.buffer
+        region = Region(b, (ZERO,) * b.ndim, b.shape)
+        fills.append(Fill(region, literal(0, b.dtype), loc=param.loc))
+    launches: list[Launch] = list(outline.launches)
+    if launches:
+        launches[0] = dataclasses.replace(launches[0], body=tuple(fills))
+    return dataclasses.replace(outline, launches=tuple(launches))
+
+
+def _annotated_in_body(func: FunctionType, name: str) -> bool:
+    import ast
+
+    return any(
+        isinstance(n, ast.AnnAssign) and n.value is None and isinstance(n.target, ast.Name) and n.target.id == name
+        for n in ast.walk(function_tree(func))
+    )
+
+
+def _resolve(func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]) -> object:
+    """An annotation that was left as text (postponed evaluation), evaluated where the function stands."""
+    if not isinstance(annotation, str) or is_tensor_type(annotation) or type(annotation) is not str:
+        return annotation
+    closure = {
+        n: c.cell_contents for n, c in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True)
+    }
+    try:
+        return eval(annotation, func.__globals__, {**names_in_scope, **closure})
+    except NameError:
+        return annotation
+
+
+def trace_prim_func(
+    func: FunctionType, *, name: str, names_in_scope: Mapping[str, object] | None = None, options: Options = ()
+) -> Program:
+    """Trace a function whose parameters are annotated in its signature.
+
+    ``names_in_scope`` are the caller's names, for annotations under postponed evaluation.
+    """
+    location = location_of(function_tree(func), func.__code__.co_filename)
+    tracer = Tracer(name)
+    tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
+    tracer.location = location
+    arguments: dict[str, object] = {}
+    annotated: dict[str, object] = {}
+    for p in inspect.signature(func).parameters.values():
+        if p.kind is p.POSITIONAL_ONLY:
+            raise ProgramTypeError(f"the parameter `{p.name}` of a prim_func is positional-only", location=location)
+        if p.kind is p.VAR_KEYWORD:
+            arguments[p.name] = {}
+        elif p.annotation is not p.empty and p.kind is not p.VAR_POSITIONAL:
+            annotated[p.name] = _resolve(func, p.annotation, names_in_scope or {})
+        elif p.default is not p.empty:
+            arguments[p.name] = p.default
+        else:
+            raise ProgramTypeError(
+                f"the parameter `{p.name}` of the prim_func `{func.__name__}` has no annotation",
+                expected=f"{p.name}: T.Tensor(shape, dtype), or a scalar dtype",
+                location=location,
+            )
+    parameters = Parameters(tracer, tuple(annotated))
+
+    def body() -> object:
+        for key, annotation in annotated.items():
+            arguments[key] = parameters.declare(key, annotation)
+        return run(tracer, func, arguments)
+
+    return _finish(tracer, body, parameters, options, location)
+
+
+def _finish(
+    tracer: Tracer,
+    body: Callable[[], object],
+    parameters: Parameters,
+    options: Options,
+    location: Location,
+) -> Program:
+    try:
+        with activate(tracer):
+            returned = body()
+    except ProgramError as error:
+        raise error.at(tracer.location) from error.__cause__
+    except TypeError as error:
+        if _raised_by_call(sys.exc_info()[2]):
+            raise ProgramTypeError(str(error), location=tracer.location) from error
+        raise
+    parameters.finish({})
+    returns, is_tuple = _outputs(tracer, returned, location)
+    check_sizes(tracer, location)
+    if not tracer.launches:
+        raise ProgramValueError("the program has no `with T.Kernel(...)` block", location=location)
+    tracer.options.update(dict(options))
+    return tracer.finish(returns, is_tuple)
+
+
+_LANGUAGE = str(Path(__file__).parent.parent)
+
+
+def _raised_by_call(trace: TracebackType | None) -> bool:
+    """True if the innermost frame is the user's: Python refused the arguments of a call there."""
+    last = None
+    while trace is not None:
+        last, trace = trace, trace.tb_next
+    return last is not None and not last.tb_frame.f_code.co_filename.startswith(_LANGUAGE)
+
+
+def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tuple[int, ...], bool]:
+    """Append the outputs as parameters and find what is returned: all of them and nothing else."""
+    first = len(tracer.params)
+    for buffer in tracer.outputs:
+        loc = tracer.output_locations[buffer.id]
+        tracer.params.append(TensorParam(buffer.name, buffer, allocated=True, loc=loc))
+    is_tuple = isinstance(returned, (tuple, list))
+    values = [] if returned is None else list(returned) if is_tuple else [returned]  # type: ignore[call-overload]
+    numbers = {b.id: first + i for i, b in enumerate(tracer.outputs)}
+    returns = []
+    for value in values:
+        if not isinstance(value, BufferRef) or value.node.id not in numbers:
+            raise ProgramValueError(
+                "a program returns tensors that it made with T.empty, and nothing else",
+                found=value.describe() if isinstance(value, BufferRef) else repr(value),
+                location=tracer.location,
+            )
+        returns.append(numbers[value.node.id])
+    if len(set(returns)) != len(returns):
+        raise ProgramValueError("a program returns one output twice", location=tracer.location)
+    for buffer in tracer.outputs:
+        if numbers[buffer.id] not in returns:
+            raise ProgramValueError(
+                f"the output `{buffer.name}` (T.empty) is not returned",
+                location=tracer.output_locations[buffer.id],
+            )
+    return tuple(returns), is_tuple
+
+
+def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
+    """``program`` with the parameters numbered in ``out_idx`` allocated and returned instead of passed.
+
+    Negative numbers count from the end. Raises ArgumentError for a number that is no tensor parameter.
+    """
+    indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    if program.returns:
+        raise ArgumentError(f"{program.name}: out_idx cannot be given for a program that returns T.empty tensors")
+    count = len(program.params)
+    returns = []
+    for index in indices:
+        number = index + count if index < 0 else index
+        if not 0 <= number < count or not isinstance(program.params[number], TensorParam):
+            raise ArgumentError(
+                f"{program.name}: out_idx {index} is not the number of a tensor parameter; there are {count} "
+                "parameters"
+            )
+        returns.append(number)
+    if len(set(returns)) != len(returns):
+        raise ArgumentError(f"{program.name}: out_idx {indices} names a parameter twice")
+    params = tuple(
+        dataclasses.replace(p, allocated=True) if i in returns else p for i, p in enumerate(program.params)
+    )
+    return dataclasses.replace(
+        program, params=params, returns=tuple(returns), returns_tuple=len(returns) > 1
+    )
+
+
+__all__ = ["NoBuilderError", "trace", "trace_prim_func", "with_out_idx"]

@@ -1,0 +1,154 @@
+"""Owns the constructs that bring buffers to life: on-chip tiles, scalar variables, workspaces, outputs."""
+
+from __future__ import annotations
+
+from tileops.dtypes import DType, is_dtype_like
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Const, Expr
+from tileops.ir.stmt import Alloc
+from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef, static_shape
+from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.value import as_dtype, to_expr
+
+_SCOPES = {
+    "shared": "shared",
+    "shared.dyn": "shared",
+    "fragment": "fragment",
+    "local.fragment": "fragment",
+    "local": "local",
+    "local.var": "var",
+}
+
+
+def _alloc(
+    construct: str, default_name: str, shape: object, dtype: object, scope: str
+) -> Buffer:
+    tracer = require_tracer(construct)
+    tracer.require_launch(construct)
+    if scope not in _SCOPES:
+        raise UnsupportedConstructError(f"{construct} with scope {scope!r}", location=tracer.location)
+    kind = as_dtype(dtype)
+    extents = static_shape(construct, shape)
+    _check_static(tracer, construct, extents)
+    buffer = tracer.new_buffer(tracer.take_name(default_name), extents, kind, _SCOPES[scope])
+    tracer.define_buffer(buffer)
+    tracer.emit(Alloc(buffer))
+    return buffer
+
+
+def _check_static(tracer: Tracer, construct: str, extents: tuple[Expr, ...]) -> None:
+    for extent in extents:
+        if isinstance(extent, Const):
+            if extent.value < 1:
+                raise ProgramValueError(
+                    f"{construct}: every extent must be at least 1", found=str(extent.value), location=here()
+                )
+        elif not tracer.depends_on_consts_only(extent):
+            raise ProgramValueError(
+                f"{construct} needs a shape that is known at compile time (T.const or Python numbers)",
+                location=here(),
+            )
+
+
+def alloc_shared(shape: object, dtype: object, scope: str = "shared.dyn") -> BufferRef:
+    """A tile in the block's shared memory. ``shape`` is static; contents start undefined."""
+    return BufferRef(_alloc("T.alloc_shared", "shared", shape, dtype, scope))
+
+
+def alloc_fragment(shape: object, dtype: object, scope: str = "local.fragment") -> BufferRef:
+    """A tile in registers, indexed logically. ``shape`` is static; contents start undefined."""
+    return BufferRef(_alloc("T.alloc_fragment", "fragment", shape, dtype, scope))
+
+
+def alloc_local(shape: object, dtype: object, scope: str = "local") -> BufferRef:
+    """A small array private to a thread, the same in all threads as no thread index can reach it."""
+    return BufferRef(_alloc("T.alloc_local", "local", shape, dtype, scope))
+
+
+def alloc_var(dtype: object, *args: object, init: object = None) -> VarRef:
+    """A scalar that changes: ``alloc_var(dtype, [init], [scope], *, init=None)``.
+
+    Without ``init`` it starts as 0 once, at its declaration; ``init`` is stored each time the statement runs.
+    """
+    tracer = require_tracer("T.alloc_var")
+    tracer.require_launch("T.alloc_var")
+    init, scope = _var_arguments(args, init)
+    if scope not in ("local.var", "local"):
+        raise UnsupportedConstructError(f"T.alloc_var with scope {scope!r}", location=here())
+    kind = as_dtype(dtype)
+    value = None if init is None else fold.cast(to_expr(init, "the initial value"), kind)
+    buffer = tracer.new_buffer(tracer.take_name("var"), (ONE,), kind, "var")
+    tracer.define_buffer(buffer)
+    tracer.emit(Alloc(buffer, value))
+    return VarRef(BufferRef(buffer))
+
+
+def _var_arguments(args: tuple[object, ...], init: object) -> tuple[object, str]:
+    if len(args) > 2:
+        raise ProgramTypeError("T.alloc_var takes at most a dtype, an initial value and a scope", location=here())
+    if len(args) == 1 and isinstance(args[0], str):
+        return init, str(args[0])
+    if args and init is not None:
+        raise ProgramTypeError("T.alloc_var got its initial value twice", location=here())
+    if len(args) == 2:
+        return args[0], str(args[1])
+    return (args[0] if args else init), "local.var"
+
+
+def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferRef:
+    """A workspace in global memory, allocated anew for each call and shared by the program's launches."""
+    tracer = require_tracer("T.alloc_global")
+    if scope != "global":
+        raise UnsupportedConstructError(f"T.alloc_global with scope {scope!r}", location=here())
+    extents = static_shape("T.alloc_global", shape)
+    buffer = tracer.new_buffer(tracer.take_name("workspace"), extents, as_dtype(dtype), "global")
+    tracer.define_global(buffer)
+    tracer.workspaces.append(buffer)
+    return BufferRef(buffer)
+
+
+def alloc_reducer(
+    shape: object, dtype: object, op: str = "sum", replication: str | None = None
+) -> BufferRef:
+    """A fragment that collects contributions of many iterations; ``op`` is sum, max, min or a bit operation.
+
+    ``replication`` is the older form (fill, update by ``+=`` in T.Parallel, T.finalize_reducer in place).
+    """
+    if op not in REDUCER_OPS:
+        raise ProgramValueError(
+            "T.alloc_reducer: unknown op", expected=", ".join(REDUCER_OPS), found=repr(op), location=here()
+        )
+    if replication not in (None, "all", "none"):
+        raise ProgramValueError(
+            "T.alloc_reducer: unknown replication", expected="'all' or 'none'", found=repr(replication),
+            location=here(),
+        )  # fmt: skip
+    buffer = _alloc("T.alloc_reducer", "reducer", shape, dtype, "local.fragment")
+    if op.startswith("bit") and buffer.dtype.is_float:
+        raise ProgramTypeError(
+            f"T.alloc_reducer: {op} needs integers", found=str(buffer.dtype), location=here()
+        )
+    return BufferRef(buffer, reducer=op)
+
+
+def empty(*shape: object, dtype: object = "float32") -> BufferRef:
+    """An output tensor: ``empty(M, N, dtype=...)``, ``empty((M, N), dtype)``. The program must return it."""
+    tracer = require_tracer("T.empty")
+    if tracer.launch is not None:
+        raise ProgramValueError("T.empty stands outside `with T.Kernel`", location=here())
+    dims: object = shape
+    if shape and isinstance(shape[0], (tuple, list)):
+        if len(shape) == 2 and is_dtype_like(shape[1]):
+            dtype = shape[1]
+        elif len(shape) > 1:
+            raise ProgramTypeError("T.empty((...), dtype) takes one shape and one dtype", location=here())
+        dims = shape[0]
+    elif len(shape) == 2 and isinstance(shape[1], str):
+        dims, dtype = (shape[0],), shape[1]
+    extents = static_shape("T.empty", dims)
+    buffer = tracer.new_buffer(tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global")
+    tracer.define_global(buffer)
+    tracer.outputs.append(buffer)
+    tracer.output_locations[buffer.id] = tracer.location
+    return BufferRef(buffer)

@@ -1,0 +1,128 @@
+"""Owns the parameter annotations of the language: T.Tensor, T.StridedTensor, T.SharedBuffer, T.Ref."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tileops.dtypes import DType, is_dtype_like
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir.stmt import View
+from tileops.language.buffers import BufferRef, DataPointer, static_shape
+from tileops.language.tracer import active_tracer, here, require_tracer
+from tileops.language.value import as_dtype
+
+
+@dataclass(frozen=True, eq=False)
+class TensorType:
+    """What ``T.Tensor(shape, dtype)`` makes: the type of a tensor parameter. ``strides`` None: row-major."""
+
+    shape: tuple[object, ...]
+    dtype: DType
+    strides: tuple[object, ...] | None = None
+    scope: str = "global"
+
+    def describe(self) -> str:
+        """The annotation as a user would write it, for error messages."""
+        return f"T.Tensor({self.shape}, {self.dtype})"
+
+
+def _dims(shape: object) -> tuple[object, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+
+
+class _TensorFactory:
+    """``T.Tensor(shape, dtype)``, ``T.Tensor[(M, N), dtype]`` and ``T.Tensor[M, N]``."""
+
+    def __init__(self, scope: str) -> None:
+        self._scope = scope
+
+    def __call__(
+        self,
+        shape: object,
+        dtype: object = "float32",
+        data: object = None,
+        scope: str | None = None,
+    ) -> TensorType | BufferRef:
+        """The type of a row-major tensor; with ``data`` another view of a buffer's storage."""
+        kind = as_dtype(dtype)
+        if data is not None:
+            return make_view(data, shape, kind)
+        return TensorType(_dims(shape), kind, None, scope or self._scope)
+
+    def __getitem__(self, key: object) -> TensorType | BufferRef:
+        if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (tuple, list)):
+            return self(key[0], key[1])
+        if isinstance(key, tuple) and len(key) == 2 and is_dtype_like(key[1]):
+            return self(key[0], key[1])
+        return self(key)
+
+
+Tensor = _TensorFactory("global")
+SharedBuffer = _TensorFactory("shared")
+FragmentBuffer = _TensorFactory("fragment")
+LocalBuffer = _TensorFactory("local")
+
+
+def StridedTensor(  # noqa: N802 - the language's own spelling
+    shape: object, strides: object, dtype: object = "float32", scope: str | None = None
+) -> TensorType:
+    """The type of a tensor parameter with given strides, in elements; one stride a dimension."""
+    dims, steps = _dims(shape), _dims(strides)
+    if len(dims) != len(steps):
+        raise ProgramValueError(
+            "T.StridedTensor needs one stride a dimension",
+            expected=f"{len(dims)} strides",
+            found=f"{len(steps)}",
+            location=here(),
+        )
+    return TensorType(dims, as_dtype(dtype), steps, scope or "global")
+
+
+def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
+    """Another view of a buffer's storage: row-major, of the given shape and dtype."""
+    if not isinstance(data, DataPointer):
+        raise UnsupportedConstructError(
+            "T.Tensor(..., data=...) takes the `.data` of a buffer of this program", location=here()
+        )
+    tracer = require_tracer("T.Tensor(..., data=...)")
+    dims = static_shape("a view", shape)
+    buffer = tracer.new_buffer(tracer.take_name("view"), dims, dtype, data.source.scope)
+    view = View(buffer, data.source)
+    if tracer.launch is None:
+        tracer.pending_views.append(view)
+    else:
+        tracer.emit_view(view)
+    return BufferRef(buffer)
+
+
+class _RefAnnotation:
+    """``T.Ref``: a macro's parameter that is passed by reference (a T.alloc_var, an element or a region)."""
+
+    def __getitem__(self, key: object) -> _RefAnnotation:
+        return self
+
+
+Ref = _RefAnnotation()
+
+
+def is_tensor_type(value: object) -> bool:
+    """True for what T.Tensor and T.StridedTensor make."""
+    return isinstance(value, TensorType)
+
+
+def require_tensor_type(name: str, value: object) -> TensorType:
+    """The annotation of parameter ``name``; ProgramTypeError if it is no tensor type."""
+    if isinstance(value, TensorType):
+        return value
+    if isinstance(value, _TensorFactory):
+        raise ProgramTypeError(
+            f"the annotation of `{name}` needs a shape, as in T.Tensor((M, N), T.float16)",
+            location=here(),
+        )
+    location = here() if active_tracer() is not None else None
+    raise ProgramTypeError(
+        f"the annotation of `{name}` is not a type of the tile language",
+        expected="T.Tensor(...), T.StridedTensor(...) or a scalar dtype such as T.int32",
+        found=repr(value),
+        location=location,
+    )

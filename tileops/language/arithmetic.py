@@ -1,0 +1,236 @@
+"""Owns integer arithmetic, comparison, selection, bit operations and conversions of scalars."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import reduce
+
+from tileops.dtypes import is_dtype_like
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Call, Expr
+from tileops.language.tracer import here
+from tileops.language.value import (
+    Value,
+    absolute,
+    as_dtype,
+    binary,
+    is_scalar,
+    to_expr,
+    unary,
+    wrap,
+)
+
+Number = bool | int | float
+
+
+def _both_python(a: object, b: object) -> bool:
+    return isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float))
+
+
+def ceildiv(a: object, b: object) -> object:
+    """``(a + b - 1) // b``: a Python int for two ints, else a value."""
+    if isinstance(a, int) and isinstance(b, int):
+        return -(-a // b) if b else _division_by_zero()
+    return wrap(fold.ceildiv(to_expr(a), to_expr(b)), a, b)
+
+
+def floordiv(a: object, b: object) -> object:
+    """``a // b``, rounded towards minus infinity."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else _division_by_zero()
+    return binary("floordiv", a, b)
+
+
+def floormod(a: object, b: object) -> object:
+    """``a % b`` with the sign of ``b``."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if b else _division_by_zero()
+    return binary("floormod", a, b)
+
+
+def truncdiv(a: object, b: object) -> object:
+    """``a / b`` rounded towards zero, as in C."""
+    return _fold_ints("truncdiv", a, b)
+
+
+def truncmod(a: object, b: object) -> object:
+    """The remainder of ``truncdiv``, with the sign of ``a``."""
+    return _fold_ints("truncmod", a, b)
+
+
+def _fold_ints(op: str, a: object, b: object) -> object:
+    out = binary(op, a, b)
+    return out.value if isinstance(a, int) and isinstance(b, int) else out
+
+
+def _division_by_zero() -> int:
+    raise ProgramValueError("division by zero", location=here())
+
+
+def minimum(a: object, b: object) -> object:
+    """The smaller of two scalars; a NaN operand is ignored."""
+    return min(a, b) if _both_python(a, b) else binary("min", a, b)  # type: ignore[type-var]
+
+
+def maximum(a: object, b: object) -> object:
+    """The larger of two scalars; a NaN operand is ignored."""
+    return max(a, b) if _both_python(a, b) else binary("max", a, b)  # type: ignore[type-var]
+
+
+def clamp(x: object, lo: object, hi: object) -> object:
+    """``min(max(x, lo), hi)``."""
+    return minimum(maximum(x, lo), hi)
+
+
+def absolute_value(x: object) -> Value:
+    """``|x|`` of an integer or float."""
+    return absolute(x)
+
+
+def if_then_else(cond: object, a: object, b: object) -> Value:
+    """``a`` where ``cond`` holds, else ``b``; a read in the branch not taken is not performed."""
+    condition = to_expr(cond, "the condition")
+    return wrap(fold.select(condition, to_expr(a), to_expr(b)), cond, a, b)
+
+
+def Select(cond: object, a: object, b: object) -> Value:  # noqa: N802 - the language's own spelling
+    """``a`` where ``cond`` holds, else ``b``; both sides are evaluated."""
+    return if_then_else(cond, a, b)
+
+
+def logical_and(*conditions: object) -> Value:
+    """True where all conditions hold."""
+    return _logical("land", conditions)
+
+
+def logical_or(*conditions: object) -> Value:
+    """True where any condition holds."""
+    return _logical("lor", conditions)
+
+
+def _logical(op: str, conditions: tuple[object, ...]) -> Value:
+    terms = conditions[0] if len(conditions) == 1 and isinstance(conditions[0], (tuple, list)) else conditions
+    exprs = [fold.truth(to_expr(c, "a condition")) for c in terms]
+    if not exprs:
+        raise ProgramValueError("a logical operation needs at least one condition", location=here())
+    return wrap(reduce(lambda x, y: fold.binary(op, x, y), exprs), *terms)
+
+
+def logical_not(cond: object) -> Value:
+    """True where ``cond`` does not hold."""
+    return unary("not", cond)
+
+
+def shift_left(a: object, b: object) -> Value:
+    """``a << b``."""
+    return binary("shl", a, b)
+
+
+def shift_right(a: object, b: object) -> Value:
+    """``a >> b``; arithmetic for signed integers."""
+    return binary("shr", a, b)
+
+
+def bitwise_and(a: object, b: object) -> Value:
+    """``a & b`` of integers."""
+    return binary("and", a, b)
+
+
+def bitwise_or(a: object, b: object) -> Value:
+    """``a | b`` of integers."""
+    return binary("or", a, b)
+
+
+def bitwise_xor(a: object, b: object) -> Value:
+    """``a ^ b`` of integers."""
+    return binary("xor", a, b)
+
+
+def bitwise_not(a: object) -> Value:
+    """``~a`` of an integer."""
+    return unary("invert", a)
+
+
+def cast(value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None) -> Value:
+    """``value`` converted to ``dtype``; floats round to nearest even, float to int truncates."""
+    if round:
+        raise UnsupportedConstructError(f"T.cast(round={round!r}): stochastic rounding", location=here())
+    return wrap(fold.cast(to_expr(value), as_dtype(dtype)), value)
+
+
+def Cast(dtype: object, value: object) -> Value:  # noqa: N802 - the language's own spelling
+    """``value`` converted to ``dtype`` (TIR's argument order)."""
+    return cast(value, dtype)
+
+
+def reinterpret(value: object, dtype: object) -> Value:
+    """The bits of ``value`` read as ``dtype``, which has the same width."""
+    if is_dtype_like(value) and is_scalar(dtype):
+        warnings.warn("T.reinterpret(dtype, value) is deprecated; write T.reinterpret(value, dtype)", stacklevel=2)
+        value, dtype = dtype, value
+    expr, kind = to_expr(value), as_dtype(dtype)
+    if expr.dtype.bits != kind.bits:
+        raise ProgramTypeError(
+            "T.reinterpret needs two types of one width",
+            expected=f"{expr.dtype.bits} bits",
+            found=f"{kind}, {kind.bits} bits",
+            location=here(),
+        )
+    same: Expr = expr if expr.dtype == kind else Call(kind, "reinterpret", (expr,))
+    return wrap(same, value)
+
+
+_HAS_INFINITY = ("float16", "bfloat16", "tfloat32", "float32", "float64", "float8_e5m2")
+# Largest finite value of each float, from the formats' definitions.
+_FLOAT_MAX = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+    "tfloat32": (2 - 2**-10) * 2.0**127,
+    "float32": (2 - 2**-23) * 2.0**127,
+    "float64": (2 - 2**-52) * 2.0**1023,
+    "float8_e4m3fn": 448.0,
+    "float8_e5m2": 57344.0,
+    "float4_e2m1fn": 6.0,
+}
+
+
+def infinity(dtype: object) -> Value:
+    """Positive infinity of a float dtype that has one."""
+    kind = as_dtype(dtype)
+    if kind not in _HAS_INFINITY:
+        raise ProgramTypeError(
+            "T.infinity: the dtype has no infinity",
+            expected=", ".join(_HAS_INFINITY),
+            found=str(kind),
+            location=here(),
+        )
+    return Value(fold.const(math.inf, kind))
+
+
+def max_value(dtype: object) -> Value:
+    """The largest finite value of ``dtype``."""
+    kind = as_dtype(dtype)
+    if kind.is_float:
+        return Value(fold.const(_FLOAT_MAX[str(kind)], kind))
+    top = (1 << (kind.bits - (1 if kind.is_signed else 0))) - 1
+    return Value(fold.const(True if kind.is_bool else top, kind))
+
+
+def min_value(dtype: object) -> Value:
+    """The smallest finite value of ``dtype``."""
+    kind = as_dtype(dtype)
+    if kind.is_float:
+        return Value(fold.const(-_FLOAT_MAX[str(kind)], kind))
+    return Value(fold.const(-(1 << (kind.bits - 1)) if kind.is_signed else 0, kind))
+
+
+def index_to_coordinates(index: object, shape: object) -> list[object]:
+    """The row-major coordinates of a flat index in ``shape``."""
+    dims = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    out: list[object] = []
+    for extent in reversed(dims):
+        out.append(floormod(index, extent))
+        index = floordiv(index, extent)
+    return out[::-1]

@@ -1,0 +1,377 @@
+"""Owns what a program holds of a buffer: the buffer itself, its elements, its slices and scalar variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
+from tileops.ir import fold
+from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
+from tileops.ir.printer import print_expr
+from tileops.ir.stmt import Atomic, Store
+from tileops.ir.walk import walk_expr
+from tileops.language.linear import difference
+from tileops.language.tracer import active_tracer, here, require_tracer
+from tileops.language.value import (
+    INT32,
+    Value,
+    as_int,
+    dtype,
+    index_expr,
+    to_expr,
+    unwrap_int,
+)
+
+ZERO = fold.const(0)
+ONE = fold.const(1)
+
+
+class Scope(str):
+    """A buffer's scope: a string that may also be called, as TVM's ``buffer.scope()``."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        """The scope's name."""
+        return str(self)
+
+
+@dataclass(frozen=True)
+class DataPointer:
+    """The storage of a buffer, what ``buffer.data`` gives; T.Tensor makes another view of it."""
+
+    source: Buffer
+
+
+class BufferRef:
+    """A tensor or tile in a program. Indexing gives an element, or a region where an index is a slice."""
+
+    __slots__ = ("node", "reducer")
+
+    def __init__(self, node: Buffer, reducer: str | None = None) -> None:
+        self.node = node
+        self.reducer = reducer
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def shape(self) -> tuple[int | Value, ...]:
+        """The extents, Python ints where they are constant."""
+        return tuple(unwrap_int(e) for e in self.node.shape)
+
+    @property
+    def strides(self) -> tuple[int | Value, ...]:
+        """The strides in elements; those of a row-major buffer are computed."""
+        if self.node.strides is not None:
+            return tuple(unwrap_int(e) for e in self.node.strides)
+        out: list[Expr] = []
+        step: Expr = ONE
+        for extent in reversed(self.node.shape):
+            out.append(step)
+            step = fold.mul(step, extent)
+        return tuple(unwrap_int(e) for e in reversed(out))
+
+    @property
+    def ndim(self) -> int:
+        return self.node.ndim
+
+    @property
+    def dtype(self) -> dtype:
+        return dtype(self.node.dtype)
+
+    @property
+    def scope(self) -> Scope:
+        """``global``, ``shared``, ``fragment`` or ``local``."""
+        return Scope(self.node.scope)
+
+    @property
+    def data(self) -> DataPointer:
+        return DataPointer(self.node)
+
+    def describe(self) -> str:
+        """Name, dtype and shape, for error messages."""
+        extents = ", ".join(print_expr(e) for e in self.node.shape)
+        return f"{self.node.name}: {self.node.dtype}[{extents}] ({self.node.scope})"
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
+
+    def __len__(self) -> int:
+        raise ProgramTypeError(
+            f"len() of the buffer `{self.name}`; use `{self.name}.shape[0]`", location=here()
+        )
+
+    def __iter__(self) -> object:
+        raise ProgramTypeError(
+            f"the buffer `{self.name}` cannot be iterated; loop over T.serial(...) and index it", location=here()
+        )
+
+    def __getitem__(self, key: object) -> Element | RegionRef:
+        keys = _index_tuple(self, key)
+        if any(isinstance(k, slice) for k in keys):
+            return _slice(self, keys)
+        return Element(self, _indices(self, keys))
+
+    def __setitem__(self, key: object, value: object) -> None:
+        keys = _index_tuple(self, key)
+        if any(isinstance(k, slice) for k in keys):
+            raise ProgramTypeError(
+                f"a slice of `{self.name}` cannot be assigned; use T.copy, T.fill or a T.Parallel loop",
+                location=here(),
+            )
+        store(self, _indices(self, keys), value)
+
+
+class RegionRef:
+    """A box of a buffer, made by slicing: an operand of tile operations."""
+
+    __slots__ = ("ref", "region")
+
+    def __init__(self, ref: BufferRef, region: Region) -> None:
+        self.ref = ref
+        self.region = region
+
+    @property
+    def buffer(self) -> BufferRef:
+        return self.ref
+
+    @property
+    def dtype(self) -> dtype:
+        return self.ref.dtype
+
+    @property
+    def shape(self) -> tuple[int | Value, ...]:
+        """The extents of the box, one a dimension of the buffer."""
+        return tuple(unwrap_int(e) for e in self.region.extents)
+
+    def describe(self) -> str:
+        """Name, dtype and extents, for error messages."""
+        extents = ", ".join(print_expr(e) for e in self.region.extents)
+        return f"{self.ref.name}[...]: {self.ref.node.dtype}[{extents}] ({self.ref.node.scope})"
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
+
+    def __getitem__(self, key: object) -> object:
+        raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be indexed again", location=here())
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be stored to", location=here())
+
+
+class Element(Value):
+    """One element of a buffer: its value in expressions, a start position in tile operations."""
+
+    __slots__ = ("indices", "ref")
+
+    def __init__(self, ref: BufferRef, indices: tuple[Expr, ...]) -> None:
+        super().__init__(Load(ref.node.dtype, ref.node, indices))
+        self.ref = ref
+        self.indices = indices
+
+    @property
+    def buffer(self) -> BufferRef:
+        return self.ref
+
+    def describe(self) -> str:
+        """The element as the user wrote it, for error messages."""
+        return f"the element {self.ref.name}[{', '.join(print_expr(i) for i in self.indices)}]"
+
+    def store(self, value: object) -> None:
+        """Record ``element = value``."""
+        store(self.ref, self.indices, value)
+
+
+class VarRef(Element):
+    """A scalar that changes (T.alloc_var). Its name reads the value and ``name = e`` stores.
+
+    ``fresh`` until the first assignment gives it its name.
+    """
+
+    __slots__ = ("fresh",)
+
+    def __init__(self, ref: BufferRef) -> None:
+        super().__init__(ref, (ZERO,))
+        self.fresh = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1,)
+
+    def __getitem__(self, key: object) -> Element | RegionRef:
+        return self.ref[key]
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self.ref[key] = value
+
+
+def _index_tuple(ref: BufferRef, key: object) -> tuple[object, ...]:
+    keys = key if isinstance(key, tuple) else tuple(key) if isinstance(key, list) else (key,)
+    if len(keys) != ref.ndim:
+        raise ProgramIndexError(
+            f"`{ref.name}` has {ref.ndim} dimension{'s' if ref.ndim != 1 else ''} and is indexed with "
+            f"{len(keys)} {'indices' if len(keys) != 1 else 'index'}",
+            expected=ref.describe(),
+            location=here(),
+        )
+    return keys
+
+
+def _indices(ref: BufferRef, keys: tuple[object, ...]) -> tuple[Expr, ...]:
+    out = tuple(_one_index(ref, d, k) for d, k in enumerate(keys))
+    tracer = active_tracer()
+    if tracer is not None and tracer.parallel_axes and ref.node.scope in ("fragment", "local"):
+        _check_parallel_index(ref, out, tracer.parallel_axes)
+    return out
+
+
+def _one_index(ref: BufferRef, dim: int, key: object) -> Expr:
+    extent = ref.node.shape[dim]
+    number = as_int(key)
+    if number is None:
+        return index_expr(key, f"index {dim} of `{ref.name}`")
+    if number < 0:
+        position = fold.add(extent, fold.const(number))
+        if isinstance(position, Const) and position.value < 0:
+            raise _out_of_range(ref, dim, number)
+        return position
+    if ref.node.is_on_chip and isinstance(extent, Const) and number >= extent.value:
+        raise _out_of_range(ref, dim, number)
+    return fold.const(number)
+
+
+def _out_of_range(ref: BufferRef, dim: int, number: int) -> ProgramIndexError:
+    return ProgramIndexError(
+        f"index {number} is outside dimension {dim} of `{ref.name}`", expected=ref.describe(), location=here()
+    )
+
+
+def _check_parallel_index(
+    ref: BufferRef, indices: tuple[Expr, ...], axes: tuple[tuple[Var, Expr], ...]
+) -> None:
+    tracer = active_tracer()
+    used = {e for index in indices for e in walk_expr(index) if isinstance(e, Var)}
+    for var, extent in axes:
+        if var not in used:
+            continue
+        if ref.node.scope == "local":
+            raise ProgramValueError(
+                f"the local buffer `{ref.name}` is indexed by the T.Parallel variable `{var.name}`; a local "
+                "buffer is private to one thread, use T.alloc_fragment",
+                location=here(),
+            )
+        symbolic = tracer is not None and tracer.depends_on_consts_only(extent)
+        if not isinstance(extent, Const) and not symbolic:
+            raise ProgramValueError(
+                f"the fragment `{ref.name}` is indexed by the T.Parallel variable `{var.name}`, whose extent "
+                "is not a compile-time constant",
+                found=f"extent {print_expr(extent)}",
+                location=here(),
+            )
+
+
+def _slice(ref: BufferRef, keys: tuple[object, ...]) -> RegionRef:
+    starts: list[Expr] = []
+    extents: list[Expr] = []
+    for dim, key in enumerate(keys):
+        if not isinstance(key, slice):
+            starts.append(_one_index(ref, dim, key))
+            extents.append(ONE)
+            continue
+        start, extent = _slice_bounds(ref, dim, key)
+        starts.append(start)
+        extents.append(extent)
+    return RegionRef(ref, Region(ref.node, tuple(starts), tuple(extents)))
+
+
+def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
+    if key.step is not None and as_int(key.step) != 1:
+        raise ProgramValueError(f"a slice of `{ref.name}` cannot have a step", location=here())
+    whole = ref.node.shape[dim]
+    start = ZERO if key.start is None else _bound(key.start, whole)
+    stop = whole if key.stop is None else _bound(key.stop, whole)
+    extent = difference(stop, start)
+    if isinstance(extent, Const) and extent.value <= 0:
+        raise ProgramValueError(
+            f"the slice of dimension {dim} of `{ref.name}` is empty",
+            found=f"{print_expr(start)} : {print_expr(stop)}",
+            location=here(),
+        )
+    out = isinstance(whole, Const) and isinstance(stop, Const) and stop.value > whole.value
+    if out and ref.node.is_on_chip:
+        raise ProgramIndexError(
+            f"the slice of dimension {dim} of `{ref.name}` ends at {print_expr(stop)}, past its end",
+            expected=ref.describe(),
+            location=here(),
+        )
+    return start, extent
+
+
+def _bound(value: object, whole: Expr) -> Expr:
+    number = as_int(value)
+    if number is not None and number < 0:
+        return fold.add(whole, fold.const(number))
+    return index_expr(value, "a slice bound")
+
+
+# How a reducer of kind k combines: the expression `k(old, new)` that a store may spell out, and the atomic.
+REDUCER_OPS = {
+    "sum": ("add", "add"),
+    "max": ("max", "max"),
+    "min": ("min", "min"),
+    "bitand": ("and", "and"),
+    "bitor": ("or", "or"),
+    "bitxor": ("xor", "xor"),
+}
+
+
+def store(ref: BufferRef, indices: tuple[Expr, ...], value: object) -> None:
+    """Record a store of one element; the value is converted to the buffer's dtype."""
+    tracer = require_tracer(f"a store to `{ref.name}`")
+    tracer.require_launch(f"a store to `{ref.name}`")
+    expr = to_expr(value, f"the value stored to `{ref.name}`")
+    if ref.reducer is not None and tracer.in_parallel:
+        update_reducer(ref, indices, expr)
+        return
+    tracer.emit(Store(ref.node, indices, fold.cast(expr, ref.node.dtype)))
+
+
+def update_reducer(ref: BufferRef, indices: tuple[Expr, ...], expr: Expr) -> None:
+    """Record ``r[i] = op(r[i], v)`` on a reducer as one contribution of ``v``."""
+    assert ref.reducer is not None
+    op = REDUCER_OPS[ref.reducer][0]
+    current = Load(ref.node.dtype, ref.node, indices)
+    if isinstance(expr, Binary) and expr.op == op and current in (expr.a, expr.b):
+        contribute(ref, indices, expr.b if expr.a == current else expr.a)
+        return
+    raise ProgramValueError(
+        f"inside T.Parallel the reducer `{ref.name}` takes contributions of its own kind only",
+        expected=f"{ref.name}[...] combined by {ref.reducer}",
+        found=print_expr(expr),
+        location=here(),
+    )
+
+
+def contribute(ref: BufferRef, indices: tuple[Expr, ...], value: Expr) -> None:
+    """Record one contribution to an element of a reducer."""
+    assert ref.reducer is not None
+    where = Region(ref.node, indices, (ONE,) * ref.ndim)
+    require_tracer("a reducer update").emit(
+        Atomic(REDUCER_OPS[ref.reducer][1], where, fold.cast(value, ref.node.dtype))
+    )
+
+
+def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
+    """A shape given by the user (int, value, tuple or list) as positive int32 expressions."""
+    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if not dims:
+        raise ProgramValueError(f"{what} needs at least one dimension", location=here())
+    out = tuple(index_expr(d, f"an extent of {what}") for d in dims)
+    for extent in out:
+        if isinstance(extent, Const) and extent.value < 0:
+            raise ProgramValueError(
+                f"an extent of {what} is negative", found=print_expr(extent), location=here()
+            )
+    return tuple(fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out)

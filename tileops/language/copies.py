@@ -1,0 +1,211 @@
+"""Owns the tile operations that move or set data: copy, fill, clear, transpose, im2col, views."""
+
+from __future__ import annotations
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir import fold
+from tileops.ir.expr import Const, Region
+from tileops.ir.stmt import Copy, Fill, Im2col, Transpose, View
+from tileops.language.buffers import BufferRef, Element, static_shape
+from tileops.language.linear import are_different, constant_difference
+from tileops.language.operands import (
+    element_region,
+    format_extents,
+    from_start,
+    matrix,
+    operand,
+    same_extents,
+    show,
+    squeezed_extents,
+    tile,
+    with_squeezed_extents,
+)
+from tileops.language.tracer import here, require_tracer
+from tileops.language.value import as_dtype, index_expr, to_expr
+
+_SCOPE_LEVEL = {"global": 0, "shared": 1, "fragment": 2, "local": 2, "var": 2}
+
+
+def copy(
+    src: object,
+    dst: object,
+    *,
+    coalesced_width: object = None,
+    disable_tma: bool = False,
+    eviction_policy: object = None,
+    prefer_instruction: object = None,
+    annotations: object = None,
+    loop_layout: object = None,
+) -> None:
+    """Copy a tile, converting to the destination's dtype. Out-of-bounds reads give 0, writes are dropped.
+
+    Each side is a buffer, a slice, or a start element that takes the other side's extents. The keyword
+    arguments are hints.
+    """
+    tracer = require_tracer("T.copy")
+    a, b = operand("T.copy", "the source", src), operand("T.copy", "the destination", dst)
+    if isinstance(a, Element) and isinstance(b, Element):
+        b.store(a)
+        return
+    source, target = copy_regions("T.copy", a, b)
+    tracer.emit_tile("T.copy", Copy(source, target))
+
+
+def copy_regions(construct: str, src: object, dst: object) -> tuple[Region, Region]:
+    """Both sides of an elementwise tile operation as regions of equal extents."""
+    a, b = operand(construct, "the source", src), operand(construct, "the destination", dst)
+    if isinstance(a, Element):
+        target = tile(construct, "the destination", b)
+        return from_start(construct, a, target.extents), target
+    if isinstance(b, Element):
+        source = tile(construct, "the source", a)
+        return source, from_start(construct, b, source.extents)
+    source, target = tile(construct, "the source", a), tile(construct, "the destination", b)
+    both_whole = isinstance(a, BufferRef) and isinstance(b, BufferRef)
+    return _paired(construct, source, target, both_whole)
+
+
+def _paired(construct: str, source: Region, target: Region, both_whole: bool) -> tuple[Region, Region]:
+    left, right = squeezed_extents(source), squeezed_extents(target)
+    mismatch = ProgramValueError(
+        f"{construct}: the two sides have different shapes",
+        expected=f"the shape of the destination, {show(target)}",
+        found=f"source {show(source)}",
+        location=here(),
+    )
+    if len(left) != len(right) or (both_whole and not same_extents(left, right)):
+        raise mismatch
+    # The side that lies closer to the threads gives the extents of the copy.
+    source_leads = _SCOPE_LEVEL[source.buffer.scope] >= _SCOPE_LEVEL[target.buffer.scope]
+    if source_leads:
+        return source, with_squeezed_extents(target, left)
+    for mine, other in zip(right, left, strict=True):
+        gap = constant_difference(mine, other)
+        if gap is not None and gap < 0:
+            raise mismatch
+    return with_squeezed_extents(source, right), target
+
+
+def fill(buffer: object, value: object, annotations: object = None) -> None:
+    """Set every element of a buffer, slice or element to ``value``, converted to its dtype."""
+    _fill("T.fill", buffer, value)
+
+
+def clear(buffer: object) -> None:
+    """Set every element of a buffer, slice, element or scalar variable to 0."""
+    _fill("T.clear", buffer, 0)
+
+
+def _fill(construct: str, buffer: object, value: object) -> None:
+    tracer = require_tracer(construct)
+    target = operand(construct, "the target", buffer)
+    expr = to_expr(value, "the fill value")
+    if isinstance(target, Element):
+        target.store(value)
+        return
+    region = tile(construct, "the target", target)
+    _check_bounds(construct, region)
+    tracer.emit_tile(construct, Fill(region, fold.cast(expr, region.dtype)))
+
+
+def _check_bounds(construct: str, region: Region) -> None:
+    for dim, (start, extent, whole) in enumerate(
+        zip(region.starts, region.extents, region.buffer.shape, strict=True)
+    ):
+        static = isinstance(start, Const) and isinstance(extent, Const) and isinstance(whole, Const)
+        if static and int(start.value) + int(extent.value) > int(whole.value):  # type: ignore[union-attr]
+            raise ProgramValueError(
+                f"{construct}: dimension {dim} ends outside the buffer", found=show(region), location=here()
+            )
+
+
+def transpose(src: object, dst: object, annotations: object = None) -> None:
+    """``dst[..., j, i] = src[..., i, j]``."""
+    tracer = require_tracer("T.transpose")
+    source = matrix("T.transpose", "the source", src)
+    target = matrix("T.transpose", "the destination", dst)
+    swapped = (*source.extents[:-2], *source.extents[-2:][::-1])
+    if len(source.extents) < 2 or not same_extents(swapped, target.extents):
+        raise ProgramValueError(
+            "T.transpose: the destination is not the source with its last two dimensions swapped",
+            expected=format_extents(swapped),
+            found=show(target),
+            location=here(),
+        )
+    tracer.emit_tile("T.transpose", Transpose(source, target))
+
+
+def _total_bits(shape: tuple[object, ...], dtype: DType) -> object:
+    out: object = fold.const(dtype.bits)
+    for extent in shape:
+        out = fold.mul(out, extent)  # type: ignore[arg-type]
+    return out
+
+
+def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef:
+    tracer = require_tracer(construct)
+    tracer.require_launch(construct)
+    if not isinstance(src, BufferRef):
+        operand(construct, "the source", src)
+        raise ProgramTypeError(f"{construct} takes a whole buffer", location=here())
+    extents = static_shape(construct, shape)
+    before = _total_bits(src.node.shape, src.node.dtype)
+    after = _total_bits(extents, dtype)
+    if are_different(before, after):  # type: ignore[arg-type]
+        raise ProgramValueError(
+            f"{construct} must keep the number of bits",
+            expected=f"as many bits as {src.describe()}",
+            found=f"{format_extents(extents)} of {dtype}",
+            location=here(),
+        )
+    buffer = tracer.new_buffer(tracer.take_name("view"), extents, dtype, src.node.scope)
+    tracer.emit_view(View(buffer, src.node))
+    return BufferRef(buffer)
+
+
+def reshape(src: object, shape: object) -> BufferRef:
+    """The same storage with another shape, row-major; the number of elements stays."""
+    dtype = src.node.dtype if isinstance(src, BufferRef) else DType("float32")
+    return _view("T.reshape", src, shape, dtype)
+
+
+def view(src: object, shape: object = None, dtype: object = None) -> BufferRef:
+    """The same storage with another shape or dtype; the number of bits stays."""
+    kind = as_dtype(dtype) if dtype is not None else None
+    if isinstance(src, BufferRef):
+        kind = kind or src.node.dtype
+        shape = src.shape if shape is None else shape
+    return _view("T.view", src, shape, kind or DType("float32"))
+
+
+def im2col(
+    img: object,
+    col: object,
+    nhw_step: object,
+    c_step: object,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pad: int,
+    eviction_policy: object = None,
+    annotations: object = None,
+) -> None:
+    """Gather one tile of an NHWC image as the matrix of an implicit GEMM, zero padded.
+
+    The tile is at (``nhw_step``, ``c_step``) in units of tiles; kernel, stride, dilation and pad are square.
+    """
+    tracer = require_tracer("T.im2col")
+    if not isinstance(img, BufferRef) or img.ndim != 4:
+        raise ProgramTypeError("T.im2col: the image must be a 4-D NHWC buffer", location=here())
+    target = matrix("T.im2col", "the tile", col)
+    if len(squeezed_extents(target)) > 2:
+        raise ProgramValueError("T.im2col: the tile must have two dimensions", found=show(target), location=here())
+    steps = index_expr(nhw_step, "nhw_step"), index_expr(c_step, "c_step")
+    tracer.emit_tile(
+        "T.im2col",
+        Im2col(img.node, target, steps[0], steps[1], int(kernel), int(stride), int(dilation), int(pad)),
+    )
+
+
+__all__ = ["clear", "copy", "copy_regions", "element_region", "fill", "im2col", "reshape", "transpose", "view"]

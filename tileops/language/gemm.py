@@ -1,0 +1,115 @@
+"""Owns T.gemm and its warp policy."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Expr, Region
+from tileops.ir.stmt import Gemm
+from tileops.language.linear import are_different, is_one
+from tileops.language.operands import matrix, show
+from tileops.language.tracer import here, require_tracer
+from tileops.language.value import to_expr
+
+
+class GemmWarpPolicy(IntEnum):
+    """How warps share a gemm's tile; a hint."""
+
+    Square = 0
+    FullRow = 1
+    FullCol = 2
+
+
+_POLICIES = {0: "square", 1: "full_row", 2: "full_col"}
+
+
+def gemm(
+    A: object,  # noqa: N803 - the language's own spelling
+    B: object,  # noqa: N803
+    C: object,  # noqa: N803
+    transpose_A: bool = False,  # noqa: N803
+    transpose_B: bool = False,  # noqa: N803
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: object = False,
+    k_pack: int = 1,
+    mbar: object = None,
+    annotations: object = None,
+) -> None:
+    """``C (+)= op(A) @ op(B)`` on the last two dimensions; leading extents are 1.
+
+    ``clear_accum``, a Python bool or a run-time condition, starts from zero. ``policy`` and ``k_pack`` are hints.
+    """
+    tracer = require_tracer("T.gemm")
+    if mbar is not None:
+        raise UnsupportedConstructError("T.gemm(mbar=...)", location=here())
+    a, b, c = matrix("T.gemm", "A", A), matrix("T.gemm", "B", B), matrix("T.gemm", "C", C)
+    for name, region in (("A", a), ("B", b), ("C", c)):
+        _check_matrix(name, region)
+    m, k = _rows_columns(a, bool(transpose_A))
+    kb, n = _rows_columns(b, bool(transpose_B))
+    cm, cn = c.extents[-2:]
+    _check_equal("K", "A", k, a, "B", kb, b)
+    _check_equal("M", "A", m, a, "C", cm, c)
+    _check_equal("N", "B", n, b, "C", cn, c)
+    _check_dtypes(a.dtype, b.dtype, c.dtype)
+    name = _POLICIES.get(int(policy))
+    if name is None:
+        raise ProgramValueError("T.gemm: unknown policy", found=repr(policy), location=here())
+    clear = fold.truth(to_expr(clear_accum, "clear_accum"))
+    tracer.emit_tile("T.gemm", Gemm(a, b, c, bool(transpose_A), bool(transpose_B), clear, name))
+
+
+def _rows_columns(region: Region, transposed: bool) -> tuple[Expr, Expr]:
+    rows, columns = region.extents[-2:]
+    return (columns, rows) if transposed else (rows, columns)
+
+
+def _check_matrix(name: str, region: Region) -> None:
+    if len(region.extents) < 2:
+        raise ProgramValueError(
+            f"T.gemm: {name} needs at least two dimensions", found=show(region), location=here()
+        )
+    if any(not is_one(e) for e in region.extents[:-2]):
+        raise ProgramValueError(
+            f"T.gemm: the leading extents of {name} must be 1", found=show(region), location=here()
+        )
+    if region.buffer.scope == "global":
+        raise ProgramValueError(
+            f"T.gemm: {name} must lie on chip; T.copy it to a shared or fragment tile first",
+            found=show(region),
+            location=here(),
+        )
+
+
+def _check_equal(
+    axis: str, left: str, a: Expr, a_region: Region, right: str, b: Expr, b_region: Region
+) -> None:
+    if are_different(a, b):
+        raise ProgramValueError(
+            f"T.gemm: {left} and {right} disagree about {axis}",
+            expected=f"{left} {show(a_region)}",
+            found=f"{right} {show(b_region)}",
+            location=here(),
+        )
+
+
+def _check_dtypes(a: DType, b: DType, c: DType) -> None:
+    narrow = a.is_float and b.is_float and a.bits <= 8 and b.bits <= 8
+    narrow_int = a.is_integer and b.is_integer and a.bits == b.bits
+    if a != b and not narrow and not narrow_int:
+        raise ProgramTypeError(
+            "T.gemm: A and B must have one dtype (8-bit and narrower floats may mix)",
+            expected=f"B of {a}",
+            found=f"B of {b}",
+            location=here(),
+        )
+    if a.is_bool or c.is_bool or a.is_integer != c.is_integer:
+        raise ProgramTypeError(
+            "T.gemm: the accumulator must be a float for float operands and an integer for integer operands",
+            expected="an integer dtype" if a.is_integer else "a float dtype",
+            found=f"A of {a}, C of {c}",
+            location=here(),
+        )

@@ -1,0 +1,253 @@
+"""Owns the loop forms of the language; the front end opens and closes them around a loop's body."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
+from tileops.ir import fold
+from tileops.ir.expr import Const, Expr, Var
+from tileops.ir.stmt import For, Parallel as ParallelStmt, Stmt
+from tileops.language.buffers import ZERO
+from tileops.language.linear import difference
+from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.value import INT32, INT64, Value, as_int, describe, has_load, index_expr
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop variable: it runs from ``start`` to ``stop``; the user sees ``offset + variable * step``."""
+
+    start: Expr
+    stop: Expr
+    step: int = 1
+
+
+@dataclass
+class LoopFrame:
+    """A loop before its body is known: what ``for ... in`` iterates in a kernel function."""
+
+    construct: str
+    kind: str  # a kind of For, or "parallel"
+    axes: tuple[Axis, ...]
+    stages: int = 0
+    hints: tuple[tuple[str, str], ...] = ()
+    _vars: tuple[Var, ...] = dataclasses.field(default=(), init=False)
+
+    def __iter__(self) -> object:
+        raise ProgramSyntaxError(
+            f"a loop over {self.construct} stands in a plain Python function; decorate the function with "
+            "@T.macro",
+            location=here(),
+        )
+
+    def open(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
+        """Start recording the body; the values of the loop variables."""
+        self._check_place(tracer)
+        if len(names) != len(self.axes):
+            raise ProgramValueError(
+                f"{self.construct} has {len(self.axes)} loop variable(s)",
+                found=f"{len(names)} in the `for`",
+                location=here(),
+            )
+        if self.kind == "parallel":
+            return self._open_parallel(tracer, names)
+        values = []
+        made = []
+        for name, axis in zip(names, self.axes, strict=True):
+            var = tracer.new_var(name, _loop_dtype(axis))
+            tracer.open_region("for")
+            tracer.define(var)
+            made.append(var)
+            values.append(_user_value(var, axis))
+        self._vars = tuple(made)
+        return tuple(values)
+
+    def _open_parallel(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
+        self._vars = tuple(
+            tracer.new_var(n, _loop_dtype(a)) for n, a in zip(names, self.axes, strict=True)
+        )
+        extents = [a.stop for a in self.axes]
+        tracer.open_region("parallel", tuple(zip(self._vars, extents, strict=True)))
+        for var in self._vars:
+            tracer.define(var)
+        return tuple(Value(v) for v in self._vars)
+
+    def _check_place(self, tracer: Tracer) -> None:
+        tracer.require_launch(self.construct)
+        if not tracer.in_parallel:
+            return
+        if self.kind == "pipelined":
+            raise ProgramValueError("T.Pipelined cannot stand inside T.Parallel", location=here())
+        region = tracer.region
+        if self.kind == "parallel" and (region is None or region.kind != "parallel" or region.statements):
+            raise _imperfect()
+
+    def close(self, tracer: Tracer) -> None:
+        """Finish the body and record the loop."""
+        region = tracer.region
+        loc = region.loc if region is not None else None
+        if self.kind == "parallel":
+            body = tracer.close_region()
+            _check_perfect(body)
+            extents = tuple(a.stop for a in self.axes)
+            if len(body) == 1 and isinstance(body[0], ParallelStmt):
+                inner = body[0]
+                stmt = ParallelStmt((*self._vars, *inner.vars), (*extents, *inner.extents), inner.body, loc=loc)
+                if not _depends(inner.extents, self._vars):
+                    tracer.emit(stmt)
+                    return
+            tracer.emit(ParallelStmt(self._vars, extents, body, loc=loc))
+            return
+        for var, axis in zip(reversed(self._vars), reversed(self.axes), strict=True):
+            body = tracer.close_region()
+            start, stop = _record_bounds(axis)
+            tracer.emit(For(self.kind, var, start, stop, body, self.stages, self.hints, loc=loc))
+
+
+def _depends(exprs: tuple[Expr, ...], variables: tuple[Var, ...]) -> bool:
+    from tileops.ir.walk import walk_expr
+
+    return any(e in variables for x in exprs for e in walk_expr(x))
+
+
+def _imperfect() -> ProgramValueError:
+    return ProgramValueError(
+        "T.Parallel loops must be perfectly nested: the inner one is the only statement of the outer one",
+        location=here(),
+    )
+
+
+def _check_perfect(body: Sequence[Stmt]) -> None:
+    if len(body) > 1 and any(isinstance(s, ParallelStmt) for s in body):
+        raise _imperfect()
+
+
+def _loop_dtype(axis: Axis) -> DType:
+    return INT64 if INT64 in (axis.start.dtype, axis.stop.dtype) else INT32
+
+
+def _user_value(var: Var, axis: Axis) -> Value:
+    if axis.step == 1:
+        return Value(var)
+    return Value(fold.add(axis.start, fold.mul(var, fold.const(axis.step))))
+
+
+def _record_bounds(axis: Axis) -> tuple[Expr, Expr]:
+    if axis.step == 1:
+        return axis.start, axis.stop
+    span = difference(axis.stop, axis.start)
+    if axis.step < 0:
+        span = difference(axis.start, axis.stop)
+    count = fold.ceildiv(span, fold.const(abs(axis.step)))
+    return ZERO, fold.binary("max", count, ZERO)
+
+
+def _axis(construct: str, start: object, stop: object, step: object = None) -> Axis:
+    if stop is None:
+        start, stop = 0, start
+    width = 1 if step is None else as_int(step)
+    if width is None:
+        raise ProgramValueError(
+            f"the step of {construct} must be a constant", found=describe(step), location=here()
+        )
+    if width == 0:
+        raise ProgramValueError(f"the step of {construct} cannot be 0", location=here())
+    first = index_expr(start, f"the start of {construct}")
+    last = index_expr(stop, f"the stop of {construct}")
+    if first.dtype != last.dtype:
+        first, last = fold.cast(first, INT64), fold.cast(last, INT64)
+    return Axis(first, last, width)
+
+
+def serial(
+    start: object, stop: object = None, step: object = None, *, annotations: object = None
+) -> LoopFrame:
+    """A loop in order, as Python's ``range``; bounds may be run-time values, the step is a constant."""
+    require_tracer("T.serial")
+    return LoopFrame("T.serial", "serial", (_axis("T.serial", start, stop, step),))
+
+
+def unroll(
+    start: object,
+    stop: object = None,
+    step: object = None,
+    *,
+    explicit: bool = False,
+    unroll_factor: int | None = None,
+    annotations: object = None,
+) -> LoopFrame:
+    """A loop in order, with the hint to unroll it."""
+    require_tracer("T.unroll")
+    if explicit and unroll_factor is not None:
+        raise ProgramValueError("T.unroll takes explicit or unroll_factor, not both", location=here())
+    hints = () if unroll_factor is None else (("factor", str(unroll_factor)),)
+    return LoopFrame("T.unroll", "unroll", (_axis("T.unroll", start, stop, step),), hints=hints)
+
+
+def vectorized(start: object, stop: object = None, *, annotations: object = None) -> LoopFrame:
+    """A loop in order, with the hint to vectorise it."""
+    require_tracer("T.vectorized")
+    return LoopFrame("T.vectorized", "vectorized", (_axis("T.vectorized", start, stop),))
+
+
+def grid(*extents: object) -> LoopFrame:
+    """Nested serial loops from 0, one an extent."""
+    require_tracer("T.grid")
+    if not extents:
+        raise ProgramValueError("T.grid needs at least one extent", location=here())
+    return LoopFrame("T.grid", "serial", tuple(_axis("T.grid", e, None) for e in extents))
+
+
+def Parallel(  # noqa: N802 - the language's own spelling
+    *extents: object,
+    coalesced_width: object = None,
+    loop_layout: object = None,
+    prefer_async: object = None,
+    annotations: object = None,
+) -> LoopFrame:
+    """An elementwise region: the body runs once for each point of the box, in no order.
+
+    No iteration may read what another writes. The keyword arguments are hints.
+    """
+    require_tracer("T.Parallel")
+    if not extents:
+        raise ProgramValueError("T.Parallel needs at least one extent", location=here())
+    axes = tuple(_axis("T.Parallel", e, None) for e in extents)
+    for axis in axes:
+        if has_load(axis.stop):
+            # The extent is read once, before the loop.
+            continue
+        if isinstance(axis.stop, Const) and axis.stop.value < 0:
+            raise ProgramValueError("an extent of T.Parallel is negative", location=here())
+    return LoopFrame("T.Parallel", "parallel", axes)
+
+
+def Pipelined(  # noqa: N802 - the language's own spelling
+    start: object,
+    stop: object = None,
+    num_stages: object = 0,
+    order: Sequence[int] | None = None,
+    stage: Sequence[int] | None = None,
+    sync: object = None,
+    group: object = None,
+    annotations: object = None,
+) -> LoopFrame:
+    """A loop in order whose copies may run ahead by ``num_stages``; 0 is a plain loop.
+
+    ``order`` and ``stage`` give a schedule by hand; only the depth max(stage) + 1 is used.
+    """
+    require_tracer("T.Pipelined")
+    depth = as_int(num_stages)
+    if depth is None:
+        raise ProgramTypeError(
+            "num_stages must be a compile-time integer", found=describe(num_stages), location=here()
+        )
+    if depth < 0:
+        raise ProgramValueError("num_stages cannot be negative", found=str(depth), location=here())
+    if stage:
+        depth = max(depth, max(stage) + 1)
+    return LoopFrame("T.Pipelined", "pipelined", (_axis("T.Pipelined", start, stop),), stages=depth)

@@ -1,0 +1,101 @@
+"""Owns the operands of tile operations: how a buffer, slice or start element becomes a region."""
+
+from __future__ import annotations
+
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir.expr import Expr, Region
+from tileops.ir.printer import print_expr
+from tileops.language.buffers import ONE, ZERO, BufferRef, Element, RegionRef
+from tileops.language.linear import are_different, is_one
+from tileops.language.tracer import here
+from tileops.language.value import describe
+
+Operand = BufferRef | RegionRef | Element
+
+
+def whole(ref: BufferRef) -> Region:
+    """All of a buffer."""
+    return Region(ref.node, (ZERO,) * ref.ndim, ref.node.shape)
+
+
+def operand(construct: str, what: str, value: object) -> Operand:
+    """``value`` checked to be a buffer, a slice of one or an element."""
+    if isinstance(value, (BufferRef, RegionRef, Element)):
+        return value
+    raise ProgramTypeError(
+        f"{construct}: {what} must be a buffer, a slice of a buffer or an element",
+        found=describe(value),
+        location=here(),
+    )
+
+
+def tile(construct: str, what: str, value: object) -> Region:
+    """The region of a buffer or slice; an element is a region of one."""
+    found = operand(construct, what, value)
+    if isinstance(found, BufferRef):
+        return whole(found)
+    if isinstance(found, RegionRef):
+        return found.region
+    return element_region(found)
+
+
+def matrix(construct: str, what: str, value: object) -> Region:
+    """The region of a buffer or slice; ProgramTypeError for an element."""
+    found = operand(construct, what, value)
+    if isinstance(found, Element):
+        raise ProgramTypeError(
+            f"{construct}: {what} must be a buffer or a slice of one", found=found.describe(), location=here()
+        )
+    return whole(found) if isinstance(found, BufferRef) else found.region
+
+
+def element_region(element: Element) -> Region:
+    """The region that holds one element."""
+    return Region(element.ref.node, element.indices, (ONE,) * element.ref.ndim)
+
+
+def from_start(construct: str, element: Element, extents: tuple[Expr, ...]) -> Region:
+    """The region that starts at ``element`` and takes ``extents``, aligned at the right."""
+    ndim = element.ref.ndim
+    lead = extents[: max(0, len(extents) - ndim)]
+    if any(not is_one(e) for e in lead):
+        raise ProgramValueError(
+            f"{construct}: the other side has more dimensions than `{element.ref.name}`",
+            expected=f"at most {ndim} dimensions that are not 1",
+            found=f"extents {format_extents(extents)}",
+            location=here(),
+        )
+    tail = extents[len(lead) :]
+    full = (ONE,) * (ndim - len(tail)) + tail
+    return Region(element.ref.node, element.indices, full)
+
+
+def squeezed_extents(region: Region) -> tuple[Expr, ...]:
+    """The extents without those that are 1."""
+    return tuple(region.extents[d] for d in region.squeezed())
+
+
+def with_squeezed_extents(region: Region, extents: tuple[Expr, ...]) -> Region:
+    """``region`` with the extents that are not 1 replaced, in order."""
+    replaced = iter(extents)
+    return Region(
+        region.buffer,
+        region.starts,
+        tuple(e if is_one(e) else next(replaced) for e in region.extents),
+    )
+
+
+def format_extents(extents: tuple[Expr, ...]) -> str:
+    """``[64, N.0]``."""
+    return f"[{', '.join(print_expr(e) for e in extents)}]"
+
+
+def show(region: Region) -> str:
+    """A region in an error message: buffer, extents, scope."""
+    b = region.buffer
+    return f"{b.name} {format_extents(region.extents)} ({b.dtype}, {b.scope})"
+
+
+def same_extents(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    """False if the two shapes differ in rank or, for all sizes, in an extent."""
+    return len(a) == len(b) and not any(are_different(x, y) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,293 @@
+"""Owns the state of one running trace: open regions, live names, launches and the signature so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tileops.dtypes import DType
+from tileops.errors import NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
+from tileops.ir import walk
+from tileops.ir.builder import Builder, active_builder
+from tileops.ir.expr import Buffer, Expr, Load, Var
+from tileops.ir.program import Size
+from tileops.ir.stmt import Atomic, Bind, Body, For, Parallel, Stmt, Store, View
+from tileops.location import Location
+
+
+@dataclass(eq=False)
+class OpenRegion:
+    """A statement list that is being recorded. ``kind``: launch, for, parallel, while, then or else.
+
+    ``names`` are the variables and buffers that end with the region.
+    """
+
+    kind: str
+    statements: list[Stmt]
+    vars: list[Var] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    loc: Location | None = None
+    parallel: tuple[tuple[Var, Expr], ...] = ()
+
+    def describe(self) -> str:
+        """What the user calls this region, with its line."""
+        what = {
+            "launch": "`with T.Kernel` block",
+            "for": "loop",
+            "parallel": "T.Parallel loop",
+            "while": "`while` loop",
+            "then": "`if` branch",
+            "else": "`else` branch",
+        }[self.kind]
+        return what if self.loc is None else f"{what} at line {self.loc.line}"
+
+
+@dataclass
+class LaunchState:
+    """What the constructs inside a ``with T.Kernel`` block record about their launch."""
+
+    block_vars: tuple[Var, ...]
+    attrs: dict[str, str] = field(default_factory=dict)
+    safe_values: dict[Buffer, Expr] = field(default_factory=dict)
+
+
+class Tracer(Builder):
+    """The builder of a trace, with what the language needs to know beyond the recorded IR.
+
+    ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a macro
+    (the front end provides it). ``skip_bodies`` records launches without their statements.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        consts: Mapping[str, int] | None = None,
+        inline: Callable[..., object] | None = None,
+        skip_bodies: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.consts = consts
+        self.inline = inline
+        self.skip_bodies = skip_bodies
+        self.launch: LaunchState | None = None
+        self.regions: list[OpenRegion] = []
+        self.const_ids: set[int] = set()
+        self.const_locations: dict[int, Location | None] = {}
+        self.outputs: list[Buffer] = []
+        self.output_locations: dict[int, Location | None] = {}
+        self.pending_views: list[View] = []
+        self.lazy_depth = 0
+        self.conditional_depth = 0
+        self._name_hints: list[str] = []
+        self._live_vars: dict[int, Var] = {}
+        self._live_buffers: dict[int, Buffer] = {}
+        self._dead: dict[int, str] = {}
+        self._adopted: dict[Var, Var] = {}
+
+    # -- names ---------------------------------------------------------------------------------
+    def set_names(self, names: tuple[str, ...]) -> None:
+        """The user's names for what the next statement creates."""
+        self._name_hints = list(names)
+
+    def take_name(self, default: str) -> str:
+        """The user's name for a new buffer, or ``default`` where the statement gives none."""
+        return self._name_hints.pop(0) if self._name_hints else default
+
+    def take_names(self) -> tuple[str, ...]:
+        """The names that are still to be given."""
+        return tuple(self._name_hints)
+
+    def define(self, var: Var) -> Var:
+        """Make ``var`` readable until the innermost region closes (for ever outside regions)."""
+        self._live_vars[var.id] = var
+        if self.regions:
+            self.regions[-1].vars.append(var)
+        return var
+
+    def define_buffer(self, buffer: Buffer) -> Buffer:
+        """Make ``buffer`` usable until the innermost region closes (for ever outside regions)."""
+        self._live_buffers[buffer.id] = buffer
+        if self.regions:
+            self.regions[-1].buffers.append(buffer)
+        return buffer
+
+    def define_global(self, buffer: Buffer) -> Buffer:
+        """Make a global ``buffer`` usable everywhere in the program."""
+        self._live_buffers[buffer.id] = buffer
+        return buffer
+
+    def emit_view(self, view: View) -> None:
+        """Record a view of a buffer's storage and make it usable in the innermost region."""
+        self.define_buffer(view.buffer)
+        self.emit(view)
+
+    def size(self, name: str, dtype: DType, kind: str) -> Var:
+        """A new size variable of the signature."""
+        var = self.define_permanent(self.new_var(name, dtype))
+        self.sizes.append(Size(var, kind))
+        if kind == "const":
+            self.const_ids.add(var.id)
+            self.const_locations[var.id] = self.location
+        return var
+
+    def define_permanent(self, var: Var) -> Var:
+        """Make ``var`` readable everywhere in the program."""
+        self._live_vars[var.id] = var
+        return var
+
+    def adopt(self, expr: Expr) -> Expr:
+        """``expr`` with size variables made outside any trace replaced by this program's own."""
+        mapping: dict[int, Expr] = {}
+        for e in walk.walk_expr(expr):
+            if isinstance(e, Var) and e.id < 0:
+                if e not in self._adopted:
+                    self._adopted[e] = self.size(e.name, e.dtype, "dynamic")
+                mapping[e.id] = self._adopted[e]
+        return walk.substitute(expr, mapping) if mapping else expr
+
+    def depends_on_consts_only(self, expr: Expr) -> bool:
+        """True if ``expr`` becomes a constant once the size constants are known."""
+        return all(
+            e.id in self.const_ids if isinstance(e, Var) else not isinstance(e, Load)
+            for e in walk.walk_expr(expr)
+        )
+
+    # -- regions -------------------------------------------------------------------------------
+    def open_region(self, kind: str, parallel: tuple[tuple[Var, Expr], ...] = ()) -> OpenRegion:
+        """Start recording a nested statement list."""
+        statements: list[Stmt] = []
+        region = OpenRegion(kind, statements, loc=self.location, parallel=parallel)
+        self._bodies.append(statements)
+        self.regions.append(region)
+        return region
+
+    def close_region(self) -> Body:
+        """Finish the innermost statement list; what it defined can no longer be used."""
+        region = self.regions.pop()
+        self._bodies.pop()
+        for var in region.vars:
+            self._live_vars.pop(var.id, None)
+            self._dead[var.id] = region.describe()
+        for buffer in region.buffers:
+            self._live_buffers.pop(buffer.id, None)
+            self._dead[buffer.id] = region.describe()
+        return tuple(region.statements)
+
+    @property
+    def region(self) -> OpenRegion | None:
+        """The innermost open region, None outside launches."""
+        return self.regions[-1] if self.regions else None
+
+    @property
+    def parallel_axes(self) -> tuple[tuple[Var, Expr], ...]:
+        """The variables and extents of the open T.Parallel loops, outer first."""
+        return tuple(axis for region in self.regions for axis in region.parallel)
+
+    @property
+    def in_parallel(self) -> bool:
+        return any(region.kind == "parallel" for region in self.regions)
+
+    # -- statements ----------------------------------------------------------------------------
+    def require_launch(self, construct: str) -> LaunchState:
+        """The open launch; NoBuilderError naming ``construct`` outside one."""
+        if self.launch is None:
+            raise NoBuilderError(
+                f"{construct} was used outside a `with T.Kernel(...)` block", location=self.location
+            )
+        return self.launch
+
+    def emit_tile(self, construct: str, stmt: Stmt) -> None:
+        """Record a tile operation; it may not stand inside T.Parallel."""
+        self.require_launch(construct)
+        if self.in_parallel:
+            raise ProgramValueError(
+                f"{construct} is a tile operation and cannot stand inside T.Parallel, whose body handles "
+                "one element",
+                location=self.location,
+            )
+        self.emit(stmt)
+
+    def emit(self, stmt: Stmt) -> None:
+        """Append a statement after checking that everything it names is still alive."""
+        self.check_alive(stmt)
+        super().emit(stmt)
+
+    def check_alive(self, stmt: Stmt) -> None:
+        """ProgramValueError if the statement reads a name whose region has ended."""
+        defined = _defined_vars(stmt)
+        for expr in walk.exprs(stmt):
+            if not any(expr is var for var in defined):
+                self.check_expr_alive(expr)
+        for region in walk.regions(stmt):
+            self._check_buffer_alive(region.buffer)
+        if isinstance(stmt, Store):
+            self._check_buffer_alive(stmt.buffer)
+        if isinstance(stmt, View):
+            self._check_buffer_alive(stmt.source)
+
+    def check_expr_alive(self, expr: Expr) -> None:
+        """ProgramValueError if the expression reads a name whose region has ended."""
+        for e in walk.walk_expr(expr):
+            if isinstance(e, Var) and self._live_vars.get(e.id) is not e:
+                raise self.dead_name(e.name, self._dead.get(e.id))
+            if isinstance(e, Load):
+                self._check_buffer_alive(e.buffer)
+
+    def _check_buffer_alive(self, buffer: Buffer) -> None:
+        if self._live_buffers.get(buffer.id) is not buffer:
+            raise self.dead_name(buffer.name, self._dead.get(buffer.id))
+
+    def dead_name(self, name: str, region: str | None) -> ProgramError:
+        """The error for reading ``name`` after the region that defines it."""
+        if region is None:
+            return ProgramValueError(f"`{name}` belongs to another program", location=self.location)
+        return ProgramValueError(
+            f"`{name}` is read outside the {region} that defines it; a value that must outlive a region is "
+            "a T.alloc_var",
+            location=self.location,
+        )
+
+
+def _defined_vars(stmt: Stmt) -> tuple[Var, ...]:
+    match stmt:
+        case Bind(var=var) | For(var=var):
+            return (var,)
+        case Parallel(vars=variables):
+            return variables
+        case Atomic(result=result) if result is not None:
+            return (result,)
+        case _:
+            return ()
+
+
+def active_tracer() -> Tracer | None:
+    """The trace that runs in this thread, or None."""
+    builder = active_builder()
+    return builder if isinstance(builder, Tracer) else None
+
+
+def require_tracer(construct: str) -> Tracer:
+    """The running trace; NoBuilderError naming the construct where there is none."""
+    tracer = active_tracer()
+    if tracer is None:
+        raise NoBuilderError(
+            f"{construct} was used outside a program; call it inside a function decorated with "
+            "@tileops.jit or @T.prim_func"
+        )
+    return tracer
+
+
+def here() -> Location | None:
+    """The location of the statement being traced, None outside a trace."""
+    tracer = active_tracer()
+    return tracer.location if tracer is not None else None
+
+
+def iter_names(text: object) -> Iterator[str]:
+    """The names in ``"M, N K"``, split at commas and white space; ProgramTypeError for another type."""
+    if not isinstance(text, str):
+        raise ProgramTypeError(
+            "size names are given as one string", expected='such as "M, N"', found=repr(text), location=here()
+        )
+    yield from text.replace(",", " ").split()

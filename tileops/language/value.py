@@ -1,0 +1,404 @@
+"""Owns the scalars that a program computes with: run-time values whose operators record expressions."""
+
+from __future__ import annotations
+
+import numbers
+from tileops.dtypes import DType, dtype_of, is_dtype_like, promote
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Const, Expr, Load, Var
+from tileops.ir.printer import print_expr
+from tileops.ir.stmt import Bind
+from tileops.ir.walk import walk_expr
+from tileops.language.tracer import active_tracer, here
+
+BOOL = DType("bool")
+INT32 = DType("int32")
+INT64 = DType("int64")
+FLOAT32 = DType("float32")
+
+
+class ConstNeededError(ProgramTypeError):
+    """Python needed the number behind a T.const during a symbolic trace; the front end retries."""
+
+
+class Value:
+    """A scalar known only when the kernel runs. Its operators build expressions.
+
+    ``foreign`` marks values made outside a trace (from T.dynamic), which a trace adopts at first use.
+    """
+
+    __slots__ = ("_expr", "foreign")
+
+    def __init__(self, expr: Expr, foreign: bool = False) -> None:
+        self._expr = expr
+        self.foreign = foreign
+
+    @property
+    def expr(self) -> Expr:
+        """The recorded expression."""
+        tracer = active_tracer() if self.foreign else None
+        return tracer.adopt(self._expr) if tracer is not None else self._expr
+
+    @property
+    def dtype(self) -> DType:
+        """The scalar type of the value."""
+        return dtype(self._expr.dtype)
+
+    @property
+    def value(self) -> bool | int | float:
+        """The Python number of a constant; ProgramTypeError for a run-time value."""
+        if isinstance(self._expr, Const):
+            return self._expr.value
+        raise _needs_number("its number", self._expr)
+
+    def astype(self, dtype: object) -> Value:
+        """The value converted to ``dtype``."""
+        return Value(fold.cast(self.expr, as_dtype(dtype)))
+
+    def __repr__(self) -> str:
+        return f"<{self._expr.dtype} {print_expr(self._expr)}>"
+
+    def __hash__(self) -> int:
+        return hash(self._expr)
+
+    # -- Python asks for a number ----------------------------------------------------------------
+    def __bool__(self) -> bool:
+        if isinstance(self._expr, Const):
+            return bool(self._expr.value)
+        raise _needs_number("a Python truth value", self._expr)
+
+    def __index__(self) -> int:
+        if isinstance(self._expr, Const) and isinstance(self._expr.value, int):
+            return int(self._expr.value)
+        raise _needs_number("a Python int", self._expr)
+
+    def __int__(self) -> int:
+        if isinstance(self._expr, Const):
+            return int(self._expr.value)
+        raise _needs_number("a Python int", self._expr)
+
+    def __float__(self) -> float:
+        if isinstance(self._expr, Const):
+            return float(self._expr.value)
+        raise _needs_number("a Python float", self._expr)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise ProgramTypeError(
+            "a scalar value is immutable and cannot be stored to; use T.alloc_var for a scalar that changes",
+            location=here(),
+        )
+
+    # -- operators ---------------------------------------------------------------------------------
+    def __add__(self, other: object) -> Value:
+        return binary("add", self, other)
+
+    def __radd__(self, other: object) -> Value:
+        return binary("add", other, self)
+
+    def __sub__(self, other: object) -> Value:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: object) -> Value:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: object) -> Value:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: object) -> Value:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: object) -> Value:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: object) -> Value:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: object) -> Value:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: object) -> Value:
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other: object) -> Value:
+        return binary("floormod", self, other)
+
+    def __rmod__(self, other: object) -> Value:
+        return binary("floormod", other, self)
+
+    def __and__(self, other: object) -> Value:
+        return binary("and", self, other)
+
+    def __rand__(self, other: object) -> Value:
+        return binary("and", other, self)
+
+    def __or__(self, other: object) -> Value:
+        return binary("or", self, other)
+
+    def __ror__(self, other: object) -> Value:
+        return binary("or", other, self)
+
+    def __xor__(self, other: object) -> Value:
+        return binary("xor", self, other)
+
+    def __rxor__(self, other: object) -> Value:
+        return binary("xor", other, self)
+
+    def __lshift__(self, other: object) -> Value:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: object) -> Value:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: object) -> Value:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: object) -> Value:
+        return binary("shr", other, self)
+
+    def __pow__(self, other: object) -> Value:
+        return power(self, other)
+
+    def __rpow__(self, other: object) -> Value:
+        return power(other, self)
+
+    def __neg__(self) -> Value:
+        return unary("neg", self)
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __invert__(self) -> Value:
+        return unary("invert", self)
+
+    def __abs__(self) -> Value:
+        return absolute(self)
+
+    def __round__(self, ndigits: None = None) -> Value:
+        return math_call("nearbyint", self)
+
+    def __lt__(self, other: object) -> Value:
+        return binary("lt", self, other)
+
+    def __le__(self, other: object) -> Value:
+        return binary("le", self, other)
+
+    def __gt__(self, other: object) -> Value:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: object) -> Value:
+        return binary("ge", self, other)
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return binary("eq", self, other) if is_scalar(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return binary("ne", self, other) if is_scalar(other) else NotImplemented
+
+
+def _needs_number(what: str, expr: Expr) -> ProgramTypeError:
+    tracer = active_tracer()
+    kind = ProgramTypeError
+    if tracer is not None and tracer.const_ids and tracer.depends_on_consts_only(expr):
+        kind = ConstNeededError
+    return kind(
+        f"Python asked for {what} of a value that is known only when the kernel runs; write the condition "
+        "with `if`, `while`, `and`, `or`, `not` in the kernel function or in a T.macro, or use "
+        "T.if_then_else",
+        found=f"a run-time {expr.dtype}",
+        location=here(),
+    )
+
+
+def is_scalar(value: object) -> bool:
+    """True for what can stand in an expression: Python and numpy numbers and run-time values."""
+    return isinstance(value, (Value, bool, int, float, numbers.Number))
+
+
+def to_expr(value: object, what: str = "an operand") -> Expr:
+    """The expression of a run-time value or Python number; ProgramTypeError for anything else."""
+    if isinstance(value, Value):
+        return value.expr
+    if isinstance(value, (bool, int, float)):
+        return fold.const(value)
+    if isinstance(value, numbers.Number) and hasattr(value, "item"):
+        return fold.const(value.item(), as_dtype(type(value)))
+    raise ProgramTypeError(
+        f"{what} must be a number or a scalar value", found=describe(value), location=here()
+    )
+
+
+def describe(value: object) -> str:
+    """A short text for a value in an error message."""
+    if isinstance(value, Value):
+        return f"a run-time {value.expr.dtype}"
+    text = getattr(value, "describe", None)
+    if callable(text):
+        return str(text())
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def wrap(expr: Expr, *sources: object) -> Value:
+    """A value for ``expr``; foreign where a source was and no trace runs that could have adopted it."""
+    if active_tracer() is None:
+        return Value(expr, any(isinstance(s, Value) and s.foreign for s in sources))
+    return Value(expr)
+
+
+def binary(op: str, a: object, b: object) -> Value:
+    """``a op b`` as a value, with the language's promotion."""
+    return wrap(fold.binary(op, to_expr(a), to_expr(b)), a, b)
+
+
+def unary(op: str, a: object) -> Value:
+    """``neg``, ``not`` or ``invert`` of ``a``."""
+    return wrap(fold.unary(op, to_expr(a)), a)
+
+
+def math_call(name: str, a: object, *rest: object, dtype: DType | None = None) -> Value:
+    """A math function of float arguments; integers become float32 first."""
+    args = [to_expr(x, f"an argument of T.{name}") for x in (a, *rest)]
+    args = [x if x.dtype.is_float else fold.cast(x, FLOAT32) for x in args]
+    wide = args[0].dtype
+    for x in args[1:]:
+        wide = promote(wide, x.dtype)
+    return wrap(fold.call(name, *(fold.cast(x, wide) for x in args), dtype=dtype), a, *rest)
+
+
+def absolute(a: object) -> Value:
+    """``|a|`` of a float or an integer."""
+    expr = to_expr(a)
+    if expr.dtype.is_bool:
+        expr = fold.cast(expr, INT32)
+    if isinstance(expr, Const):
+        return wrap(fold.const(abs(expr.value), expr.dtype), a)
+    return wrap(fold.call("abs", expr), a)
+
+
+def power(a: object, b: object) -> Value:
+    """``a ** b``: repeated products for integers with a constant exponent, ``pow`` otherwise."""
+    base, exponent = to_expr(a), to_expr(b)
+    if base.dtype.is_integer and isinstance(exponent, Const) and exponent.dtype.is_integer:
+        count = int(exponent.value)
+        if count < 0:
+            raise ProgramValueError("an integer cannot be raised to a negative power", location=here())
+        out: Expr = fold.const(1, base.dtype)
+        for _ in range(count):
+            out = fold.mul(out, base)
+        return wrap(out, a, b)
+    return math_call("pow", a, b)
+
+
+def as_dtype(value: object) -> DType:
+    """Convert what the language accepts as a dtype; ProgramTypeError naming it otherwise."""
+    if type(value) is DType:
+        return value
+    if is_dtype_like(value):
+        return dtype_of(value)
+    raise ProgramTypeError("not a dtype of the tile language", found=repr(value), location=here())
+
+
+def as_int(value: object) -> int | None:
+    """The Python int behind an int or a constant integer value, else None."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, Value):
+        expr = value.expr
+        if isinstance(expr, Const) and isinstance(expr.value, int):
+            return int(expr.value)
+    return None
+
+
+def index_expr(value: object, what: str = "an index") -> Expr:
+    """An integer expression for an index or extent: int32, or int64 where the user made it so."""
+    expr = to_expr(value, what)
+    if expr.dtype == INT32 or expr.dtype == INT64:
+        return expr
+    if expr.dtype.is_float:
+        raise ProgramTypeError(f"{what} must be an integer", found=describe(value), location=here())
+    wide = expr.dtype.bits >= 32 and not expr.dtype.is_bool
+    return fold.cast(expr, INT64 if wide else INT32)
+
+
+def has_load(expr: Expr) -> bool:
+    """True if the expression reads a buffer."""
+    return any(isinstance(e, Load) for e in walk_expr(expr))
+
+
+def unwrap_int(expr: Expr) -> int | Value:
+    """A constant integer as a Python int, anything else as a value."""
+    if isinstance(expr, Const) and isinstance(expr.value, int) and not isinstance(expr.value, bool):
+        return expr.value
+    return Value(expr)
+
+
+# A pure integer expression up to this many nodes is repeated where its name is used, so that index analysis
+# sees it; longer ones, floats and everything that reads memory get a name of their own.
+_INLINE_NODES = 12
+
+
+def snapshot(name: str, value: object) -> object:
+    """``value`` as it is now, for ``name = value``: a bound variable where it could change or is long."""
+    tracer = active_tracer()
+    if not isinstance(value, Value) or tracer is None:
+        return value
+    expr = value.expr
+    if isinstance(expr, Const):
+        return expr.value if expr.dtype == INT32 or expr.dtype.is_bool else Value(expr)
+    if isinstance(expr, Var):
+        return Value(expr)
+    loads = has_load(expr)
+    if tracer.launch is None:
+        if loads:
+            raise ProgramValueError(
+                "an element of a tensor can be read only inside `with T.Kernel`", location=here()
+            )
+        return Value(expr)
+    if not loads and not expr.dtype.is_float and _count_at_most(expr, _INLINE_NODES):
+        return Value(expr)
+    return bind(name, expr)
+
+
+def _count_at_most(expr: Expr, limit: int) -> bool:
+    for count, _ in enumerate(walk_expr(expr)):
+        if count >= limit:
+            return False
+    return True
+
+
+def bind(name: str, expr: Expr) -> Value:
+    """Record ``name = expr`` as a statement and return the variable."""
+    tracer = active_tracer()
+    assert tracer is not None
+    var = tracer.new_var(name, expr.dtype)
+    tracer.emit(Bind(var, expr))
+    tracer.define(var)
+    return Value(var)
+
+
+class dtype(DType):  # noqa: N801 - the language's own spelling
+    """A scalar type: a ``str`` equal to its name that also casts, ``T.float32(x)``.
+
+    ``T.dtype(x)`` converts a str, torch dtype, numpy dtype or Python scalar type.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: object) -> dtype:
+        return str.__new__(cls, str(as_dtype(value)))
+
+    def __call__(self, value: object, *more: object) -> Value:
+        """``value`` converted to this type; several values would make a vector, which is not supported."""
+        if more:
+            raise UnsupportedConstructError(
+                f"T.{self!s}(...) of several values makes a vector, which tileops does not have",
+                location=here(),
+            )
+        return wrap(fold.cast(to_expr(value), DType(self)), value)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (dtype, (str(self),))
