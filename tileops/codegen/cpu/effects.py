@@ -1,0 +1,68 @@
+"""Owns statements that act outside the program's data: device checks, prints, and constructs without code."""
+
+from __future__ import annotations
+
+import json
+
+from tileops.codegen.cpu.expressions import index, value
+from tileops.codegen.cpu.scalar_types import is_narrow_float
+from tileops.codegen.cpu.state import LaunchState
+from tileops.errors import UnsupportedConstructError
+from tileops.ir.expr import Region
+from tileops.ir.printer import print_expr
+from tileops.ir.stmt import Assert, Intrinsic, Print
+
+# Constructs that order or hint and compute nothing: a block runs on one thread here.
+_NOTHING = frozenset({"sync_threads", "sync_warp", "pdl_sync", "pdl_trigger", "fence_proxy_async"})
+
+
+def emit_assert(state: LaunchState, stmt: Assert) -> None:
+    """A failed check ends the range of blocks; the caller raises with the statement's place."""
+    w = state.writer
+    with w.block(f"if (!({value(state, stmt.cond)}))"):
+        w.line(f"*status = TileopsStatus{{TILEOPS_ASSERT, {state.number(stmt)}, 0, 0}};")
+        w.line("return TILEOPS_ASSERT;")
+
+
+def emit_intrinsic(state: LaunchState, stmt: Intrinsic) -> None:
+    """Barriers are nothing on one thread; anything else has no meaning on the CPU."""
+    if stmt.name not in _NOTHING:
+        raise UnsupportedConstructError(f"T.{stmt.name} is not available on cpu", location=stmt.loc)
+    state.writer.line(f"// {stmt.name}")
+
+
+def emit_print(state: LaunchState, stmt: Print) -> None:
+    w, message = state.writer, json.dumps(stmt.message)
+    if not stmt.args:
+        w.line(f"print_message({message}, block);")
+    for arg in stmt.args:
+        if isinstance(arg, Region):
+            _print_region(state, message, arg)
+        else:
+            w.line(
+                f"print_value({message}, block, {json.dumps(print_expr(arg))}, {value(state, arg)});"
+            )
+
+
+def _print_region(state: LaunchState, message: str, region: Region) -> None:
+    """Every element, numbered row-major within the region."""
+    w = state.writer
+    names = [f"p{d}" for d in range(len(region.extents))]
+    heads = [
+        f"for (i64 {n} = 0; {n} < {index(state, e)}; ++{n})"
+        for n, e in zip(names, region.extents, strict=True)
+    ]
+    place = state.place(region.buffer)
+    at, number = [], "0"
+    for n, start, step, extent in zip(
+        names, region.starts, place.strides, region.extents, strict=True
+    ):
+        at.append(f"({index(state, start)} + {n}) * {step}")
+        number = n if number == "0" else f"({number} * {index(state, extent)} + {n})"
+    text = f"{place.pointer}[{' + '.join(at)}]"
+    if region.dtype.is_bool or is_narrow_float(region.dtype):
+        text = f"widen({text})"
+    with w.block(" ".join(heads)):
+        w.line(
+            f"print_element({message}, block, {json.dumps(region.buffer.name)}, {number}, {text});"
+        )

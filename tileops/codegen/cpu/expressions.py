@@ -1,0 +1,278 @@
+"""Owns expressions: a scalar of the tile IR as C++ text in its computing type."""
+
+from __future__ import annotations
+
+from tileops.codegen.cpu.functions import call_text
+from tileops.codegen.cpu.positions import is_non_negative, position
+from tileops.codegen.cpu.scalar_types import (
+    computing,
+    is_narrow_float,
+    literal,
+    storage,
+)
+from tileops.codegen.cpu.state import LaunchState, Proven
+from tileops.errors import InternalError
+from tileops.ir.expr import (
+    LOGICAL,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    HostAttr,
+    Load,
+    Region,
+    Select,
+    Unary,
+    Var,
+)
+from tileops.ir.program import const_value
+from tileops.ir.walk import children, walk_expr
+from tileops.passes.analyze_index import needs_guard
+
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_PLAIN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
+_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
+
+
+def value(state: LaunchState, expr: Expr) -> str:
+    """``expr`` as C++ text of its computing type, in the program's own arithmetic."""
+    match expr:
+        case Const():
+            return literal(expr)
+        case Var():
+            return state.name(expr)
+        case HostAttr(name=name):
+            return state.hosts[name]
+        case Load():
+            return load(state, expr)
+        case Binary():
+            return _binary(state, expr)
+        case Unary():
+            return _unary(state, expr)
+        case Cast():
+            return cast_text(value(state, expr.a), expr)
+        case Select(cond=c, a=a, b=b):
+            return f"({value(state, c)} ? {value(state, a)} : {value(state, b)})"
+        case Call():
+            return call_text(expr, [value(state, a) for a in expr.args])
+        case _:
+            raise InternalError(f"cpu code generation: unknown expression {type(expr).__name__}")
+
+
+def stored(state: LaunchState, expr: Expr) -> str:
+    """``expr`` in the storage form of its dtype, as an element is written."""
+    kind = storage(expr.dtype)
+    if isinstance(expr, Cast):
+        return f"convert<{kind}>({value(state, expr.a)})"
+    if expr.dtype.is_bool or is_narrow_float(expr.dtype):
+        return f"convert<{kind}>({value(state, expr)})"
+    return value(state, expr)
+
+
+def index(state: LaunchState, expr: Expr) -> str:
+    """``expr`` as an int64 position."""
+    return position(state, expr, value)
+
+
+def cast_text(text: str, expr: Cast) -> str:
+    """The conversion of ``text``, the value of ``expr.a``, to ``expr``'s dtype."""
+    kind = computing(expr.dtype)
+    if kind == computing(expr.a.dtype) and not is_narrow_float(expr.dtype):
+        return text
+    if expr.dtype == "float64" or (expr.dtype == "float32" and expr.a.dtype.bits <= 64):
+        return f"static_cast<{kind}>({text})"
+    return f"round_to<{storage(expr.dtype)}>({text})"
+
+
+def _binary(state: LaunchState, expr: Binary) -> str:
+    op, dtype = expr.op, expr.dtype
+    a, b = value(state, expr.a), value(state, expr.b)
+    if op in _COMPARE:
+        return f"({a} {_COMPARE[op]} {b})"
+    if op in LOGICAL:
+        short = "&&" if op == "land" else "||"
+        return f"({a} {short[0] if is_harmless(state, expr.b) else short} {b})"
+    if op in ("min", "max"):
+        return _extreme(expr, a, b)
+    if op in _DIVISIONS:
+        return _division(state, expr, a, b)
+    if op in ("shl", "shr"):
+        return _shift(expr, a, b)
+    return _wrapped(f"({a} {_PLAIN[op]} {b})", expr)
+
+
+def _wrapped(text: str, expr: Expr) -> str:
+    """A C++ result brought back to the dtype: C++ computes small integers as int, narrow floats as float."""
+    dtype = expr.dtype
+    if is_narrow_float(dtype):
+        return f"round_to<{storage(dtype)}>{text}"
+    if dtype.is_bool or (dtype.is_integer and dtype.bits < 32):
+        return f"static_cast<{computing(dtype)}>{text}"
+    return text
+
+
+def _extreme(expr: Binary, a: str, b: str) -> str:
+    # For floats the operand that is no NaN wins; a constant operand needs no test of its own.
+    name = "least" if expr.op == "min" else "greatest"
+    if expr.dtype.is_float and isinstance(expr.b, Const):
+        return f"{name}_of_known({a}, {b})"
+    if expr.dtype.is_float and isinstance(expr.a, Const):
+        return f"{name}_of_known({b}, {a})"
+    return f"{name}<{computing(expr.dtype)}>({a}, {b})"
+
+
+def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
+    if expr.dtype.is_float:
+        return _wrapped(f"({expr.op}({a}, {b}))", expr)
+    divisor = const_value(expr.b)
+    positive = divisor is not None and divisor > 0
+    symbol = "/" if expr.op.endswith("div") else "%"
+    if positive and (not expr.dtype.is_signed or is_non_negative(state, expr.a)):
+        return _wrapped(f"({a} {symbol} {b})", expr)
+    if (
+        positive
+        and expr.op.startswith("floor")
+        and divisor is not None
+        and divisor & (divisor - 1) == 0
+    ):
+        # Arithmetic shifts and masks are floor division by powers of two.
+        if symbol == "/":
+            return _wrapped(f"({a} >> {divisor.bit_length() - 1})", expr)
+        return _wrapped(f"({a} & {divisor - 1})", expr)
+    return f"{expr.op}<{computing(expr.dtype)}>({a}, {b})"
+
+
+def _shift(expr: Binary, a: str, b: str) -> str:
+    count = const_value(expr.b)
+    if count is not None and 0 <= count < expr.dtype.bits:
+        return _wrapped(f"({a} {'<<' if expr.op == 'shl' else '>>'} {count})", expr)
+    name = "shift_left" if expr.op == "shl" else "shift_right"
+    return f"{name}<{computing(expr.dtype)}>({a}, {b})"
+
+
+def _unary(state: LaunchState, expr: Unary) -> str:
+    a = value(state, expr.a)
+    if expr.op == "not":
+        return f"(!{a})"
+    if expr.op == "neg":
+        return f"(-{a})" if is_narrow_float(expr.dtype) else _wrapped(f"(-{a})", expr)
+    return f"(!{a})" if expr.dtype.is_bool else _wrapped(f"(~{a})", expr)
+
+
+# -- element accesses ------------------------------------------------------------------------------
+
+
+def offset(state: LaunchState, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+    """The position of an element in its buffer's storage, in elements."""
+    place = state.place(buffer)
+    terms = []
+    for at, stride in zip(indices, place.strides, strict=True):
+        if const_value(at) == 0 or stride == "0":
+            continue
+        text = index(state, at)
+        terms.append(text if stride == "1" else f"{text} * {stride}")
+    return " + ".join(terms) if terms else "0"
+
+
+def element(state: LaunchState, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+    """The lvalue of an element."""
+    return f"{state.place(buffer).pointer}[{offset(state, buffer, indices)}]"
+
+
+def guards(state: LaunchState, buffer: Buffer, indices: tuple[Expr, ...]) -> list[str]:
+    """The conditions under which an element of a global buffer exists; empty where proven."""
+    if buffer.is_on_chip:
+        return []
+    conditions = []
+    place = state.place(buffer)
+    for at, extent, bound in zip(indices, buffer.shape, place.extents, strict=True):
+        lower, upper = needs_guard(at, extent, state.ranges)
+        lower = lower and Proven(at, extent, "lower") not in state.proven
+        upper = upper and Proven(at, extent, "upper") not in state.proven
+        if not (lower or upper):
+            continue
+        text = index(state, at)
+        if lower:
+            conditions.append(f"{text} >= 0")
+        if upper:
+            conditions.append(f"{text} < {bound}")
+    return conditions
+
+
+def load(state: LaunchState, expr: Load) -> str:
+    """The value of an element; 0 or the safe value where it does not exist."""
+    known = state.hoisted.get(expr)
+    if known is not None:
+        return known
+    text = element(state, expr.buffer, expr.indices)
+    if expr.dtype.is_bool or is_narrow_float(expr.dtype):
+        text = f"widen({text})"
+    conditions = guards(state, expr.buffer, expr.indices)
+    if not conditions:
+        return text
+    return f"({' && '.join(conditions)} ? {text} : {safe_value(state, expr.buffer)})"
+
+
+def safe_value(state: LaunchState, buffer: Buffer) -> str:
+    """What reads of ``buffer`` out of bounds give, in computing form."""
+    found = state.safe_values.get(buffer.id)
+    if found is None:
+        return literal(Const(buffer.dtype, _zero(buffer)))
+    if found.dtype == buffer.dtype:
+        return value(state, found)
+    return cast_text(value(state, found), Cast(buffer.dtype, found))
+
+
+def _zero(buffer: Buffer) -> bool | int | float:
+    if buffer.dtype.is_bool:
+        return False
+    return 0.0 if buffer.dtype.is_float else 0
+
+
+def region_start(state: LaunchState, region: Region) -> str:
+    """A pointer to the first element of a region (possibly outside its buffer; only arithmetic is done)."""
+    place = state.place(region.buffer)
+    at = offset(state, region.buffer, region.starts)
+    return place.pointer if at == "0" else f"{place.pointer} + {at}"
+
+
+# -- safety ----------------------------------------------------------------------------------------
+
+
+def is_safe(state: LaunchState, expr: Load) -> bool:
+    """True if the element can be read whatever the conditions around the load are."""
+    if not expr.buffer.is_on_chip:
+        return not guards(state, expr.buffer, expr.indices)
+    return all(
+        needs_guard(at, extent, state.ranges) == (False, False)
+        for at, extent in zip(expr.indices, expr.buffer.shape, strict=True)
+    )
+
+
+def is_harmless(state: LaunchState, expr: Expr) -> bool:
+    """True if evaluating ``expr`` where the program would not is free of effects and cheap."""
+    for e in walk_expr(expr):
+        if isinstance(e, Load) and not (e in state.hoisted or is_safe(state, e)):
+            return False
+        if isinstance(e, Call) or (isinstance(e, Binary) and e.op in (*_DIVISIONS, *LOGICAL)):
+            return False
+    return True
+
+
+def safe_loads_in_branches(state: LaunchState, expr: Expr) -> list[Load]:
+    """Loads under a Select that may be performed unconditionally, so that the choice is branch-free."""
+    found: dict[Load, None] = {}
+
+    def visit(e: Expr, under: bool) -> None:
+        if isinstance(e, Load):
+            if under and e not in state.hoisted and is_safe(state, e):
+                found[e] = None
+            return
+        inside = under or isinstance(e, Select)
+        for child in children(e):
+            visit(child, inside)
+
+    visit(expr, False)
+    return list(found)

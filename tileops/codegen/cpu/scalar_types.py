@@ -1,0 +1,97 @@
+"""Owns the C++ spelling of dtypes and literals: storage types, computing types, parameter types."""
+
+from __future__ import annotations
+
+import math
+
+from tileops.dtypes import DType
+from tileops.errors import UnsupportedOnTargetError
+from tileops.ir.expr import Const
+
+_STORAGE = {
+    "bool": "b8",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "tfloat32": "f32",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "float8_e8m0fnu": "f8e8m0fnu",
+}
+
+
+def storage(dtype: DType) -> str:
+    """The C++ type of one stored element; UnsupportedOnTargetError for packed 4-bit types."""
+    name = _STORAGE.get(str(dtype))
+    if name is None:
+        raise UnsupportedOnTargetError(f"the CPU target has no storage of its own for {dtype}")
+    return name
+
+
+def computing(dtype: DType) -> str:
+    """The C++ type that expressions of ``dtype`` have: narrow floats are computed as float."""
+    if dtype.is_bool:
+        return "bool"
+    return "f32" if is_narrow_float(dtype) else storage(dtype)
+
+
+def is_narrow_float(dtype: DType) -> bool:
+    """True for floats of fewer than 32 bits: results are rounded after every operation."""
+    return dtype.is_float and dtype.bits < 32
+
+
+def element_bytes(dtype: DType) -> int:
+    """Bytes of one stored element."""
+    storage(dtype)
+    return dtype.bytes
+
+
+def param_type(dtype: DType) -> str:
+    """The KernelParam type of a scalar of ``dtype``."""
+    return "i1" if dtype.is_bool else "f32" if dtype == "tfloat32" else dtype.short
+
+
+def literal(const: Const) -> str:
+    """A constant in its computing type."""
+    value, dtype = const.value, const.dtype
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.is_float:
+        return _float_literal(float(value), dtype)
+    return int_literal(int(value), dtype)
+
+
+def int_literal(value: int, dtype: DType) -> str:
+    """An integer constant of ``dtype``."""
+    suffix = {"int64": "ll", "uint64": "ull", "uint32": "u"}.get(str(dtype), "")
+    if value == -(2**63):
+        return "(-9223372036854775807ll - 1)"
+    if value == -(2**31) and not suffix:
+        return "(-2147483647 - 1)"
+    text = f"{value}{suffix}"
+    if dtype.bits < 32:
+        return f"static_cast<{storage(dtype)}>({text})"
+    return f"({text})" if value < 0 else text
+
+
+def _float_literal(value: float, dtype: DType) -> str:
+    wide = dtype == "float64"
+    if math.isnan(value):
+        return '__builtin_nan("")' if wide else '__builtin_nanf("")'
+    if math.isinf(value):
+        text = "__builtin_inf()" if wide else "__builtin_inff()"
+        return f"(-{text})" if value < 0 else text
+    text = value.hex()
+    if is_narrow_float(dtype):
+        return f"round_to<{storage(dtype)}>({text})"
+    text = text if wide else text + "f"
+    return f"({text})" if text.startswith("-") else text

@@ -1,0 +1,111 @@
+"""Owns the state of one launch under generation: names, places of buffers, known ranges, hoisted values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tileops.codegen.cpu.writer import Writer
+from tileops.dtypes import DType
+from tileops.errors import InternalError
+from tileops.ir.expr import Buffer, Expr, Load, Var
+from tileops.ir.stmt import Stmt
+from tileops.passes.analyze_ranges import Interval, Ranges
+
+
+def identifier(name: str, number: int) -> str:
+    """A C++ identifier for a user's name: unique by number, never a keyword."""
+    clean = re.sub(r"[^0-9A-Za-z_]", "_", name).strip("_") or "v"
+    tail = str(number) if number >= 0 else f"x{-number}"
+    return f"{clean}_{tail}" if not clean[0].isdigit() else f"v{clean}_{tail}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: ``pointer`` to its first element, extents and strides as 64-bit C++ expressions."""
+
+    pointer: str
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Proven:
+    """An index that a run-time test has shown to lie within an extent, on the sides told."""
+
+    index: Expr
+    extent: Expr
+    side: str  # "lower" or "upper"
+
+
+@dataclass
+class LaunchState:
+    """Everything that emitting one launch needs. The mutable parts are replaced, never edited in place."""
+
+    writer: Writer
+    numbers: Mapping[int, int]
+    ranges: Ranges
+    gemm_space: str = "0"
+    places: dict[int, Place] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    structural: set[int] = field(default_factory=set)
+    safe_values: dict[int, Expr] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)
+    proven: frozenset[Proven] = frozenset()
+    hoisted: dict[Load, str] = field(default_factory=dict)
+    debug: bool = False
+    _fresh: int = 0
+
+    def place(self, buffer: Buffer) -> Place:
+        """Where ``buffer`` lies; InternalError if it was never allocated."""
+        found = self.places.get(buffer.id)
+        if found is None:
+            raise InternalError(f"buffer {buffer.name} is used before its allocation")
+        return found
+
+    def name(self, var: Var) -> str:
+        """The C++ name of a variable in scope."""
+        found = self.names.get(var.id)
+        if found is None:
+            raise InternalError(f"variable {var.name} is used outside its scope")
+        return found
+
+    def declare(
+        self, var: Var, interval: Interval | None = None, *, structural: bool = False
+    ) -> str:
+        """Give ``var`` its C++ name and its interval (that of its dtype where none is known)."""
+        self.names[var.id] = name = identifier(var.name, var.id)
+        if structural:
+            self.structural.add(var.id)
+        if var.dtype.is_integer:
+            bounded = clip(interval or Interval(None, None), var)
+            self.ranges = replace(self.ranges, intervals={**self.ranges.intervals, var.id: bounded})
+        return name
+
+    def fresh_var(self, name: str) -> Var:
+        """An int32 variable that the program does not have; its number is negative."""
+        self._fresh -= 1
+        return Var(DType("int32"), self._fresh, name)
+
+    def number(self, stmt: Stmt) -> int:
+        """The statement's number in the program, -1 for statements that code generation made."""
+        return self.numbers.get(id(stmt), -1)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names, ranges, proofs and hoisted values of the block are forgotten at its end."""
+        saved = (dict(self.names), self.ranges, self.proven, dict(self.hoisted))
+        yield
+        self.names, self.ranges, self.proven, self.hoisted = saved
+
+
+def clip(interval: Interval, var: Var) -> Interval:
+    """``interval`` cut to what the variable's integer dtype can hold."""
+    bits, signed = var.dtype.bits, var.dtype.is_signed
+    least = -(1 << (bits - 1)) if signed else 0
+    most = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+    lo = least if interval.lo is None else max(least, min(interval.lo, most))
+    hi = most if interval.hi is None else min(most, max(interval.hi, least))
+    return Interval(lo, hi)
