@@ -8,7 +8,7 @@ typedef __INT32_TYPE__ tileops_int32;
 typedef __INT64_TYPE__ tileops_int64;
 
 // One parameter of a launch. Pointers and tensors use `p`, every integer and bool type `i`, every float type `f`
-// (the kernel converts to the declared type; a 16-bit float scalar arrives unrounded).
+// (already rounded to the declared type, so that the kernel's conversion is exact).
 union TileopsValue {
   void* p;
   tileops_int64 i;

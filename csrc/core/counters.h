@@ -1,0 +1,30 @@
+// Owns the event counters: one block a thread, so that counting on the call path shares no cache line.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/error.h"
+
+namespace tileops {
+
+enum class Counter : int { kLaunches = 0, kLoads = 1, kMemoryHits = 2, kResolves = 3 };
+inline constexpr int kCounters = 4;
+
+struct CounterBlock {
+  std::atomic<int64_t> values[kCounters] = {};
+};
+
+CounterBlock* register_counter_block();
+
+// Only the owning thread writes its block: a plain load and store is enough.
+inline void count(Counter which, int64_t amount = 1) {
+  static thread_local CounterBlock* block = register_counter_block();
+  std::atomic<int64_t>& value = block->values[static_cast<int>(which)];
+  value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+// The sum over all threads, ended ones included.
+TILEOPS_API int64_t counter_total(Counter which);
+
+}  // namespace tileops

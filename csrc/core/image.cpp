@@ -1,0 +1,162 @@
+// Owns loading and unloading of kernel images.
+#include "core/image.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "core/counters.h"
+#include "core/hooks.h"
+
+namespace tileops {
+namespace {
+
+std::string read_file(const ImageSource& source) {
+  std::ifstream file(source.path, std::ios::binary);
+  if (!file) raise(ErrorKind::kInternal, "kernel image ", source.name, ": cannot read ", source.path);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+CUmodule load_module(const std::string& bytes, const std::string& name, int device_index) {
+  char log[4096] = "";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof(log))};
+  CUmodule module = nullptr;
+  GilReleaseScope no_gil;
+  const CUresult result = driver().module_load_data_ex(&module, bytes.c_str(), 2, options, values);
+  if (result != CUDA_SUCCESS) {
+    std::string what = "loading kernel image " + name + " on cuda:" + std::to_string(device_index);
+    if (log[0] != '\0') what += " (" + std::string(log, strnlen(log, sizeof(log))) + ")";
+    raise_driver(result, what + ": cuModuleLoadDataEx");
+  }
+  count(Counter::kLoads);
+  return module;
+}
+
+// glibc answers a path that it has seen with the library it loaded then, and descriptor numbers are reused: the bits of a
+// counter, written as redundant path components, make each path a new one.
+std::string unique_path_noise() {
+  static std::atomic<uint32_t> counter{0};
+  std::string noise;
+  for (uint32_t bits = counter.fetch_add(1); bits != 0; bits >>= 1) noise += (bits & 1) != 0 ? "./" : ".//";
+  return noise;
+}
+
+// dlopen takes a path only: content in memory goes through an anonymous file.
+void* open_bytes(const ImageSource& source) {
+  const int file = memfd_create("tileops_kernel", MFD_CLOEXEC);
+  if (file < 0) raise(ErrorKind::kInternal, "kernel image ", source.name, ": memfd_create: ", std::strerror(errno));
+  std::size_t done = 0;
+  while (done < source.bytes.size()) {
+    const ssize_t wrote = write(file, source.bytes.data() + done, source.bytes.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) {
+      const int reason = errno;
+      close(file);
+      raise(ErrorKind::kInternal, "kernel image ", source.name, ": write: ", std::strerror(reason));
+    }
+    done += static_cast<std::size_t>(wrote);
+  }
+  const std::string path = "/proc/self/fd/" + unique_path_noise() + std::to_string(file);
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  close(file);  // the mapping keeps the content alive
+  return handle;
+}
+
+}  // namespace
+
+CudaImage::~CudaImage() {
+  for (int i = 0; i < kMaxDevices; ++i) {
+    if (modules_[i] == nullptr) continue;
+    const Driver& api = driver();
+    // Best effort: a context that is gone took its modules with it.
+    if (api.ctx_push_current(contexts_[i]) != CUDA_SUCCESS) continue;
+    api.ctx_synchronize();
+    api.module_unload(modules_[i]);
+    CUcontext popped = nullptr;
+    api.ctx_pop_current(&popped);
+  }
+}
+
+CUmodule CudaImage::module_on(int device_index) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (modules_[device_index] != nullptr) return modules_[device_index];
+  if (source_.bytes.empty()) source_.bytes = read_file(source_);
+  CUcontext current = nullptr;
+  check_driver(driver().ctx_get_current(&current), "cuCtxGetCurrent");
+  modules_[device_index] = load_module(source_.bytes, source_.name, device_index);
+  contexts_[device_index] = current;
+  return modules_[device_index];
+}
+
+CUfunction CudaKernel::function_on(int device_index) {
+  CUfunction function = loaded_on(device_index);
+  return __builtin_expect(function != nullptr, 1) ? function : load(device_index);
+}
+
+CUfunction CudaKernel::load(int device_index) {
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  {
+    GilReleaseScope no_gil;  // the holder of the lock may need the interpreter's lock to finish
+    lock.lock();
+  }
+  CUfunction function = loaded_on(device_index);
+  if (function != nullptr) return function;
+  CUmodule module = image_->module_on(device_index);
+  const CUresult result = driver().module_get_function(&function, module, entry_.c_str());
+  if (result != CUDA_SUCCESS) {
+    raise_driver(result, label_ + ": kernel image " + image_->name() + " has no entry '" + entry_ + "': cuModuleGetFunction");
+  }
+  allow_shared_bytes(function, device_index);
+  functions_[device_index].store(function, std::memory_order_release);
+  return function;
+}
+
+void CudaKernel::allow_shared_bytes(CUfunction function, int device_index) const {
+  // Dynamic shared memory above 48 KiB needs the opt-in attribute (CUDA C++ programming guide, shared memory).
+  constexpr uint32_t kWithoutOptIn = 48 * 1024;
+  if (shared_bytes_ <= kWithoutOptIn) return;
+  const CUresult result = driver().func_set_attribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                      static_cast<int>(shared_bytes_));
+  if (result == CUDA_SUCCESS) return;
+  const int64_t limit = device_info(device_index).facts[static_cast<int>(HostFact::kMaxSharedPerBlock)];
+  raise_driver(result, label_ + ": the kernel needs " + std::to_string(shared_bytes_) +
+                           " bytes of shared memory, cuda:" + std::to_string(device_index) + " allows " +
+                           std::to_string(limit) + " a block: cuFuncSetAttribute");
+}
+
+CpuImage::~CpuImage() {
+  if (handle_ != nullptr) dlclose(handle_);
+}
+
+void CpuImage::open() {
+  void* handle = source_.path.empty() ? open_bytes(source_) : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* reason = dlerror();
+    raise(ErrorKind::kInternal, "kernel library ", source_.name, ": ", reason == nullptr ? "cannot be opened" : reason);
+  }
+  if (dlsym(handle, "tileops_cpu_abi_1") == nullptr) {
+    dlclose(handle);
+    raise(ErrorKind::kInternal, "kernel library ", source_.name,
+          " was built for another runtime (no symbol tileops_cpu_abi_1)");
+  }
+  handle_ = handle;
+  count(Counter::kLoads);
+}
+
+TileopsCpuEntry CpuImage::find(const std::string& symbol) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (handle_ == nullptr) open();
+  auto found = reinterpret_cast<TileopsCpuEntry>(dlsym(handle_, symbol.c_str()));
+  if (found == nullptr) {
+    raise(ErrorKind::kInternal, "kernel library ", source_.name, " has no entry '", symbol, "'");
+  }
+  return found;
+}
+
+}  // namespace tileops

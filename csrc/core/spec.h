@@ -1,0 +1,153 @@
+// Owns the parsed forms of op.json, variants and entries: what is fixed when an op, variant or entry is added.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/host_program.h"
+#include "core/image.h"
+#include "core/json.h"
+
+namespace tileops {
+
+enum class ArgKind : uint8_t { kTensor, kInt, kFloat, kBool, kString, kIntList, kDevice };
+enum class ArgRole : uint8_t { kTensor, kScalar, kStatic, kDevice };
+
+struct ArgSpec {
+  std::string name;
+  ArgKind kind;
+  ArgRole role;
+  bool optional;
+  bool mutated;
+};
+
+struct OpSpec {
+  std::string ns, name, schema;
+  std::vector<ArgSpec> args;
+  std::vector<uint16_t> returns;  // numbers of allocated outputs
+  bool has_tensor = false;
+  bool has_key_args = false;  // static arguments or optional tensors: a variant is chosen per call
+  bool has_mutated = false;
+
+  static OpSpec from_json(const json::Value& value);
+};
+
+// The value of a static argument: null, int, float, bool, str, list of ints.
+using StaticValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
+void append_key_words(std::vector<uint64_t>& words, const StaticValue& value);
+std::string describe(const StaticValue& value);
+
+struct DimRule {
+  enum Kind : uint8_t { kBind, kSolve, kEqual } kind;
+  uint16_t index;           // size number, or slot for kEqual
+  int64_t scale = 1, shift = 0;  // kSolve: dim = size * scale + shift
+};
+
+struct TensorRule {
+  uint16_t arg;
+  std::string name;
+  std::vector<std::string> dtypes;
+  std::vector<DimRule> shape;
+  bool contiguous = true;
+  std::vector<DimRule> strides;  // where not contiguous
+};
+
+struct SizeSpec {
+  std::string name;
+  bool is_const;
+  int bits;
+};
+
+enum class ScalarType : uint8_t { kPtr, kI1, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64 };
+ScalarType scalar_type_of(const std::string& text, const char* where);  // "i32", "ptr"
+ScalarType scalar_type_of_dtype(const std::string& dtype, const char* where);  // "int32"
+bool is_float_type(ScalarType type);
+
+struct ScalarRule {
+  uint16_t arg;
+  std::string name;
+  std::string dtype;
+  ScalarType type;
+};
+
+struct OutputRule {
+  std::string dtype;
+  std::vector<uint16_t> shape;  // slots
+};
+
+// The checks and bindings of one combination of static arguments.
+struct VariantSpec {
+  std::vector<StaticValue> statics;
+  std::vector<TensorRule> tensors;
+  std::vector<SizeSpec> sizes;
+  std::vector<uint16_t> const_sizes;  // numbers, in order: they are key words
+  std::vector<ScalarRule> scalars;
+  HostProgram host;
+  std::vector<uint16_t> align_sizes;
+  std::vector<OutputRule> outputs;
+
+  std::vector<std::string> size_names() const;
+  std::vector<std::string> scalar_names() const;
+  static VariantSpec from_json(const json::Value& value, const OpSpec& op);
+};
+
+struct TensorMapRule {
+  uint16_t tensor = 0;  // the described tensor
+  std::vector<uint32_t> box;
+  std::vector<uint16_t> shape, strides;  // slots; strides in elements, the last is 1
+  int swizzle, elem_type;
+  uint32_t elem_bytes;
+};
+
+struct ParamRule {
+  enum Kind : uint8_t { kTensor, kWorkspace, kSlot, kScalar, kNull, kGlobalScratch, kTensorMap } kind;
+  ScalarType type = ScalarType::kPtr;
+  uint16_t index = 0;  // tensor, workspace, scalar, slot, or number in LaunchSpec::maps
+};
+
+struct LaunchSpec {
+  std::string entry, label;
+  uint16_t grid = 0;         // slot
+  uint32_t threads = 0;      // CUDA
+  uint64_t scratch_bytes = 0;  // CPU: a thread's arena; CUDA: global scratch a block
+  int64_t grain = 1;         // CPU: fewest blocks worth a task
+  std::vector<ParamRule> params;
+  std::vector<TensorMapRule> maps;
+  std::unique_ptr<CudaKernel> cuda;
+  std::unique_ptr<CpuKernel> cpu;
+};
+
+// Position of a program tensor: an argument of the op or an allocated output.
+struct TensorSource {
+  bool is_output;
+  uint16_t index;
+};
+
+// One compiled specialisation; immutable once published, never freed while a call can see it.
+struct EntrySpec {
+  bool cuda;
+  int capability;  // 0 for the CPU
+  std::vector<int64_t> consts;
+  bool fast, index64;
+  HostProgram host;
+  std::vector<OutputRule> outputs;
+  std::vector<uint16_t> workspaces;  // slots with byte counts
+  std::vector<TensorSource> tensors;
+  std::vector<LaunchSpec> launches;
+
+  using ImageMap = std::map<std::string, ImageSource>;
+  static EntrySpec from_json(const json::Value& value, const OpSpec& op, const VariantSpec& variant,
+                             const ImageMap& images, int default_capability);
+};
+
+inline uint64_t device_word(bool cuda, int capability) {
+  return (static_cast<uint64_t>(cuda ? 1 : 0) << 32) | static_cast<uint64_t>(capability);
+}
+inline uint64_t entry_flags(bool fast, bool index64) { return (fast ? 1u : 0u) | (index64 ? 2u : 0u); }
+
+}  // namespace tileops

@@ -1,0 +1,186 @@
+// Owns the Python binding of the control plane: handles, bytes and numbers; tensors never pass through it.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "core/counters.h"
+#include "core/driver.h"
+#include "core/hooks.h"
+#include "torch/api.h"
+
+namespace py = pybind11;
+
+namespace tileops {
+namespace {
+
+// Classes of tileops.errors in the order of ErrorKind; leaked, so that no destructor runs after the interpreter.
+PyObject* error_classes[kErrorKinds] = {};
+
+void set_error_classes(const std::vector<py::object>& classes) {
+  if (classes.size() != kErrorKinds) throw py::value_error("expected " + std::to_string(kErrorKinds) + " classes");
+  for (int i = 0; i < kErrorKinds; ++i) {
+    if (!PyExceptionClass_Check(classes[static_cast<std::size_t>(i)].ptr())) throw py::type_error("expected classes");
+    error_classes[i] = py::object(classes[static_cast<std::size_t>(i)]).release().ptr();
+  }
+}
+
+PyObject* class_of(ErrorKind kind) {
+  PyObject* found = error_classes[static_cast<int>(kind)];
+  return found == nullptr ? PyExc_RuntimeError : found;
+}
+
+// Called where a boxed kernel failed, usually without the interpreter's lock. torch's own binding catches
+// pybind11's error_already_set and restores the Python error; both sides see one type, matched by its name.
+[[noreturn]] void raise_in_python(ErrorKind kind, const char* message) {
+  py::gil_scoped_acquire gil;
+  PyErr_SetString(class_of(kind), message);
+  throw py::error_already_set();
+}
+
+void* release_gil() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+
+void restore_gil(void* token) { PyEval_RestoreThread(static_cast<PyThreadState*>(token)); }
+
+py::object to_python(const StaticValue& value) {
+  return std::visit(
+      [](const auto& held) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>) return py::none();
+        else return py::cast(held);
+      },
+      value);
+}
+
+py::dict to_python(const Request& request) {
+  py::dict out;
+  if (request.kind == Request::kVariant) {
+    py::list statics;
+    for (const StaticValue& value : request.statics) statics.append(to_python(value));
+    out["kind"] = "variant";
+    out["static"] = statics;
+    return out;
+  }
+  py::dict sizes;
+  for (const auto& size : request.sizes) sizes[py::str(size.first)] = size.second;
+  out["kind"] = "entry";
+  out["variant"] = request.variant;
+  out["device_type"] = request.cuda ? "cuda" : "cpu";
+  out["device_index"] = request.device_index;
+  out["capability"] = request.capability;
+  out["consts"] = request.consts;
+  out["fast"] = request.fast;
+  out["index64"] = request.index64;
+  out["sizes"] = sizes;
+  out["entries"] = request.entries;
+  return out;
+}
+
+void call_resolver(void* context, const Request& request) {
+  py::gil_scoped_acquire gil;
+  py::handle function(static_cast<PyObject*>(context));
+  function(request.handle, to_python(request));
+}
+
+void set_python_resolver(uint64_t handle, const py::object& function) {
+  Resolver resolver;
+  if (!function.is_none()) {
+    resolver.call = call_resolver;
+    resolver.context = py::object(function).release().ptr();
+  }
+  // The former function is kept: a call on another thread may be about to enter it.
+  set_resolver(handle, resolver);
+}
+
+EntrySpec::ImageMap to_images(const py::dict& images) {
+  EntrySpec::ImageMap out;
+  for (auto item : images) {
+    ImageSource source;
+    source.name = py::cast<std::string>(item.first);
+    if (py::isinstance<py::bytes>(item.second)) source.bytes = py::cast<std::string>(item.second);
+    else source.path = py::cast<std::string>(py::module_::import("os").attr("fspath")(item.second));
+    out.emplace(source.name, source);
+  }
+  return out;
+}
+
+py::dict counters() {
+  py::dict out;
+  out["launches"] = counter_total(Counter::kLaunches);
+  out["loads"] = counter_total(Counter::kLoads);
+  out["memory_hits"] = counter_total(Counter::kMemoryHits);
+  out["resolves"] = counter_total(Counter::kResolves);
+  return out;
+}
+
+py::dict device_properties(int index) {
+  const DeviceInfo& info = device_info(index);
+  py::dict out;
+  out["name"] = device_name(index);
+  out["capability"] = info.capability;
+  for (int i = 0; i < kHostFacts; ++i) out[host_fact_name(static_cast<HostFact>(i))] = info.facts[i];
+  return out;
+}
+
+void run_raw_from_python(uint64_t handle, uint32_t variant, const py::kwargs& fields) {
+  RawCall call;
+  auto take = [&](const char* name, auto& out) {
+    if (fields.contains(name)) out = py::cast<std::decay_t<decltype(out)>>(fields[name]);
+  };
+  take("cuda", call.cuda);
+  take("device_index", call.device_index);
+  take("fast", call.fast);
+  take("index64", call.index64);
+  take("sizes", call.sizes);
+  take("int_scalars", call.int_scalars);
+  take("float_scalars", call.float_scalars);
+  take("tensors", call.tensors);
+  take("workspace", call.workspace);
+  take("stream", call.stream);
+  py::gil_scoped_release no_gil;
+  run_raw(handle, variant, call);
+}
+
+void translate(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const Error& error) {
+    PyErr_SetString(class_of(error.kind()), error.what());
+  }
+}
+
+void install_hooks() {
+  hooks().gil_release = release_gil;
+  hooks().gil_restore = restore_gil;
+  hooks().raise = raise_in_python;
+}
+
+}  // namespace
+}  // namespace tileops
+
+PYBIND11_MODULE(_C, m) {
+  using namespace tileops;
+  m.doc() = "The control plane of libtileops; see tileops.runtime for the documented interface.";
+  py::register_local_exception_translator(translate);
+  install_hooks();
+  using NoGil = py::call_guard<py::gil_scoped_release>;
+  m.def("set_error_classes", &set_error_classes, py::arg("classes"));
+  m.def("create_op", &create_op, py::arg("op_json"), NoGil());
+  m.def("add_variant", &add_variant, py::arg("handle"), py::arg("variant_json"), NoGil());
+  m.def(
+      "add_entry",
+      [](uint64_t handle, uint32_t variant, const std::string& text, const py::dict& images) {
+        const EntrySpec::ImageMap sources = to_images(images);
+        py::gil_scoped_release no_gil;
+        add_entry(handle, variant, text, sources);
+      },
+      py::arg("handle"), py::arg("variant"), py::arg("entry_json"), py::arg("images"));
+  m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
+  m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
+  m.def("unload", &unload, py::arg("handle"), NoGil());
+  m.def("set_strict", &set_strict, py::arg("strict"));
+  m.def("strict", &strict);
+  m.def("counters", &counters);
+  m.def("device_count", &device_count, NoGil());
+  m.def("device_properties", &device_properties, py::arg("index"));
+  m.def("is_capturing", &is_capturing, py::arg("device_index"), NoGil());
+  m.def("set_driver_library", &set_driver_library, py::arg("path"), NoGil());
+  m.def("run_raw", &run_raw_from_python, py::arg("handle"), py::arg("variant"));
+}

@@ -1,0 +1,71 @@
+// Owns the control plane of libtileops: what a binding or a C++ program calls to define ops and add kernels.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/spec.h"
+
+namespace tileops {
+
+// What a call found missing.
+struct Request {
+  enum Kind { kVariant, kEntry } kind = kVariant;
+  uint64_t handle = 0;
+  const OpSpec* op = nullptr;
+  std::vector<StaticValue> statics;  // kVariant: static arguments, then whether each optional tensor was given
+  // kEntry:
+  uint32_t variant = 0;
+  bool cuda = false;
+  int device_index = 0;
+  int capability = 0;
+  std::vector<int64_t> consts;
+  bool fast = false, index64 = false;
+  std::vector<std::pair<std::string, int64_t>> sizes;
+  std::size_t entries = 0;  // how many the variant has already
+};
+
+// Adds the missing variant or entry before it returns, or throws.
+struct Resolver {
+  void (*call)(void* context, const Request& request) = nullptr;
+  void* context = nullptr;
+};
+
+// Registers the op with torch; its handle stays valid forever.
+TILEOPS_API uint64_t create_op(const std::string& op_json);
+TILEOPS_API uint32_t add_variant(uint64_t handle, const std::string& variant_json);
+TILEOPS_API void add_entry(uint64_t handle, uint32_t variant, const std::string& entry_json,
+                           const EntrySpec::ImageMap& images);
+// Returns the resolver that was there before, whose context the caller owns again.
+TILEOPS_API Resolver set_resolver(uint64_t handle, Resolver resolver);
+TILEOPS_API void retire_op(uint64_t handle, const std::string& message);
+TILEOPS_API void unload(uint64_t handle);
+
+// In strict mode a missing kernel is an error instead of a compile.
+TILEOPS_API void set_strict(bool strict);
+TILEOPS_API bool strict();
+
+// True if torch's current stream on the device records a graph; false where torch or the driver has no CUDA.
+TILEOPS_API bool is_capturing(int device_index);
+
+// Runs an entry on raw addresses: the launch path without tensors, for tests on a recorded driver.
+struct RawCall {
+  bool cuda = true;
+  int device_index = 0;
+  bool fast = true, index64 = false;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> int_scalars;     // one for each scalar of the variant, used where its type is no float
+  std::vector<double> float_scalars;    // likewise where it is
+  std::vector<uint64_t> tensors;
+  uint64_t workspace = 0;
+  uint64_t stream = 0;
+};
+TILEOPS_API void run_raw(uint64_t handle, uint32_t variant, const RawCall& call);
+
+// Installs torch's intra-op threads as the parallel-for of CPU kernels; idempotent.
+void install_torch_hooks();
+
+}  // namespace tileops

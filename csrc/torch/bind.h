@@ -1,0 +1,59 @@
+// Owns the checks of a call's tensors against a variant, and the sizes that they bind.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "torch/inputs.h"
+#include "torch/op.h"
+
+namespace tileops {
+
+// Room for `count` values on the stack, on the heap where it does not suffice.
+template <class T, std::size_t kInline>
+class SmallBuffer {
+ public:
+  explicit SmallBuffer(std::size_t count) {
+    if (__builtin_expect(count > kInline, 0)) heap_.reset(new T[count]);
+  }
+  T* data() { return heap_ ? heap_.get() : inline_; }
+
+ private:
+  T inline_[kInline];
+  std::unique_ptr<T[]> heap_;
+};
+
+inline constexpr std::size_t kMaxSizes = 128;
+
+// What binding a call yields, and where the call runs.
+struct Binding {
+  const Op* op;
+  const Variant* variant;
+  TensorFacts tensors[kMaxArgs];  // by argument; `handle` null where the argument is no tensor or was not given
+  int64_t sizes[kMaxSizes];
+  ScalarValue scalars[kMaxArgs];
+  bool cuda = false;
+  int32_t device_index = 0;
+  int capability = 0;
+  bool fast = true, index64 = false;
+};
+
+// Reads the tensors and checks that they share a supported device.
+void read_tensors(const Inputs& inputs, Binding& call);
+// Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and `index64`.
+void bind_sizes(const Inputs& inputs, Binding& call);
+// Writes the inputs of a host program to the front of `slots` and evaluates it.
+void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots);
+
+// The errors of a binding, with their texts (torch/messages.cpp).
+[[noreturn]] void fail_device(const Binding& call, std::size_t first, std::size_t other);
+[[noreturn]] void fail_dtype(const Binding& call, const TensorRule& rule);
+[[noreturn]] void fail_rank(const Binding& call, const TensorRule& rule);
+[[noreturn]] void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride);
+[[noreturn]] void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim);
+[[noreturn]] void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected);
+[[noreturn]] void fail_contiguous(const Binding& call, const TensorRule& rule);
+[[noreturn]] void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected);
+[[noreturn]] void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value);
+
+}  // namespace tileops

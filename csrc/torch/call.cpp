@@ -1,0 +1,281 @@
+// Owns the call path: from the boxed stack to launches and back.
+#include <dlfcn.h>
+
+#include "core/counters.h"
+#include "core/hooks.h"
+#include "core/launch.h"
+#include "torch/bind.h"
+#include "torch/cuda_bridge.h"
+#include "torch/op.h"
+#include "torch/stubs.h"
+
+namespace tileops {
+namespace {
+
+constexpr std::size_t kMaxOutputs = 16;
+
+// The device of an op without tensors: the argument, or the CPU as for torch's own factories.
+void read_device(const Inputs& inputs, Binding& call) {
+  const auto& args = call.op->spec.args;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (args[i].kind != ArgKind::kDevice || !inputs.has_value(i)) continue;
+    const auto [type, index] = inputs.device(i);
+    const TorchCodes& codes = torch_codes();
+    if (type != codes.cpu && type != codes.cuda) {
+      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name, "': expected a CPU or CUDA device, got ",
+            device_name(type, index));
+    }
+    call.cuda = type == codes.cuda;
+    call.device_index = call.cuda ? index : 0;
+    if (call.cuda && index < 0) {
+      check_torch(aoti_torch_get_current_device_index(&call.device_index), "aoti_torch_get_current_device_index");
+    }
+  }
+}
+
+bool refuses_to_compile(const Binding& call, const char** reason) {
+  if (strict()) *reason = "and strict mode allows no compile";
+  else if (call.cuda && is_capturing(call.device_index)) *reason = "while a CUDA graph is being captured";
+  else return false;
+  return true;
+}
+
+[[noreturn]] __attribute__((cold, noinline)) void fail_miss(const Binding& call, const char* reason) {
+  std::string sizes;
+  if (call.variant != nullptr) {
+    for (std::size_t i = 0; i < call.variant->spec.sizes.size(); ++i) {
+      sizes += (i == 0 ? " with " : ", ") + call.variant->spec.sizes[i].name + " = " + std::to_string(call.sizes[i]);
+    }
+  }
+  const std::string device = call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu";
+  raise(ErrorKind::kCompileMiss, call.op->spec.name, ": no kernel is loaded for ", device, sizes, ", ", reason,
+        "; run the op once on such inputs before, or warm it up with tileops.warmup");
+}
+
+Variant* find_variant(const OpTables& tables, const std::vector<uint64_t>& key) {
+  return tables.variants.find(key.data(), key.size());
+}
+
+__attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Binding& call, Request request,
+                                                               const std::vector<uint64_t>& key) {
+  const char* reason = nullptr;
+  if (refuses_to_compile(call, &reason)) fail_miss(call, reason);
+  request.kind = Request::kVariant;
+  request.handle = op.handle();
+  request.op = &op.spec;
+  std::vector<uint64_t> flight = key;
+  flight.insert(flight.begin(), 0);
+  const Variant* variant = nullptr;
+  auto found = [&] {
+    variant = op.spec.has_key_args ? find_variant(op.tables(), key) : op.tables().only.load(std::memory_order_acquire);
+    return variant != nullptr;
+  };
+  op.resolve(flight, request, found);
+  return *variant;
+}
+
+const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call) {
+  if (!op.spec.has_key_args) {
+    const Variant* variant = op.tables().only.load(std::memory_order_acquire);
+    return __builtin_expect(variant != nullptr, 1) ? *variant : resolve_variant(op, call, Request(), {});
+  }
+  Request request;
+  std::vector<uint64_t> key;
+  key.reserve(32);
+  for (std::size_t i = 0; i < op.spec.args.size(); ++i) {
+    if (op.spec.args[i].role != ArgRole::kStatic) continue;
+    request.statics.push_back(inputs.static_value(i));
+    append_key_words(key, request.statics.back());
+  }
+  for (std::size_t i = 0; i < op.spec.args.size(); ++i) {
+    if (op.spec.args[i].role != ArgRole::kTensor || !op.spec.args[i].optional) continue;
+    request.statics.push_back(inputs.has_value(i));
+    append_key_words(key, request.statics.back());
+  }
+  const Variant* variant = find_variant(op.tables(), key);
+  return __builtin_expect(variant != nullptr, 1) ? *variant : resolve_variant(op, call, std::move(request), key);
+}
+
+// The key words of an entry: device, constant sizes, flags.
+class EntryKey {
+ public:
+  explicit EntryKey(const Binding& call)
+      : count_(call.variant->spec.const_sizes.size() + 2), buffer_(call.variant->spec.const_sizes.size() + 2) {
+    uint64_t* words = buffer_.data();
+    *words++ = device_word(call.cuda, call.capability);
+    for (uint16_t size : call.variant->spec.const_sizes) *words++ = static_cast<uint64_t>(call.sizes[size]);
+    set_flags(call.fast, call.index64);
+  }
+  void set_flags(bool fast, bool index64) { buffer_.data()[count_ - 1] = entry_flags(fast, index64); }
+  const Entry* find(const Variant& variant) { return variant.entries.find(buffer_.data(), count_); }
+  std::vector<uint64_t> words() { return std::vector<uint64_t>(buffer_.data(), buffer_.data() + count_); }
+
+ private:
+  std::size_t count_;
+  SmallBuffer<uint64_t, 32> buffer_;
+};
+
+__attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding& call, EntryKey& key) {
+  const char* reason = nullptr;
+  if (refuses_to_compile(call, &reason)) {
+    // The general kernel assumes nothing: it serves where the fast one may not be made now.
+    key.set_flags(false, call.index64);
+    const Entry* general = key.find(*call.variant);
+    if (general == nullptr) fail_miss(call, reason);
+    return *general;
+  }
+  Request request;
+  request.kind = Request::kEntry;
+  request.handle = op.handle();
+  request.op = &op.spec;
+  request.variant = call.variant->number;
+  request.cuda = call.cuda;
+  request.device_index = call.device_index;
+  request.capability = call.capability;
+  request.fast = call.fast;
+  request.index64 = call.index64;
+  const VariantSpec& spec = call.variant->spec;
+  for (uint16_t size : spec.const_sizes) request.consts.push_back(call.sizes[size]);
+  for (std::size_t i = 0; i < spec.sizes.size(); ++i) request.sizes.emplace_back(spec.sizes[i].name, call.sizes[i]);
+  request.entries = call.variant->entries.size();
+  std::vector<uint64_t> flight = key.words();
+  flight.insert(flight.begin(), uint64_t{1} + call.variant->number);
+  const Entry* entry = nullptr;
+  op.resolve(flight, request, [&] { return (entry = key.find(*call.variant)) != nullptr; });
+  return *entry;
+}
+
+// A tensor from torch's allocator, contiguous.
+TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, int32_t dtype, const char* what) {
+  SmallBuffer<int64_t, 16> buffer(static_cast<std::size_t>(rank));
+  int64_t* strides = buffer.data();
+  int64_t step = 1;
+  for (int64_t i = rank - 1; i >= 0; --i) {
+    strides[i] = step;
+    if (sizes[i] < 0 || __builtin_mul_overflow(step, sizes[i] > 1 ? sizes[i] : 1, &step)) {
+      raise(ErrorKind::kArgument, call.op->spec.name, ": ", what, " would have an impossible extent of ", sizes[i]);
+    }
+  }
+  const TorchCodes& codes = torch_codes();
+  AtenTensorHandle handle = nullptr;
+  const AOTITorchError code = aoti_torch_empty_strided(rank, sizes, strides, dtype, call.cuda ? codes.cuda : codes.cpu,
+                                                       call.device_index, &handle);
+  if (__builtin_expect(code != 0, 0)) {
+    raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ", step, " elements of ",
+          dtype_name(dtype), " on ", call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
+  }
+  return TensorHandle(handle);
+}
+
+void* data_of(const TensorHandle& tensor) {
+  void* data = nullptr;
+  check_torch(aoti_torch_get_data_ptr(tensor.get(), &data), "aoti_torch_get_data_ptr");
+  return data;
+}
+
+void allocate_outputs(const Binding& call, const Entry& entry, const int64_t* slots, TensorHandle* outputs) {
+  for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
+    const auto& shape = entry.spec.outputs[i].shape;
+    SmallBuffer<int64_t, 16> sizes(shape.size());
+    for (std::size_t d = 0; d < shape.size(); ++d) sizes.data()[d] = slots[shape[d]];
+    outputs[i] = allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), entry.output_dtypes[i], "an output");
+  }
+}
+
+// Autograd's version counter: an in-place operation on an empty view counts as a write to the base. It also makes torch
+// refuse a leaf that requires grad, before anything is written.
+void bump_versions(const Binding& call) {
+  const auto& args = call.op->spec.args;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (!args[i].mutated || call.tensors[i].handle == nullptr) continue;
+    const int64_t size = 0, stride = 1;
+    AtenTensorHandle view = nullptr;
+    check_torch(aoti_torch_as_strided(call.tensors[i].handle, &size, &stride, &view), "aoti_torch_as_strided");
+    const TensorHandle owned(view);
+    if (aoti_torch_zero_(view) != 0) {
+      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
+            "': torch allows no in-place write to it (a leaf that requires grad, or an inference tensor)");
+    }
+  }
+}
+
+void run(const Binding& call, const Entry& entry, const int64_t* slots, const TensorHandle* outputs) {
+  const EntrySpec& spec = entry.spec;
+  SmallBuffer<void*, 32> tensors(spec.tensors.size());
+  for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorSource& source = spec.tensors[i];
+    tensors.data()[i] = source.is_output                                ? data_of(outputs[source.index])
+                        : call.tensors[source.index].handle == nullptr ? nullptr
+                                                                        : call.tensors[source.index].data;
+  }
+  CallFrame frame;
+  frame.op = call.op->spec.name.c_str();
+  frame.slots = slots;
+  frame.tensors = tensors.data();
+  frame.scalars = call.scalars;
+  TensorHandle workspace;
+  SmallBuffer<void*, 16> workspaces(spec.workspaces.size());
+  SmallBuffer<int64_t, 16> offsets(spec.workspaces.size());
+  int64_t scratch_offset = -1;
+  const int64_t bytes = plan_workspaces(spec, frame, offsets.data(), &scratch_offset);
+  char* base = nullptr;
+  if (bytes > 0) {
+    // torch aligns CPU memory to 64 bytes only.
+    const int64_t size = bytes + (call.cuda ? 0 : kWorkspaceAlignment);
+    workspace = allocate(call, &size, 1, torch_codes().uint8, "a workspace");
+    const auto address = reinterpret_cast<uintptr_t>(data_of(workspace));
+    base = reinterpret_cast<char*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
+  }
+  for (std::size_t i = 0; i < spec.workspaces.size(); ++i) workspaces.data()[i] = base + offsets.data()[i];
+  frame.workspaces = workspaces.data();
+  if (scratch_offset >= 0) frame.global_scratch = base + scratch_offset;
+  if (call.op->spec.has_mutated) bump_versions(call);
+  if (call.cuda) run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
+  else run_cpu(spec, frame);
+}
+
+void call_op(Op& op, StableIValue* stack) {
+  Inputs inputs(op.spec, stack);
+  Op::Stay stay(op);
+  if (const std::string* message = op.retired()) raise(ErrorKind::kRedefined, *message);
+  Binding call;
+  call.op = &op;
+  call.variant = nullptr;
+  read_tensors(inputs, call);
+  if (!op.spec.has_tensor) read_device(inputs, call);
+  call.capability = call.cuda ? device_info(call.device_index).capability : 0;
+  call.variant = &select_variant(op, inputs, call);
+  bind_sizes(inputs, call);
+  EntryKey key(call);
+  const Entry* entry = key.find(*call.variant);
+  if (__builtin_expect(entry != nullptr, 1)) count(Counter::kMemoryHits);
+  else entry = &resolve_entry(op, call, key);
+  if (call.cuda && __builtin_expect(!is_loaded(entry->spec, call.device_index), 0) && is_capturing(call.device_index)) {
+    fail_miss(call, "while a CUDA graph is being captured");
+  }
+  SmallBuffer<int64_t, 128> slots(entry->spec.host.slot_count());
+  evaluate_host(entry->spec.host, call, slots.data());
+  TensorHandle outputs[kMaxOutputs];
+  allocate_outputs(call, *entry, slots.data(), outputs);
+  run(call, *entry, slots.data(), outputs);
+  for (std::size_t i = 0; i < op.spec.returns.size(); ++i) {
+    stack[i] = reinterpret_cast<uintptr_t>(outputs[op.spec.returns[i]].release());
+  }
+}
+
+}  // namespace
+}  // namespace tileops
+
+extern "C" void tileops_invoke(uint64_t* stack, uint64_t inputs, uint64_t outputs, uint32_t slot) {
+  using namespace tileops;
+  try {
+    Op* op = op_in_slot(slot);
+    if (op == nullptr || op->spec.args.size() != inputs || op->spec.returns.size() != outputs) {
+      raise(ErrorKind::kInternal, "op slot ", slot, " was called with ", inputs, " arguments and ", outputs, " results");
+    }
+    call_op(*op, stack);
+  } catch (const Error& error) {
+    if (hooks().raise != nullptr) hooks().raise(error.kind(), error.what());
+    throw std::runtime_error(std::string(error_class_name(error.kind())) + ": " + error.what());
+  }
+}

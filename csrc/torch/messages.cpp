@@ -1,0 +1,141 @@
+// Owns the texts of call errors: each names op, argument, what was expected and what was given.
+#include "core/error.h"
+#include "torch/bind.h"
+
+namespace tileops {
+namespace {
+
+std::string join(const std::vector<std::string>& parts, const char* separator) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : separator) + parts[i];
+  return text;
+}
+
+std::string tuple_text(const int64_t* values, int64_t count) {
+  std::vector<std::string> parts;
+  for (int64_t i = 0; i < count; ++i) parts.push_back(std::to_string(values[i]));
+  return "(" + join(parts, ", ") + (count == 1 ? ",)" : ")");
+}
+
+std::string dim_text(const Binding& call, const DimRule& rule) {
+  const VariantSpec& spec = call.variant->spec;
+  if (rule.kind == DimRule::kEqual) return spec.host.describe(rule.index, spec.size_names(), spec.scalar_names());
+  std::string text = spec.sizes[rule.index].name;
+  if (rule.kind == DimRule::kBind) return text;
+  if (rule.scale != 1) text += " * " + std::to_string(rule.scale);
+  if (rule.shift > 0) text += " + " + std::to_string(rule.shift);
+  if (rule.shift < 0) text += " - " + std::to_string(-rule.shift);
+  return text;
+}
+
+std::string shape_text(const Binding& call, const TensorRule& rule) {
+  std::vector<std::string> parts;
+  for (const DimRule& dim : rule.shape) parts.push_back(dim_text(call, dim));
+  return "(" + join(parts, ", ") + (parts.size() == 1 ? ",)" : ")");
+}
+
+std::string head(const Binding& call, const std::string& argument) {
+  return call.op->spec.name + ": argument '" + argument + "': ";
+}
+
+std::string shape_of(const TensorFacts& facts) { return tuple_text(facts.sizes, facts.rank); }
+
+// Where a size got its value: the first tensor dimension or stride that binds it.
+std::string source_of(const Binding& call, uint16_t size) {
+  for (const TensorRule& rule : call.variant->spec.tensors) {
+    for (std::size_t i = 0; i < rule.shape.size(); ++i) {
+      if (rule.shape[i].kind != DimRule::kEqual && rule.shape[i].index == size) {
+        return rule.name + ".shape[" + std::to_string(i) + "]";
+      }
+    }
+    for (std::size_t i = 0; i < rule.strides.size(); ++i) {
+      if (rule.strides[i].kind == DimRule::kBind && rule.strides[i].index == size) {
+        return rule.name + ".stride(" + std::to_string(i) + ")";
+      }
+    }
+  }
+  return "another argument";
+}
+
+}  // namespace
+
+void fail_device(const Binding& call, std::size_t first, std::size_t other) {
+  const TensorFacts& a = call.tensors[first];
+  const TensorFacts& b = call.tensors[other];
+  const TorchCodes& codes = torch_codes();
+  const auto& args = call.op->spec.args;
+  for (std::size_t i : {first, other}) {
+    const TensorFacts& facts = call.tensors[i];
+    if (facts.device_type == codes.cpu || facts.device_type == codes.cuda) continue;
+    raise(ErrorKind::kArgument, head(call, args[i].name), "expected a CPU or CUDA tensor, got one on ",
+          device_name(facts.device_type, facts.device_index));
+  }
+  raise(ErrorKind::kArgument, call.op->spec.name, ": expected all tensors on one device, got '", args[first].name,
+        "' on ", device_name(a.device_type, a.device_index), " and '", args[other].name, "' on ",
+        device_name(b.device_type, b.device_index));
+}
+
+void fail_dtype(const Binding& call, const TensorRule& rule) {
+  raise(ErrorKind::kArgumentType, head(call, rule.name), "expected dtype ", join(rule.dtypes, " or "), ", got ",
+        dtype_name(call.tensors[rule.arg].dtype));
+}
+
+void fail_rank(const Binding& call, const TensorRule& rule) {
+  const TensorFacts& facts = call.tensors[rule.arg];
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", rule.shape.size(),
+        rule.shape.size() == 1 ? " dimension " : " dimensions ", shape_text(call, rule), ", got ", facts.rank,
+        " with shape ", shape_of(facts));
+}
+
+void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride) {
+  const TensorFacts& facts = call.tensors[rule.arg];
+  const DimRule& dim_rule = is_stride ? rule.strides[dim] : rule.shape[dim];
+  const SizeSpec& size = call.variant->spec.sizes[dim_rule.index];
+  const int64_t bound = call.sizes[dim_rule.index];
+  const int64_t expected = dim_rule.kind == DimRule::kSolve ? bound * dim_rule.scale + dim_rule.shift : bound;
+  const std::string got = is_stride ? "strides " + tuple_text(facts.strides, facts.rank) : "shape " + shape_of(facts);
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", is_stride ? "stride " : "dimension ", dim, " to be ",
+        expected, " (", dim_text(call, dim_rule), ", where ", size.name, " is ", bound, " by ",
+        source_of(call, dim_rule.index), "), got ", is_stride ? facts.strides[dim] : facts.sizes[dim], " in ", got);
+}
+
+void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim) {
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ",
+        dim_text(call, rule.shape[dim]), " for a whole ", call.variant->spec.sizes[rule.shape[dim].index].name,
+        ", got ", call.tensors[rule.arg].sizes[dim], " in shape ", shape_of(call.tensors[rule.arg]));
+}
+
+void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected) {
+  const std::string text = dim_text(call, rule.shape[dim]);
+  const std::string value = std::to_string(expected);
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ", value,
+        text == value ? "" : " (" + text + ")", ", got ", call.tensors[rule.arg].sizes[dim], " in shape ",
+        shape_of(call.tensors[rule.arg]));
+}
+
+void fail_contiguous(const Binding& call, const TensorRule& rule) {
+  const TensorFacts& facts = call.tensors[rule.arg];
+  std::vector<int64_t> expected(static_cast<std::size_t>(facts.rank), 1);
+  for (std::size_t i = expected.size(); i-- > 1;) expected[i - 1] = expected[i] * facts.sizes[i];
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected a contiguous tensor with strides ",
+        tuple_text(expected.data(), facts.rank), ", got strides ", tuple_text(facts.strides, facts.rank), " for shape ",
+        shape_of(facts), "; pass ", rule.name, ".contiguous()");
+}
+
+void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected) {
+  const TensorFacts& facts = call.tensors[rule.arg];
+  const std::string text = dim_text(call, rule.strides[dim]);
+  const std::string value = std::to_string(expected);
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected stride ", dim, " to be ", value,
+        text == value ? "" : " (" + text + ")", ", got ", facts.strides[dim], " in strides ",
+        tuple_text(facts.strides, facts.rank), "; pass ", rule.name, ".contiguous() or a tensor of that layout");
+}
+
+void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value) {
+  if (call.op->spec.args[rule.arg].kind == ArgKind::kFloat) {
+    raise(ErrorKind::kArgumentType, head(call, rule.name), "expected ", rule.dtype, ", got a float");
+  }
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected a value of ", rule.dtype, ", got ", value);
+}
+
+}  // namespace tileops

@@ -1,0 +1,127 @@
+// Owns ops at run time: variants, entries, unloading, and the once-only resolution of what is missing.
+#include "torch/op.h"
+
+#include "core/counters.h"
+#include "core/hooks.h"
+#include "core/json.h"
+#include "torch/bind.h"
+#include "torch/shim.h"
+
+namespace tileops {
+namespace {
+
+// The capability of the device that the resolver running on this thread works for; 0 outside resolvers.
+thread_local int resolving_capability = 0;
+
+std::vector<int32_t> dtype_codes(const std::vector<std::string>& names) {
+  std::vector<int32_t> codes;
+  for (const std::string& name : names) codes.push_back(dtype_code(name));
+  return codes;
+}
+
+}  // namespace
+
+void Op::retire(const std::string& message) {
+  // The former message, if any, stays alive: a call may be reading it.
+  retired_.store(new std::string(message), std::memory_order_release);
+}
+
+Resolver Op::set_resolver(Resolver resolver) {
+  std::lock_guard<std::mutex> lock(resolve_mutex_);
+  return std::exchange(resolver_, resolver);
+}
+
+Variant& Op::variant(uint32_t number) const {
+  OpTables& tables = this->tables();
+  std::lock_guard<std::mutex> lock(tables.mutex);
+  auto found = tables.by_number.find(number);
+  if (found == tables.by_number.end()) raise(ErrorKind::kInternal, spec.name, ": there is no variant ", number);
+  return *found->second;
+}
+
+uint32_t Op::add_variant(const std::string& text) {
+  auto variant = std::make_unique<Variant>();
+  variant->spec = VariantSpec::from_json(json::parse(text), spec);
+  if (variant->spec.sizes.size() > kMaxSizes) raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxSizes, " sizes");
+  for (const TensorRule& rule : variant->spec.tensors) variant->tensor_dtypes.push_back(dtype_codes(rule.dtypes));
+  std::vector<uint64_t> key;
+  for (const StaticValue& value : variant->spec.statics) append_key_words(key, value);
+  OpTables& tables = this->tables();
+  std::lock_guard<std::mutex> lock(tables.mutex);
+  variant->number = next_variant_;
+  Variant* placed = tables.variants.insert(key, std::move(variant));
+  if (placed->number == next_variant_) {
+    tables.by_number[next_variant_++] = placed;
+    if (!spec.has_key_args) tables.only.store(placed, std::memory_order_release);
+  }
+  return placed->number;
+}
+
+void Op::add_entry(uint32_t number, const std::string& text, const EntrySpec::ImageMap& images) {
+  Variant& target = variant(number);
+  auto entry = std::make_unique<Entry>();
+  entry->spec = EntrySpec::from_json(json::parse(text), spec, target.spec, images, resolving_capability);
+  for (const OutputRule& output : entry->spec.outputs) entry->output_dtypes.push_back(dtype_code(output.dtype));
+  const EntrySpec& made = entry->spec;
+  std::vector<uint64_t> key = {device_word(made.cuda, made.capability)};
+  for (int64_t value : made.consts) key.push_back(static_cast<uint64_t>(value));
+  key.push_back(entry_flags(made.fast, made.index64));
+  target.entries.insert(key, std::move(entry));
+}
+
+void Op::unload() {
+  std::lock_guard<std::mutex> unloading(unload_mutex_);
+  {
+    std::lock_guard<std::mutex> lock(resolve_mutex_);
+    for (const auto& flight : resolving_) {
+      if (flight.second == std::this_thread::get_id()) {
+        raise(ErrorKind::kArgument, spec.name, ": unload was called from its own resolver");
+      }
+    }
+  }
+  std::unique_ptr<OpTables> old(tables_.exchange(new OpTables(), std::memory_order_seq_cst));
+  const unsigned side = side_.load(std::memory_order_seq_cst);
+  side_.store(1 - side, std::memory_order_seq_cst);
+  while (inside_[side].load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+}
+
+bool Op::begin_resolving(const std::vector<uint64_t>& key) {
+  GilReleaseScope no_gil;  // whoever resolves needs the interpreter's lock
+  std::unique_lock<std::mutex> lock(resolve_mutex_);
+  auto flight = resolving_.find(key);
+  if (flight == resolving_.end()) {
+    resolving_.emplace(key, std::this_thread::get_id());
+    return true;
+  }
+  if (flight->second == std::this_thread::get_id()) {
+    raise(ErrorKind::kInternal, spec.name, ": its resolver called the op in a way that needs what is being resolved");
+  }
+  resolve_done_.wait(lock, [&] { return resolving_.find(key) == resolving_.end(); });
+  return false;
+}
+
+void Op::end_resolving(const std::vector<uint64_t>& key) {
+  {
+    std::lock_guard<std::mutex> lock(resolve_mutex_);
+    resolving_.erase(key);
+  }
+  resolve_done_.notify_all();
+}
+
+void Op::run_resolver(const Request& request) {
+  Resolver resolver;
+  {
+    std::lock_guard<std::mutex> lock(resolve_mutex_);
+    resolver = resolver_;
+  }
+  if (resolver.call == nullptr) raise(ErrorKind::kCompileMiss, spec.name, ": no kernel fits the call and no resolver is set");
+  struct Capability {
+    int outer = resolving_capability;
+    explicit Capability(int value) { resolving_capability = value; }
+    ~Capability() { resolving_capability = outer; }
+  } scope(request.capability);
+  count(Counter::kResolves);
+  resolver.call(resolver.context, request);
+}
+
+}  // namespace tileops

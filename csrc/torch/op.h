@@ -1,0 +1,125 @@
+// Owns the run-time form of an op: its variants, their entries, and how a missing one is resolved.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/dispatch.h"
+#include "core/spec.h"
+#include "torch/api.h"
+
+namespace tileops {
+
+// A compiled specialisation with torch's dtype numbers.
+struct Entry {
+  EntrySpec spec;
+  std::vector<int32_t> output_dtypes;
+};
+
+struct Variant {
+  VariantSpec spec;
+  uint32_t number = 0;
+  std::vector<std::vector<int32_t>> tensor_dtypes;  // per tensor rule
+  DispatchTable<Entry> entries;
+};
+
+// What a call can see; replaced as a whole by unload.
+struct OpTables {
+  DispatchTable<Variant> variants;
+  std::atomic<Variant*> only{nullptr};  // where no argument selects a variant
+  std::mutex mutex;
+  std::map<uint32_t, Variant*> by_number;
+};
+
+class Op {
+ public:
+  Op(OpSpec op_spec, uint32_t slot) : spec(std::move(op_spec)), slot_(slot), tables_(new OpTables()) {}
+
+  const OpSpec spec;
+  uint64_t handle() const { return slot_; }
+
+  OpTables& tables() const { return *tables_.load(std::memory_order_seq_cst); }
+  const std::string* retired() const { return retired_.load(std::memory_order_acquire); }
+  void retire(const std::string& message);
+  Resolver set_resolver(Resolver resolver);
+
+  uint32_t add_variant(const std::string& text);
+  void add_entry(uint32_t variant, const std::string& text, const EntrySpec::ImageMap& images);
+  Variant& variant(uint32_t number) const;
+
+  // Replaces the tables and frees the old ones once no call is inside them.
+  void unload();
+
+  // Runs `request` through the resolver once, however many threads ask for `key` at the same time; the others wait.
+  // `found` looks the result up again.
+  template <class Found>
+  void resolve(const std::vector<uint64_t>& key, const Request& request, Found found);
+
+  // A call's stay in the tables: unload waits for the calls that entered before it.
+  class Stay {
+   public:
+    explicit Stay(Op& op) : op_(op) {
+      for (;;) {
+        side_ = op_.side_.load(std::memory_order_seq_cst);
+        op_.inside_[side_].fetch_add(1, std::memory_order_seq_cst);
+        if (__builtin_expect(op_.side_.load(std::memory_order_seq_cst) == side_, 1)) return;
+        op_.inside_[side_].fetch_sub(1, std::memory_order_seq_cst);
+      }
+    }
+    ~Stay() { op_.inside_[side_].fetch_sub(1, std::memory_order_release); }
+    Stay(const Stay&) = delete;
+    Stay& operator=(const Stay&) = delete;
+
+   private:
+    Op& op_;
+    unsigned side_;
+  };
+
+ private:
+  friend class Stay;
+  bool begin_resolving(const std::vector<uint64_t>& key);
+  void end_resolving(const std::vector<uint64_t>& key);
+  void run_resolver(const Request& request);
+
+  const uint32_t slot_;
+  std::atomic<OpTables*> tables_;
+  std::atomic<const std::string*> retired_{nullptr};
+  std::atomic<unsigned> side_{0};
+  std::atomic<int64_t> inside_[2] = {};
+  std::mutex unload_mutex_;
+  uint32_t next_variant_ = 0;
+
+  mutable std::mutex resolve_mutex_;
+  std::condition_variable resolve_done_;
+  std::map<std::vector<uint64_t>, std::thread::id> resolving_;
+  Resolver resolver_;
+};
+
+// The op in a slot; null where none was created.
+Op* op_in_slot(uint32_t slot);
+Op& op_of_handle(uint64_t handle);
+
+template <class Found>
+void Op::resolve(const std::vector<uint64_t>& key, const Request& request, Found found) {
+  while (!found()) {
+    if (!begin_resolving(key)) continue;  // another thread was at it
+    struct End {
+      Op* op;
+      const std::vector<uint64_t>& key;
+      ~End() { op->end_resolving(key); }
+    } end{this, key};
+    if (found()) return;
+    run_resolver(request);
+    if (!found()) raise(ErrorKind::kInternal, spec.name, ": the resolver added no kernel for the call");
+    return;
+  }
+}
+
+}  // namespace tileops

@@ -1,0 +1,131 @@
+// Owns the table of all ops and their registration with torch.
+#include <atomic>
+#include <mutex>
+
+#include "core/counters.h"
+#include "core/driver.h"
+#include "core/hooks.h"
+#include "core/launch.h"
+#include "torch/api.h"
+#include "torch/bind.h"
+#include "torch/op.h"
+#include "torch/stubs.h"
+
+namespace tileops {
+namespace {
+
+std::atomic<Op*> slots[kStubCount];
+std::atomic<uint32_t> slot_count{0};
+std::atomic<bool> strict_mode{false};
+
+std::mutex& registration_mutex() {
+  static std::mutex* mutex = new std::mutex();
+  return *mutex;
+}
+
+// A torch::Library; destroying it would deregister what it registered, so a successful one is leaked on purpose.
+class Library {
+ public:
+  static Library fragment(const std::string& ns) {
+    Library library;
+    check_torch(aoti_torch_library_init_fragment(ns.c_str(), __FILE__, __LINE__, &library.handle_), "torch.library");
+    return library;
+  }
+  static Library implementation(const std::string& ns, const char* key) {
+    Library library;
+    check_torch(aoti_torch_library_init_impl(ns.c_str(), key, __FILE__, __LINE__, &library.handle_), "torch.library");
+    return library;
+  }
+  Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  ~Library() {
+    if (handle_ != nullptr) aoti_torch_delete_library_object(handle_);
+  }
+  TorchLibraryHandle get() const { return handle_; }
+  void keep() { handle_ = nullptr; }
+
+ private:
+  Library() = default;
+  TorchLibraryHandle handle_ = nullptr;
+};
+
+void register_with_torch(const OpSpec& op, uint32_t slot) {
+  Library definition = Library::fragment(op.ns);
+  if (aoti_torch_library_def(definition.get(), op.schema.c_str()) != 0) {
+    raise(ErrorKind::kArgument, "torch refused to define ", op.ns, "::", op.schema,
+          " (is the name taken by another library?)");
+  }
+  // The version that this was built against selects the meaning of the stack's words.
+  const uint64_t version = TORCH_ABI_VERSION;
+  std::vector<Library> implementations;
+  const std::vector<const char*> keys =
+      op.has_tensor ? std::vector<const char*>{"CPU", "CUDA"} : std::vector<const char*>{"CompositeExplicitAutograd"};
+  for (const char* key : keys) {
+    implementations.push_back(Library::implementation(op.ns, key));
+    check_torch(torch_library_impl(implementations.back().get(), op.name.c_str(), stub_address(slot), version),
+                "torch_library_impl");
+  }
+  definition.keep();
+  for (Library& library : implementations) library.keep();
+}
+
+void torch_parallel(int64_t count, ParallelBody body, void* context) {
+  check_torch(torch_parallel_for(0, count, 1, body, context), "torch_parallel_for");
+}
+
+int torch_threads() {
+  uint32_t threads = 1;
+  return torch_get_num_threads(&threads) == 0 ? static_cast<int>(threads) : 1;
+}
+
+}  // namespace
+
+Op* op_in_slot(uint32_t slot) { return slots[slot].load(std::memory_order_acquire); }
+
+Op& op_of_handle(uint64_t handle) {
+  Op* op = handle < kStubCount ? op_in_slot(static_cast<uint32_t>(handle)) : nullptr;
+  if (op == nullptr) raise(ErrorKind::kInternal, "there is no op with handle ", handle);
+  return *op;
+}
+
+void install_torch_hooks() {
+  hooks().parallel_for = torch_parallel;
+  hooks().thread_count = torch_threads;
+}
+
+uint64_t create_op(const std::string& op_json) {
+  OpSpec spec = OpSpec::from_json(json::parse(op_json));
+  if (spec.args.size() > kMaxArgs) raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments");
+  std::lock_guard<std::mutex> lock(registration_mutex());
+  install_torch_hooks();
+  const uint32_t slot = slot_count.load();
+  if (slot >= kStubCount) raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount, " ops");
+  auto op = std::make_unique<Op>(std::move(spec), slot);
+  slots[slot].store(op.get(), std::memory_order_release);
+  try {
+    register_with_torch(op->spec, slot);
+  } catch (...) {
+    slots[slot].store(nullptr, std::memory_order_release);
+    throw;
+  }
+  slot_count.store(slot + 1);
+  op.release();  // ops live as long as the process: torch may call them at any time
+  return slot;
+}
+
+uint32_t add_variant(uint64_t handle, const std::string& text) { return op_of_handle(handle).add_variant(text); }
+
+void add_entry(uint64_t handle, uint32_t variant, const std::string& text, const EntrySpec::ImageMap& images) {
+  op_of_handle(handle).add_entry(variant, text, images);
+}
+
+Resolver set_resolver(uint64_t handle, Resolver resolver) { return op_of_handle(handle).set_resolver(resolver); }
+
+void retire_op(uint64_t handle, const std::string& message) { op_of_handle(handle).retire(message); }
+
+void unload(uint64_t handle) { op_of_handle(handle).unload(); }
+
+void set_strict(bool value) { strict_mode.store(value, std::memory_order_relaxed); }
+
+bool strict() { return strict_mode.load(std::memory_order_relaxed); }
+
+}  // namespace tileops

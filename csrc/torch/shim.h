@@ -1,0 +1,59 @@
+// Owns the inclusion of torch's stable C ABI, pinned to the oldest torch that is supported, and handles over it.
+#pragma once
+
+#ifndef TORCH_TARGET_VERSION
+#define TORCH_TARGET_VERSION 0x020a000000000000
+#endif
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace tileops {
+
+// The functions of the ABI return 0 or fail for reasons that they only print; `what` names the call.
+inline void check_torch(AOTITorchError code, const char* what) {
+  if (__builtin_expect(code != 0, 0)) raise(ErrorKind::kInternal, "torch: ", what, " failed");
+}
+
+// An owned tensor.
+class TensorHandle {
+ public:
+  TensorHandle() = default;
+  explicit TensorHandle(AtenTensorHandle handle) : handle_(handle) {}
+  TensorHandle(TensorHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  TensorHandle& operator=(TensorHandle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~TensorHandle() {
+    if (handle_ != nullptr) aoti_torch_delete_tensor_object(handle_);
+  }
+  AtenTensorHandle get() const { return handle_; }
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
+
+ private:
+  AtenTensorHandle handle_ = nullptr;
+};
+
+// Numbers that torch assigns; asked once.
+struct TorchCodes {
+  int32_t cpu = aoti_torch_device_type_cpu();
+  int32_t cuda = aoti_torch_device_type_cuda();
+  int32_t meta = aoti_torch_device_type_meta();
+  int32_t strided = aoti_torch_layout_strided();
+  int32_t uint8 = aoti_torch_dtype_uint8();
+};
+inline const TorchCodes& torch_codes() {
+  static const TorchCodes codes;
+  return codes;
+}
+
+// torch's number of a dtype by its name; raises InternalError where this torch has no such dtype.
+int32_t dtype_code(const std::string& name);
+std::string dtype_name(int32_t code);
+std::string device_name(int32_t type, int32_t index);
+
+}  // namespace tileops

@@ -1,0 +1,44 @@
+"""Owns the way from an artifact to a loaded kernel: ops, variants, entries, devices.
+
+Importing this package loads no native code; the first function that needs it does.
+"""
+
+from tileops.runtime.binding import (
+    Resolver,
+    add_entry,
+    add_variant,
+    counters,
+    create_op,
+    is_strict,
+    retire_op,
+    set_resolver,
+    set_strict,
+    unload,
+)
+from tileops.runtime.devices import (
+    current_device,
+    device_count,
+    device_properties,
+    device_target,
+    is_capturing,
+    resolve_target,
+)
+
+__all__ = [
+    "Resolver",
+    "add_entry",
+    "add_variant",
+    "counters",
+    "create_op",
+    "current_device",
+    "device_count",
+    "device_properties",
+    "device_target",
+    "is_capturing",
+    "is_strict",
+    "resolve_target",
+    "retire_op",
+    "set_resolver",
+    "set_strict",
+    "unload",
+]

@@ -1,0 +1,113 @@
+"""Owns the typed wrappers over the native control plane ``tileops._C``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tileops import errors
+
+# Called with (handle, request) where a call finds no variant or entry; adds it before returning, or raises.
+Resolver = Callable[[int, dict[str, Any]], None]
+
+Image = bytes | str | os.PathLike[str]
+
+
+@functools.cache
+def native() -> Any:
+    """The binding module, loaded at the first use; raises ToolchainError if it was not built."""
+    # libtileops is linked with libtorch, which only torch's own import puts into the process.
+    import torch
+
+    try:
+        module = importlib.import_module("tileops._C")
+    except ImportError as error:
+        raise errors.ToolchainError(
+            f"tileops' native part cannot be loaded ({error}); reinstall tileops, or in a checkout run "
+            "'pip install --no-build-isolation -e .'"
+        ) from error
+    module.set_error_classes(
+        [
+            errors.ArgumentError,
+            errors.ArgumentTypeError,
+            errors.RedefinedOpError,
+            errors.CompileMissError,
+            errors.ToolchainError,
+            errors.DriverError,
+            errors.InternalError,
+            torch.OutOfMemoryError,
+        ]
+    )
+    return module
+
+
+def _text(value: Mapping[str, Any] | str) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def create_op(op: Mapping[str, Any] | str) -> int:
+    """Register an op with torch as its op.json says; return its handle, valid for the process' life.
+
+    Raises ArgumentError where torch refuses the schema or the name, InternalError for a malformed description.
+    """
+    return int(native().create_op(_text(op)))
+
+
+def add_variant(handle: int, variant: Mapping[str, Any] | str) -> int:
+    """Add the checks and bindings of one combination of static arguments; return the variant's number.
+
+    An equal combination that is there already wins: its number is returned.
+    """
+    return int(native().add_variant(handle, _text(variant)))
+
+
+def add_entry(
+    handle: int, variant: int, entry: Mapping[str, Any] | str, images: Mapping[str, Image]
+) -> None:
+    """Add a compiled specialisation of a variant. ``images`` maps file names to bytes or to paths.
+
+    Nothing is loaded before the first call that needs it. An equal specialisation that is there already wins.
+    """
+    native().add_entry(handle, variant, _text(entry), dict(images))
+
+
+def set_resolver(handle: int, resolver: Resolver | None) -> None:
+    """Set what a call runs when it finds no variant or entry: once per key, however many threads wait.
+
+    A request is ``{"kind": "variant", "static": [...]}`` (static arguments in order, then for each optional
+    tensor whether it was given) or ``{"kind": "entry", "variant", "device_type", "device_index",
+    "capability", "consts", "fast", "index64", "sizes", "entries"}``.
+    """
+    native().set_resolver(handle, resolver)
+
+
+def retire_op(handle: int, message: str) -> None:
+    """Make every later call of the op raise RedefinedOpError with ``message``."""
+    native().retire_op(handle, message)
+
+
+def unload(handle: int) -> None:
+    """Drop the op's variants, entries and loaded code, waiting for the calls that run them.
+
+    The op stays: its next call asks the resolver again.
+    """
+    native().unload(handle)
+
+
+def set_strict(strict: bool) -> None:
+    """Make a missing kernel raise CompileMissError instead of asking the resolver."""
+    native().set_strict(strict)
+
+
+def is_strict() -> bool:
+    """Whether a missing kernel is an error."""
+    return bool(native().strict())
+
+
+def counters() -> dict[str, int]:
+    """Events of this process: ``launches``, ``loads``, ``memory_hits``, ``resolves``."""
+    return dict(native().counters())
