@@ -121,6 +121,10 @@ def _manifest_text(entry: Entry, links: Mapping[str, str]) -> str:
         "manifest": dict(entry.manifest),
     }
     content["digest"] = _digest(content)
+    return _rendered(content)
+
+
+def _rendered(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
@@ -189,7 +193,7 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
     except OSError as error:
         raise _damage_or_failure(folder / MANIFEST, error) from None
     content = json.loads(text.decode("ascii"))
-    if content["digest"] != _digest(content):
+    if content["digest"] != _digest(content) or _rendered(content).encode("ascii") != text:
         raise DamagedError(f"{folder / MANIFEST} is not what was written")
     if content["format"] != FORMAT:
         raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tileops.cache.directory import Directory
-from tileops.cache.files import make_directories, remove, tree_bytes
+from tileops.cache.files import make_directories, remove, replace_file, tree_bytes
 
 # Eviction goes down to this share of the limit, so that one scan of the directory pays for many
 # compiles: at 1,000 entries a scan takes about as long as 1 % of one compile.
@@ -134,8 +134,8 @@ class Growth:
     def restart(self, total: int) -> None:
         """Begin anew from what a scan found. Raises OSError."""
         staging = self._path.with_name(f"size.{secrets.token_hex(6)}")
-        staging.write_bytes(f"{total}\n".encode("ascii"))
-        os.replace(staging, self._path)  # noqa: PTH105
+        make_directories(self._path.parent)
+        replace_file(self._path, f"{total}\n".encode("ascii"), staging)
 
 
 def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset()) -> list[Path]:
@@ -147,27 +147,44 @@ def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset
     stored = stored_entries(directory)
     total = sum(entry.size for entry in stored)
     removed: list[Path] = []
+    asides: list[Path] = []
     if total > limit:
         used = used_hashes(directory) | keep
         for entry in stored:
             if total <= limit * _LOW_WATER:
                 break
-            if entry.path.name not in used and discard(directory, entry.path):
+            if entry.path.name not in used and _take_out(directory, entry.path, asides):
                 total -= entry.size
                 removed.append(entry.path)
+    if asides:
+        # Removing a folder can take milliseconds (a journal commits): not on the caller's time. The
+        # interpreter waits for this thread at its end.
+        threading.Thread(target=_remove_all, args=(asides,), name="tileops-evict").start()
     Growth(directory).restart(total)
     return removed
 
 
+def _remove_all(paths: list[Path]) -> None:
+    for path in paths:
+        remove(path)
+
+
 def discard(directory: Directory, path: Path) -> bool:
     """Take an entry out in one rename, then remove its files; True if it is no longer there."""
+    asides: list[Path] = []
+    gone = _take_out(directory, path, asides)
+    _remove_all(asides)
+    return gone
+
+
+def _take_out(directory: Directory, path: Path, asides: list[Path]) -> bool:
     aside = directory.staging / f"{path.name[:12]}.gone.{secrets.token_hex(6)}"
     try:
         make_directories(directory.staging)
         os.rename(path, aside)  # noqa: PTH104
     except OSError:
         return not os.path.lexists(path)
-    remove(aside)
+    asides.append(aside)
     return True
 
 

@@ -1,0 +1,141 @@
+"""Bounds: the directory stays under its limit, what is used stays, and it costs next to nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cache import samples
+from tileops import option
+from tileops.cache import Store, catalog, usage
+from tileops.cache.files import tree_bytes
+
+SIZE = 3000
+
+# Holds an entry until it is told to end.
+HOLD = """
+import json, sys
+from tests.cache import samples
+from tileops.cache import store
+number = int(sys.argv[1])
+entry = store().fetch(samples.key(number), lambda: samples.built(number))
+print(json.dumps({"path": str(entry.path)}), flush=True)
+sys.stdin.read()
+"""
+
+
+def _entry_bytes(store: Store) -> int:
+    entry = store.fetch(samples.key(10_000), lambda: samples.built(10_000, SIZE))
+    assert entry.path is not None
+    return tree_bytes(entry.path)
+
+
+def _forget_users(root: Path) -> None:
+    """Make this process look as if it used nothing, so that eviction may take what it made."""
+    for path in (root / ".state" / "in_use").iterdir():
+        path.unlink()
+
+
+@pytest.mark.slow
+def test_a_thousand_entries_against_a_limit_for_three_hundred(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: None
+    )  # 10,000 files; durability is not asked
+    size = _entry_bytes(Store())
+    limit = 300 * size
+    spent = 0.0
+    real = usage.make_room
+
+    def timed(*args: object) -> list[Path]:
+        nonlocal spent
+        _forget_users(root)
+        start = time.perf_counter()
+        removed = real(*args)  # type: ignore[arg-type]
+        spent += time.perf_counter() - start
+        return removed
+
+    monkeypatch.setattr(usage, "make_room", timed)
+    with option.cache_limit(limit):
+        for number in range(1000):
+            Store().put(samples.key(number), samples.built(number, SIZE).files, {"name": "f"})
+            if number % 50 == 0:
+                assert tree_bytes(root / "programs") <= limit
+    assert tree_bytes(root / "programs") <= limit
+    assert len(list((root / "programs").iterdir())) >= 250
+    # The quickest compile (a small CPU kernel) takes about 0.3 s; 1 % of it is 3 ms.
+    assert spent / 1000 < 3e-3, f"{spent / 1000 * 1e3:.2f} ms a compile"
+
+
+def test_least_recently_used_go_first(root: Path) -> None:
+    store = Store()
+    size = _entry_bytes(store)
+    for number in range(6):
+        store.fetch(samples.key(number), lambda n=number: samples.built(n))
+        then = time.time() - 1000 + number
+        os.utime(root / "programs" / samples.key(number).hash(), (then, then))
+    assert Store().get(samples.key(0)) is not None  # used now, so it is the youngest
+    _forget_users(root)
+    removed = usage.make_room(_private(), 5 * size)
+    gone = {path.name for path in removed}
+    assert samples.key(1).hash() in gone
+    assert samples.key(0).hash() not in gone
+
+
+def _private() -> usage.Directory:
+    directory = catalog.here().private
+    assert directory is not None
+    return directory
+
+
+def test_what_a_living_process_uses_stays_until_it_ends(root: Path) -> None:
+    import subprocess
+    import sys
+
+    env = samples.environment(root)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, "0"],
+        env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    assert "programs" in holder.stdout.readline()
+    for number in (1, 2):
+        assert samples.ask(root, number)["builds"] == 1
+    usage.make_room(_private(), 0)
+    left = {p.name for p in (root / "programs").iterdir()}
+    assert left == {samples.key(0).hash()}
+    holder.communicate("")
+    usage.make_room(_private(), 0)
+    assert list((root / "programs").iterdir()) == []
+
+
+def test_files_of_dead_processes_do_not_pile_up(root: Path) -> None:
+    for _ in range(6):
+        samples.ask(root)
+    assert len(list((root / ".state" / "in_use").iterdir())) <= 2
+
+
+def test_an_entry_larger_than_the_limit_still_works(root: Path) -> None:
+    with option.cache_limit(100):
+        for number in range(3):
+            entry = Store().fetch(samples.key(number), lambda n=number: samples.built(n))
+            assert samples.is_right(entry.files, number)
+
+
+def test_no_limit(root: Path) -> None:
+    with option.cache_limit(None):
+        Store().fetch(samples.key(), samples.built)
+    assert not (root / ".state" / "size").exists()
+
+
+def test_a_damaged_size_file_only_costs_a_scan(root: Path) -> None:
+    Store().fetch(samples.key(0), samples.built)
+    for text in (b"", b"garbage\n", b"\xff\xfe"):
+        (root / ".state" / "size").write_bytes(text)
+        number = len(text) + 1
+        Store().fetch(samples.key(number), lambda n=number: samples.built(n))
+    assert len(list((root / "programs").iterdir())) == 4
