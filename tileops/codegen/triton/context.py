@@ -102,22 +102,29 @@ class Context:
 
     @contextmanager
     def over(self, vars_: tuple[Var, ...], extents: tuple[int, ...]) -> Iterator[Space]:
-        """A nest over ``vars_``: each becomes the lane numbers of its axis (0 where the extent is 1)."""
-        space = Space(vars_, extents, tuple(self.padding(e) for e in extents))
+        """A nest over ``vars_``: each becomes the lane numbers of its axis, or 0 where the extent is 1.
+
+        The space has axes only for the variables of more than one value.
+        """
+        pairs = [(v, e) for v, e in zip(vars_, extents, strict=True) if e != 1]
+        space = Space(
+            tuple(v for v, _ in pairs),
+            tuple(e for _, e in pairs),
+            tuple(self.padding(e) for _, e in pairs),
+        )
         ranges = self.scope.ranges
         for var, extent in zip(vars_, extents, strict=True):
             ranges = ranges.with_span(var, fold.const(0), fold.const(extent))
-        for axis, var in enumerate(vars_):
+            self.vars[var.id] = Val("0", _INT32, static=True)
+        for axis, var in enumerate(space.vars):
             self.vars[var.id] = self.lane(space, axis)
-        varying = self.scope.varying | {v.id for v in vars_}
+        varying = self.scope.varying | {v.id for v in space.vars}
         with self.nested(space=space, ranges=ranges, varying=varying):
             yield space
 
     # -- lanes ---------------------------------------------------------------------------------
     def lane(self, space: Space, axis: int) -> Val:
-        """The lane numbers along one axis of a space; the constant 0 where it has one lane."""
-        if space.padded[axis] == 1:
-            return Val("0", _INT32, static=True)
+        """The lane numbers along one axis of a space."""
         return Val(self.iota(space.padded[axis], axis, space.rank), _INT32, frozenset({axis}))
 
     def iota(self, size: int, axis: int = 0, rank: int = 1) -> str:

@@ -6,7 +6,9 @@ from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
 from tileops.codegen.triton.expressions import emit_condition
+from tileops.codegen.triton.space import shape_text
 from tileops.codegen.triton.text import Val, convert, infix, triton_type
+from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
 from tileops.ir.expr import Region, Var
 from tileops.ir.program import const_value
@@ -34,7 +36,12 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
         start = _start(ctx, stmt, vars_, acc_dtype)
         options = _options(ctx, stmt, a.dtype, acc_dtype)
         args = [left, right, *([] if start is None else [start]), *options]
-        product = Val(f"tl.dot({', '.join(args)})", acc_dtype, space.all_axes())
+        text_ = f"tl.dot({', '.join(args)})"
+        if space.rank == 1:
+            text_ = f"tl.reshape({text_}, {shape_text(space.padded)})"
+        elif space.rank == 0:
+            text_ = f"tl.sum({text_})"
+        product = Val(text_, acc_dtype, space.all_axes())
         store_element(ctx, stmt.c.buffer, indices, convert(product, stmt.c.dtype))
 
 
@@ -45,15 +52,29 @@ def _operand(ctx: Context, region: Region, contracted: int) -> Val:
     vars_ = ctx.synthetic_vars(2)
     with ctx.over(vars_, extents[-2:]) as space:
         tile = load_region(ctx, region, (rank - 2, rank - 1), vars_)
-        axis = 2 + contracted
-        if tile.axes != space.all_axes():
-            shape = text.call("tl.broadcast_to", tile, str(space.padded), dtype=tile.dtype).text
-            tile = Val(shape, tile.dtype, space.all_axes())
-        if space.extents[axis] != space.padded[axis]:
+        if space.rank:
+            tile = Val(spread(tile, space.all_axes(), space.padded), tile.dtype, space.all_axes())
+        axis = space.axis_of(vars_[contracted].id)
+        if axis is not None and space.extents[axis] != space.padded[axis]:
             bound = Val(str(space.extents[axis]), _INT32, static=True)
             hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
             tile = Val(f"tl.where({hit.text}, {tile.text}, 0)", tile.dtype, tile.axes)
+        tile = _as_matrix(tile, [space.axis_of(v.id) is not None for v in vars_])
+        if axis is None:
+            # One product a sum: the others are of zeros.
+            lane = ctx.iota(32 if tile.dtype.bits == 8 else 16, 2 + contracted, 2)
+            tile = Val(f"tl.where({lane} == 0, {tile.text}, 0)", tile.dtype)
     return tile
+
+
+def _as_matrix(tile: Val, present: list[bool]) -> Val:
+    """The tile with a dimension of extent 1 where the matrix has one."""
+    if all(present):
+        return tile
+    if not any(present):
+        return Val(f"tl.full((1, 1), {tile.text}, {triton_type(tile.dtype)})", tile.dtype)
+    subscript = ", ".join(":" if p else "None" for p in present)
+    return Val(f"{tile.at(text.ATOM)}[{subscript}]", tile.dtype)
 
 
 def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
@@ -109,6 +130,7 @@ def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> str 
         return None
     rank = len(stmt.c.extents)
     old = convert(load_region(ctx, stmt.c, (rank - 2, rank - 1), vars_), acc)
+    old = _as_matrix(old, [ctx.space.axis_of(v.id) is not None for v in vars_])
     if clear == 0:
         return old.text
     return f"tl.where({emit_condition(ctx, stmt.clear).text}, 0, {old.text})"

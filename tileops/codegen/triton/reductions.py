@@ -5,7 +5,7 @@ from __future__ import annotations
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
-from tileops.codegen.triton.space import Space, shape_text
+from tileops.codegen.triton.space import Space
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
@@ -34,20 +34,21 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
         tile = convert(load_region(ctx, stmt.src, range(len(extents)), vars_), dtype)
         if stmt.kind in ("absmax", "abssum"):
             tile = text.call("tl.abs", tile, dtype=dtype)
-        tile = _without_padding(ctx, space, tile, stmt)
-        full = spread(tile, space.all_axes(), space.padded) if space.rank else tile.text
-        if tile.is_scalar and space.rank:
-            full = f"tl.full({shape_text(space.padded)}, {tile.text}, {text.triton_type(dtype)})"
-    result = _reduced(ctx, stmt, Val(full, dtype))
+        axis = space.axis_of(vars_[stmt.dim].id)
+        if axis is not None:
+            tile = _without_padding(ctx, space, axis, tile, stmt)
+        if space.rank:
+            tile = Val(spread(tile, space.all_axes(), space.padded), dtype)
+    result = tile if axis is None else _reduced(ctx, stmt, tile, axis)
     kept = tuple(d for d in range(len(extents)) if d != stmt.dim)
     _store(ctx, stmt, result, tuple(extents[d] for d in kept))
 
 
-def _without_padding(ctx: Context, space: Space, tile: Val, stmt: Reduce) -> Val:
-    if space.extents[stmt.dim] == space.padded[stmt.dim]:
+def _without_padding(ctx: Context, space: Space, axis: int, tile: Val, stmt: Reduce) -> Val:
+    if space.extents[axis] == space.padded[axis]:
         return tile
-    bound = Val(str(space.extents[stmt.dim]), _INT32, static=True)
-    hit = infix("<", text.COMPARE, ctx.lane(space, stmt.dim), bound, _BOOL)
+    bound = Val(str(space.extents[axis]), _INT32, static=True)
+    hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
     neutral = text.literal(fold.const(neutral_value(stmt.kind, stmt.dst.dtype), stmt.dst.dtype))
     return Val(
         f"tl.where({hit.text}, {tile.text}, {neutral.text})", tile.dtype, tile.axes | hit.axes
@@ -69,18 +70,18 @@ def neutral_value(kind: str, dtype: DType) -> bool | int | float:
     return high if kind == "min" else low
 
 
-def _reduced(ctx: Context, stmt: Reduce, tile: Val) -> Val:
+def _reduced(ctx: Context, stmt: Reduce, tile: Val, axis: int) -> Val:
     """The reduced tile (without the dimension), in the destination's dtype."""
     dtype = tile.dtype
     if stmt.nan_propagate and dtype.is_float and stmt.kind in ("max", "min", "absmax"):
         helper = ctx.helper("nan_min" if stmt.kind == "min" else "nan_max")
-        return Val(f"tl.reduce({tile.text}, {stmt.dim}, {helper})", dtype)
+        return Val(f"tl.reduce({tile.text}, {axis}, {helper})", dtype)
     if stmt.kind in _COMBINERS:
         helper = ctx.helper(_COMBINERS[stmt.kind])
-        return Val(f"tl.reduce({tile.text}, {stmt.dim}, {helper})", dtype)
+        return Val(f"tl.reduce({tile.text}, {axis}, {helper})", dtype)
     if dtype.is_bool:
         tile = convert(tile, _INT32)
-    found = Val(f"{_REDUCERS[stmt.kind]}({tile.text}, {stmt.dim})", _widened(tile.dtype))
+    found = Val(f"{_REDUCERS[stmt.kind]}({tile.text}, {axis})", _widened(tile.dtype))
     return convert(found, dtype)
 
 
@@ -94,19 +95,12 @@ def _widened(dtype: DType) -> DType:
 def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) -> None:
     vars_ = ctx.synthetic_vars(len(extents))
     with ctx.over(vars_, extents) as space:
-        result = _as_value(result, space)
+        result = Val(result.text, result.dtype, space.all_axes(), result.prec)
         dims = _result_dims(ctx, stmt, len(extents))
         if not stmt.clear:
             old = load_region(ctx, stmt.dst, dims, vars_)
             result = _combined(ctx, stmt, old, result)
         store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, dims, vars_), result)
-
-
-def _as_value(result: Val, space: Space) -> Val:
-    axes = space.all_axes()
-    if not axes and space.rank:
-        return Val(f"tl.sum({result.text})", result.dtype)
-    return Val(result.text, result.dtype, axes, result.prec)
 
 
 def _result_dims(ctx: Context, stmt: Reduce, count: int) -> tuple[int, ...]:

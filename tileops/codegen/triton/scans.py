@@ -25,12 +25,14 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
     with ctx.over(vars_, extents) as space:
         tile = convert(load_region(ctx, stmt.src, range(rank), vars_), dtype)
         axes = space.all_axes()
-        if stmt.dim not in axes:
-            store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, range(rank), vars_), tile)
+        axis = space.axis_of(vars_[stmt.dim].id)
+        indices = region_indices(stmt.dst, range(rank), vars_)
+        if axis is None:
+            store_element(ctx, stmt.dst.buffer, indices, tile)
             return
-        if stmt.reverse and space.extents[stmt.dim] != space.padded[stmt.dim]:
-            bound = Val(str(space.extents[stmt.dim]), _INT32, static=True)
-            hit = infix("<", text.COMPARE, ctx.lane(space, stmt.dim), bound, _BOOL)
+        if stmt.reverse and space.extents[axis] != space.padded[axis]:
+            bound = Val(str(space.extents[axis]), _INT32, static=True)
+            hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
             neutral = text.literal(fold.const(neutral_value(stmt.kind, dtype), dtype))
             tile = Val(
                 f"tl.where({hit.text}, {tile.text}, {neutral.text})", dtype, tile.axes | hit.axes
@@ -38,9 +40,8 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
         full = spread(tile, axes, space.padded)
         helper = ctx.helper("add" if stmt.kind == "sum" else "larger")
         found = Val(
-            f"tl.associative_scan({full}, {stmt.dim}, {helper}, reverse={stmt.reverse})",
+            f"tl.associative_scan({full}, {axis}, {helper}, reverse={stmt.reverse})",
             dtype,
             axes,
         )
-        indices = region_indices(stmt.dst, range(rank), vars_)
         store_element(ctx, stmt.dst.buffer, indices, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tileops.ir.expr import Var
@@ -44,17 +43,12 @@ class Space:
         return None
 
     def all_axes(self) -> frozenset[int]:
-        """The axes of more than one lane."""
-        return frozenset(a for a, p in enumerate(self.padded) if p > 1)
+        """All axes; each has more than one lane."""
+        return frozenset(range(self.rank))
 
     def shape(self, axes: frozenset[int]) -> tuple[int, ...]:
         """The shape of a value that varies along ``axes``."""
         return tuple(p if a in axes else 1 for a, p in enumerate(self.padded))
-
-
-def space_of(vars_: tuple[Var, ...], extents: tuple[int, ...], pad: Callable[[int], int]) -> Space:
-    """The space of ``vars_`` over ``extents``, each padded by ``pad``."""
-    return Space(vars_, extents, tuple(pad(e) for e in extents))
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

@@ -117,14 +117,12 @@ def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
         extents = buffer.static_shape()
         if extents is None or any(e != 1 for e in extents):
             raise ctx.unsupported(f"an array allocated inside T.Parallel: `{buffer.name}`")
-        lanes = ctx.space.padded if ctx.space.all_axes() else ()
-        ctx.declare(buffer, Storage(buffer, extents, extents, lanes))
+        ctx.declare(buffer, Storage(buffer, (), (), (), ctx.space.padded))
     else:
         ctx.declare(buffer)
     if stmt.init is not None:
-        zero = tuple(buffer.shape[:0])
         with ctx.nested(mask=None):
-            store_element(ctx, buffer, zero, convert(emit_expr(ctx, stmt.init), buffer.dtype))
+            store_element(ctx, buffer, (), convert(emit_expr(ctx, stmt.init), buffer.dtype))
 
 
 def _emit_bind(ctx: Context, stmt: Bind) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tileops.codegen.triton.space import MAX_ELEMENTS, power_of_two
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
-from tileops.ir.expr import Buffer, Region
-from tileops.ir.stmt import Alloc, Gemm, Launch
+from tileops.ir.expr import Buffer, Expr, Region
+from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.location import Location
 
@@ -19,13 +20,15 @@ _GEMM_MIN_K8 = 32
 
 @dataclass(frozen=True)
 class Storage:
-    """One buffer as a tile: true extents, padded extents. All extents 1 means a scalar.
+    """One buffer as a tile of its dimensions ``dims``: those of more than one element.
 
-    ``lanes`` is the shape of the elementwise nest that the buffer was allocated in (one scalar a lane), else
-    empty.
+    ``extents`` and ``padded`` are those dimensions' true and padded sizes; with none the buffer is a scalar.
+    ``lanes`` is the shape of the elementwise nest that the buffer was allocated in (one scalar a
+    lane), else empty.
     """
 
     buffer: Buffer
+    dims: tuple[int, ...]
     extents: tuple[int, ...]
     padded: tuple[int, ...]
     lanes: tuple[int, ...] = ()
@@ -36,14 +39,16 @@ class Storage:
 
     @property
     def is_scalar(self) -> bool:
-        return not self.lanes and all(e == 1 for e in self.extents)
+        return not self.lanes and not self.dims
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
         """The shape of the variable; empty for a scalar."""
-        if self.lanes:
-            return self.lanes
-        return () if self.is_scalar else self.padded
+        return self.lanes or self.padded
+
+    def kept(self, indices: Sequence[Expr]) -> list[Expr]:
+        """The indices along the tile's own dimensions."""
+        return [indices[d] for d in self.dims]
 
 
 class Padding:
@@ -67,7 +72,8 @@ class Padding:
             (n, _GEMM_MIN),
             (k, _GEMM_MIN_K8 if narrow else _GEMM_MIN),
         ):
-            self._least[extent] = max(self._least.get(extent, 1), least)
+            if extent > 1:
+                self._least[extent] = max(self._least.get(extent, 1), least)
 
     def __call__(self, extent: int) -> int:
         return max(power_of_two(extent), self._least.get(extent, 1))
@@ -82,18 +88,15 @@ def _matrix(region: Region) -> tuple[int, int]:
     return extents[-2], extents[-1]
 
 
-def storage_of(alloc: Alloc, padding: Padding) -> Storage:
-    """How the buffer of ``alloc`` is held."""
-    return buffer_storage(alloc.buffer, padding, alloc.loc)
-
-
 def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> Storage:
     """How an on-chip buffer is held; UnsupportedConstructError where a tile cannot hold it."""
-    extents = buffer.static_shape()
-    if extents is None:
+    shape = buffer.static_shape()
+    if shape is None:
         raise UnsupportedConstructError(
             f"the extents of on-chip buffer `{buffer.name}` must be constants", location=loc
         )
+    dims = tuple(d for d, e in enumerate(shape) if e > 1)
+    extents = tuple(shape[d] for d in dims)
     padded = tuple(padding(e) for e in extents)
     elements = 1
     for p in padded:
@@ -105,4 +108,4 @@ def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> St
             expected=f"at most {MAX_ELEMENTS} elements after padding to powers of two",
             found=f"{elements}",
         )
-    return Storage(buffer, extents, padded)
+    return Storage(buffer, dims, extents, padded)

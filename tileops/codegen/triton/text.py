@@ -85,7 +85,11 @@ def literal(const: Const) -> Val:
 
 
 def infix(op: str, prec: int, a: Val, b: Val, dtype: DType) -> Val:
-    """``a op b``; the right operand is put in parentheses at equal precedence."""
+    """``a op b``; the right operand is put in parentheses at equal precedence. ``+ 0`` is left out."""
+    if op in ("+", "-") and b.text == "0":
+        return a
+    if op == "+" and a.text == "0":
+        return b
     right = prec + 1
     left = right if prec == COMPARE else prec  # comparisons chain in Python
     return Val(

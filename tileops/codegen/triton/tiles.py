@@ -25,7 +25,7 @@ _BOOL = DType("bool")
 class Index:
     """How one dimension of a tile is indexed.
 
-    ``kind``: "axis" (the lanes of one axis in order), "unit" (a dimension of one element), "same" (one value
+    ``kind``: "axis" (the lanes of one axis in order), "same" (one value
     for all lanes), "shift" (``factor * lane + value``), "any" (``value`` differs between lanes).
     """
 
@@ -38,13 +38,11 @@ class Index:
 def classify(ctx: Context, storage: Storage, dim: int, index: Expr) -> Index:
     """How ``index`` runs through dimension ``dim`` of a tile."""
     space, size = ctx.space, storage.padded[dim]
-    if size == 1:
-        return Index("unit")
     parts = affine(index, {v.id for v in space.vars})
     if parts is not None and len(parts.coefficients) == 1:
         var, factor = parts.coefficients[0]
         axis = space.axis_of(var)
-        if axis is not None and space.padded[axis] > 1:
+        if axis is not None:
             rest = emit_expr(ctx, parts.rest)
             if rest.is_scalar:
                 if factor == 1 and rest.text == "0" and space.padded[axis] == size:
@@ -63,10 +61,11 @@ def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
         return Val(name.text, storage.dtype, ctx.space.all_axes())
     if storage.is_scalar:
         return name
-    plan = [classify(ctx, storage, d, i) for d, i in enumerate(indices)]
+    own = storage.kept(indices)
+    plan = [classify(ctx, storage, d, i) for d, i in enumerate(own)]
     axes = [p.axis for p in plan if p.kind == "axis"]
     if len(set(axes)) < len(axes) or any(p.kind in ("shift", "any") for p in plan):
-        return _gather(ctx, storage, name, indices)
+        return _gather(ctx, storage, name, own)
     return _take(ctx, storage, name, plan)
 
 
@@ -81,8 +80,7 @@ def _take(ctx: Context, storage: Storage, tile: Val, plan: list[Index]) -> Val:
         del shape[dim], left[dim]
     if not shape:
         return tile
-    axes = [p.axis if p.kind == "axis" else None for p in left]
-    return to_space(tile, shape, axes, ctx.space)
+    return to_space(tile, [p.axis for p in left], ctx.space)
 
 
 def _pick(ctx: Context, tile: Val, shape: list[int], dim: int, index: Index) -> Val:
@@ -127,8 +125,6 @@ def _position(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> Val:
     out: Val | None = None
     step = 1
     for index, size in zip(reversed(indices), reversed(storage.padded), strict=True):
-        if size == 1:
-            continue
         term = convert(emit_expr(ctx, index), _INT32)
         if step > 1:
             term = infix("*", text.PRODUCT, term, Val(str(step), _INT32, static=True), _INT32)
@@ -187,7 +183,8 @@ def spread(value: Val, axes: frozenset[int], shape: tuple[int, ...]) -> str:
 def _store_elements(
     ctx: Context, storage: Storage, buffer: Buffer, indices: Sequence[Expr], value: Val
 ) -> None:
-    plan = [classify(ctx, storage, d, i) for d, i in enumerate(indices)]
+    own = storage.kept(indices)
+    plan = [classify(ctx, storage, d, i) for d, i in enumerate(own)]
     _check_writable(ctx, buffer, indices, plan)
     axes = [p.axis if p.kind in ("axis", "shift") else None for p in plan]
     used = frozenset(a for a in axes if a is not None)
@@ -237,15 +234,11 @@ def _place(
     mask: Val | None,
 ) -> tuple[Val, Val | None]:
     """Bring ``value`` along one dimension into the tile's place, and narrow the mask to what is written."""
-    lanes = (
-        Val(ctx.iota(storage.padded[dim], dim, len(plan)), _INT32) if index.kind != "unit" else None
-    )
-    if lanes is None:
+    if index.kind == "axis" and ctx.space.extents[index.axis] >= storage.extents[dim]:
         return value, mask
+    lanes = Val(ctx.iota(storage.padded[dim], dim, len(plan)), _INT32)
     if index.kind == "axis":
         extent = ctx.space.extents[index.axis]
-        if extent >= storage.extents[dim]:
-            return value, mask
         bound = Val(str(extent), _INT32, static=True)
         return value, both(mask, infix("<", text.COMPARE, lanes, bound, _BOOL))
     if index.value is None:

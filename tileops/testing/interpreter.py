@@ -1,0 +1,288 @@
+"""Owns the interpreter executor: runs a generated ``kernel.py`` on the CPU under Triton's interpreter.
+
+The interpreter lives in a process of its own, started at the first call and kept: it must be told by the
+environment before Triton is imported, and a process so told cannot compile for a GPU.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+import torch
+
+from tileops import settings
+from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.errors import ArgumentError, InternalError, ToolchainError
+from tileops.ir.expr import Binary, Buffer, Cast, Const, Expr, HostAttr, Select, Unary, Var
+from tileops.ir.program import Program, TensorParam
+
+# What a device would say of itself; any value must give the same results.
+_HOST_FACTS = {"sm_count": 4, "multiprocessor_count": 4}
+
+Values = dict[int, int | float | bool]
+
+
+def interpret(
+    code: KernelCode, program: Program, *args: torch.Tensor | float, repaired: bool = True
+) -> tuple[torch.Tensor, ...]:
+    """Run all launches of ``code`` and give the outputs in the order in which a caller receives them.
+
+    ``args`` are the tensors (on the CPU) and scalars of ``program`` in order, without the outputs that it
+    allocates; tensors that the program writes are changed in place. Outputs and workspaces start as NaN (or
+    the largest integer), so that what is never written shows. ``repaired=False`` runs Triton's interpreter as it
+    is. Raises ArgumentError for wrong arguments, InternalError for a failure of the kernel.
+    """
+    values, tensors = _bind(program, args)
+    workspaces = [_poisoned(b, values) for b in program.workspaces]
+    for launch in code.launches:
+        grid = int(evaluate(launch.grid, values))
+        if grid > 0:
+            operands = [_operand(p, program, values, tensors, workspaces) for p in launch.params]
+            _worker().run(code.source, launch, grid, operands, repaired)
+    position = {id(t): n for n, t in enumerate(program.tensors())}
+    return tuple(tensors[position[id(program.params[n])]] for n in program.returns)
+
+
+# -- arguments ---------------------------------------------------------------------------------------
+def _bind(
+    program: Program, args: Sequence[torch.Tensor | float]
+) -> tuple[Values, list[torch.Tensor]]:
+    """The values of sizes and scalars, and all tensors with the allocated ones made."""
+    values: Values = {}
+    given = list(args)
+    tensors: list[torch.Tensor | None] = []
+    for param in program.params:
+        if isinstance(param, TensorParam) and param.allocated:
+            tensors.append(None)
+            continue
+        if not given:
+            raise ArgumentError(f"no argument for parameter {param.name!r}")
+        value = given.pop(0)
+        if isinstance(param, TensorParam):
+            if not isinstance(value, torch.Tensor):
+                raise ArgumentError(f"parameter {param.name!r} is a tensor")
+            _bind_shape(param, value, values)
+            tensors.append(value)
+        else:
+            values[param.var.id] = value.item() if isinstance(value, torch.Tensor) else value
+    if given:
+        raise ArgumentError(f"{len(given)} arguments too many")
+    made = [
+        t if t is not None else _poisoned(p.buffer, values)
+        for p, t in zip(program.tensors(), tensors, strict=True)
+    ]
+    return values, made
+
+
+def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> None:
+    if tensor.dim() != param.buffer.ndim:
+        raise ArgumentError(f"parameter {param.name!r} has {param.buffer.ndim} dimensions")
+    entries = list(zip(param.buffer.shape, tensor.shape, strict=True))
+    if param.buffer.strides is not None:
+        entries += list(zip(param.buffer.strides, tensor.stride(), strict=True))
+    for extent, size in entries:
+        if isinstance(extent, Var):
+            values.setdefault(extent.id, size)
+    for extent, size in entries:
+        if isinstance(extent, (Var, Const)) and evaluate(extent, values) != size:
+            raise ArgumentError(f"parameter {param.name!r}: a size is {size}, not as traced")
+
+
+def _poisoned(buffer: Buffer, values: Values) -> torch.Tensor:
+    shape = tuple(int(evaluate(e, values)) for e in buffer.shape)
+    dtype = buffer.dtype.as_torch()
+    if buffer.dtype.is_fp8:
+        return torch.full(shape, 0x7F, dtype=torch.uint8).view(dtype)
+    if buffer.dtype.is_float:
+        return torch.full(shape, math.nan, dtype=dtype)
+    worst = 1 if buffer.dtype.is_bool else torch.iinfo(dtype).max
+    return torch.full(shape, worst, dtype=dtype)
+
+
+def _operand(
+    param: KernelParam,
+    program: Program,
+    values: Values,
+    tensors: list[torch.Tensor],
+    workspaces: list[torch.Tensor],
+) -> torch.Tensor | float:
+    if param.kind == "tensor":
+        return tensors[param.index]
+    if param.kind == "workspace":
+        return workspaces[param.index]
+    if param.kind == "size":
+        return values[program.sizes[param.index].var.id]
+    if param.kind == "scalar":
+        return values[program.scalars()[param.index].var.id]
+    if param.kind == "host" and param.value is not None:
+        return evaluate(param.value, values)
+    raise InternalError(f"the interpreter has no parameter of kind {param.kind!r}")
+
+
+# -- host expressions --------------------------------------------------------------------------------
+def _trunc_div(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_BINARY: Mapping[str, Any] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "truncdiv": _trunc_div,
+    "truncmod": lambda a, b: a - b * _trunc_div(a, b),
+    "min": min,
+    "max": max,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": lambda a, b: a << b,
+    "shr": lambda a, b: a >> b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "land": lambda a, b: bool(a) and bool(b),
+    "lor": lambda a, b: bool(a) or bool(b),
+}
+
+
+def evaluate(expr: Expr, values: Values) -> int | float | bool:
+    """The value of an integer expression over sizes, scalars and device facts."""
+    match expr:
+        case Const(value=value):
+            return value
+        case Var(id=n, name=name):
+            if n not in values:
+                raise ArgumentError(f"the size or scalar {name!r} has no value")
+            return values[n]
+        case HostAttr(name=name):
+            return _HOST_FACTS[name]
+        case Cast(a=a):
+            return evaluate(a, values)
+        case Unary(op="neg", a=a):
+            return -evaluate(a, values)
+        case Unary(op="not", a=a):
+            return not evaluate(a, values)
+        case Select(cond=c, a=a, b=b):
+            return evaluate(a if evaluate(c, values) else b, values)
+        case Binary(op=op, a=a, b=b) if op in _BINARY:
+            result: int | float | bool = _BINARY[op](evaluate(a, values), evaluate(b, values))
+            return result
+        case _:
+            raise InternalError(f"a host expression of kind {type(expr).__name__}")
+
+
+# -- the process -------------------------------------------------------------------------------------
+class _Worker:
+    """The interpreter's process. One request at a time: a JSON line and raw bytes, both ways."""
+
+    def __init__(self) -> None:
+        environment = settings.child_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tileops.testing.interpreter_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self._lock = threading.Lock()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(
+        self,
+        source: str,
+        launch: LaunchCode,
+        grid: int,
+        operands: Sequence[torch.Tensor | float],
+        repaired: bool,
+    ) -> None:
+        """Run one launch; tensors among ``operands`` are changed in place."""
+        arguments: list[dict[str, Any]] = []
+        blobs: list[bytes] = []
+        for param, operand in zip(launch.params, operands, strict=True):
+            if isinstance(operand, torch.Tensor):
+                raw = _bytes_of(operand)
+                arguments.append({"dtype": param.dtype, "bytes": len(raw)})
+                blobs.append(raw)
+            else:
+                arguments.append({"value": operand, "type": param.type})
+        request = {
+            "source": source,
+            "entry": launch.entry,
+            "grid": grid,
+            "arguments": arguments,
+            "repaired": repaired,
+        }
+        with self._lock:
+            stdin, stdout = self._pipes()
+            stdin.write(json.dumps(request).encode() + b"\n")
+            for raw in blobs:
+                stdin.write(raw)
+            stdin.flush()
+            reply = stdout.readline()
+            if not reply:
+                raise ToolchainError("the interpreter's process ended; is Triton installed?")
+            answer = json.loads(reply)
+            if "error" in answer:
+                raise InternalError(f"{launch.entry} under Triton's interpreter: {answer['error']}")
+            for operand in operands:
+                if isinstance(operand, torch.Tensor):
+                    _restore(operand, stdout.read(len(_bytes_of(operand))))
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise InternalError("the interpreter's process has no pipes")
+        return self._process.stdin, self._process.stdout
+
+    def stop(self) -> None:
+        """End the process."""
+        stdin, stdout = self._pipes()
+        stdin.close()
+        self._process.wait(timeout=10)
+        stdout.close()
+
+
+def _span(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory from the tensor's first to its last element, as one row of bytes."""
+    length = 0
+    if tensor.numel():
+        pairs = zip(tensor.shape, tensor.stride(), strict=True)
+        length = 1 + sum((n - 1) * s for n, s in pairs)
+    row = torch.as_strided(tensor.detach(), (length,), (1,))
+    return row.view(torch.uint8)
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return _span(tensor).numpy().tobytes()
+
+
+def _restore(tensor: torch.Tensor, raw: bytes) -> None:
+    if raw:
+        _span(tensor).copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+
+
+_current: _Worker | None = None
+_start_lock = threading.Lock()
+
+
+def _worker() -> _Worker:
+    global _current
+    with _start_lock:
+        if _current is None or not _current.is_alive:
+            _current = _Worker()
+            atexit.register(_current.stop)
+        return _current

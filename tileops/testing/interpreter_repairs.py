@@ -1,0 +1,246 @@
+"""Owns the repairs of Triton's interpreter: each fault that makes it compute otherwise than a GPU.
+
+Every repair has a test that runs the interpreter without it and expects the fault, so that a repair that
+Triton no longer needs is noticed and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter as ti
+
+Array = np.ndarray[Any, Any]
+
+_NARROW = {
+    "bf16": torch.bfloat16,
+    "fp8e4nv": torch.float8_e4m3fn,
+    "fp8e5": torch.float8_e5m2,
+}
+# Largest finite values: the conversion instructions of GPUs saturate fp8.
+_SATURATE = {"fp8e4nv": 448.0, "fp8e5": 57344.0}
+
+
+def _is_narrow(dtype: Any) -> bool:
+    return str(dtype.scalar) in _NARROW
+
+
+def widen(data: Array, dtype: Any) -> Array:
+    """Bits of bf16 or fp8 as float32, exactly; other data unchanged."""
+    if not _is_narrow(dtype):
+        return data
+    bits = torch.from_numpy(np.ascontiguousarray(data).copy())
+    wide: Array = bits.view(_NARROW[str(dtype.scalar)]).float().numpy()
+    return wide.reshape(data.shape)
+
+
+def narrow(data: Array, dtype: Any) -> Array:
+    """Values rounded once to bf16 or fp8, as bits; to other dtypes by numpy."""
+    name = str(dtype.scalar)
+    if name not in _NARROW:
+        out: Array = data.astype(ti._get_np_dtype(dtype))
+        return out
+    if name in _SATURATE:
+        data = np.clip(data, -_SATURATE[name], _SATURATE[name])
+    values = torch.from_numpy(np.ascontiguousarray(data).copy())
+    bits = values.to(_NARROW[name]).view(torch.uint16 if name == "bf16" else torch.uint8)
+    result: Array = bits.numpy().reshape(data.shape)
+    return result
+
+
+# -- casts -------------------------------------------------------------------------------------------
+def _cast(self: Any, src: Any, dst_type: Any) -> Any:
+    wide = widen(src.data, src.dtype)
+    if not dst_type.scalar.is_floating() and wide.dtype.kind == "f":
+        wide = np.trunc(wide)
+    return ti.TensorHandle(narrow(wide, dst_type), dst_type.scalar)
+
+
+def _fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+    return _cast(self, src, dst_type)
+
+
+# -- arithmetic --------------------------------------------------------------------------------------
+_binary_op = ti.InterpreterBuilder.binary_op
+_unary_op = ti.InterpreterBuilder.unary_op
+
+
+def _binary(self: Any, lhs: Any, rhs: Any, op: Callable[..., Array]) -> Any:
+    if not _is_narrow(lhs.dtype) or op in (np.bitwise_and, np.bitwise_or, np.bitwise_xor):
+        return _binary_op(self, lhs, rhs, op)
+    output = op(widen(lhs.data, lhs.dtype), widen(rhs.data, rhs.dtype))
+    if output.dtype == np.bool_:
+        return ti.TensorHandle(output, lhs.dtype.scalar)
+    return ti.TensorHandle(narrow(output, lhs.dtype), lhs.dtype.scalar)
+
+
+def _unary(self: Any, arg: Any, op: Callable[..., Array]) -> Any:
+    if not _is_narrow(arg.dtype):
+        return _unary_op(self, arg, op)
+    return ti.TensorHandle(narrow(op(widen(arg.data, arg.dtype)), arg.dtype), arg.dtype.scalar)
+
+
+# -- dot ---------------------------------------------------------------------------------------------
+def _dot(
+    self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any
+) -> Any:
+    left, right = widen(a.data, a.dtype), widen(b.data, b.dtype)
+    if left.dtype == np.float16 and d.data.dtype == np.float16:
+        # Products of halves are exact in float32; the accumulator is rounded once, as the hardware does.
+        total = np.matmul(left.astype(np.float32), right.astype(np.float32)) + d.data
+        return ti.TensorHandle(total.astype(np.float16), d.dtype.scalar)
+    work = d.data.dtype
+    product = np.matmul(left.astype(work), right.astype(work))
+    return ti.TensorHandle(product + d.data, d.dtype.scalar)
+
+
+# -- atomics -----------------------------------------------------------------------------------------
+_atomic_rmw = ti.InterpreterBuilder.create_atomic_rmw
+
+
+def _atomic(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+    if not _is_narrow(val.dtype) or str(op).rpartition(".")[2] != "FADD":
+        return _atomic_rmw(self, op, ptr, val, mask, sem, scope)
+    pointers, values, masks = np.broadcast_arrays(ptr.data, val.data, mask.data)
+    before = np.zeros(pointers.shape, dtype=val.data.dtype)
+    # One element after the other, so that several lanes may add to one address.
+    for at in np.ndindex(pointers.shape):
+        if not masks[at]:
+            continue
+        one = ti.TensorHandle(np.array([pointers[at]]), ptr.dtype)
+        yes = ti.TensorHandle(np.array([True]), tl.int1)
+        old = self.create_masked_load(one, yes, None, None, False)
+        total = widen(old.data, val.dtype) + widen(np.array([values[at]]), val.dtype)
+        self.create_masked_store(
+            one, ti.TensorHandle(narrow(total, val.dtype), val.dtype), yes, None
+        )
+        before[at] = old.data[0]
+    return ti.TensorHandle(before, val.dtype.scalar)
+
+
+# -- loops -------------------------------------------------------------------------------------------
+def loop(start: Any, stop: Any = None, step: Any = 1, **_: Any) -> Iterator[Any]:
+    """The numbers of a loop as int32 scalars: as Python's ints they divide and wrap otherwise."""
+    if stop is None:
+        start, stop = 0, start
+    for value in range(int(start), int(stop), int(step)):
+        yield tl.tensor(ti.TensorHandle(np.array([value], dtype=np.int32), tl.int32), tl.int32)
+
+
+_patch_core = ti._patch_lang_core
+
+
+def _patch_lang_core(lang: Any, scope: Any) -> None:
+    _patch_core(lang, scope)
+    scope.set_attr(lang, "range", loop)
+
+
+# -- libdevice ---------------------------------------------------------------------------------------
+def _on_values(function: Callable[..., Array]) -> Callable[..., Any]:
+    def apply(*args: Any) -> Any:
+        first = args[0]
+        shape = np.broadcast_shapes(*(a.handle.data.shape for a in args))
+        out = np.broadcast_to(np.asarray(function(*(a.handle.data for a in args))), shape)
+        handle = ti.TensorHandle(out.astype(first.handle.data.dtype), first.dtype.scalar)
+        return tl.tensor(handle, first.type if len(args) == 1 else _block(first, shape))
+
+    return apply
+
+
+def _block(first: Any, shape: tuple[int, ...]) -> Any:
+    if not any(isinstance(t, tl.block_type) for t in (first.type,)) and shape == (1,):
+        return first.dtype
+    return tl.block_type(first.dtype.scalar, list(shape))
+
+
+def _in_double(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Evaluate in float64 and round once: within half a unit of the true value."""
+
+    def apply(*args: Array) -> Array:
+        return function(*(a.astype(np.float64) for a in args))
+
+    return apply
+
+
+def _round_half_away(a: Array) -> Array:
+    out: Array = np.copysign(np.floor(np.abs(a) + 0.5), a)
+    return out
+
+
+def _popcount(a: Array) -> Array:
+    bits = a.view(f"u{a.dtype.itemsize}").astype(object)
+    return np.vectorize(lambda v: int(v).bit_count(), otypes=[np.int32])(bits)
+
+
+def _leading_zeros(a: Array) -> Array:
+    width = a.dtype.itemsize * 8
+    bits = a.view(f"u{a.dtype.itemsize}").astype(object)
+    return np.vectorize(lambda v: width - int(v).bit_length(), otypes=[np.int32])(bits)
+
+
+_LIBDEVICE: dict[str, Callable[..., Array]] = {
+    "exp": _in_double(np.exp),
+    "exp10": _in_double(lambda a: np.power(10.0, a)),
+    "log10": _in_double(np.log10),
+    "log1p": _in_double(np.log1p),
+    "tan": _in_double(np.tan),
+    "sinh": _in_double(np.sinh),
+    "cosh": _in_double(np.cosh),
+    "tanh": _in_double(np.tanh),
+    "asin": _in_double(np.arcsin),
+    "acos": _in_double(np.arccos),
+    "atan": _in_double(np.arctan),
+    "atan2": _in_double(np.arctan2),
+    "pow": _in_double(np.power),
+    "trunc": np.trunc,
+    "rint": np.rint,
+    "round": _in_double(_round_half_away),
+    "copysign": np.copysign,
+    "popc": _popcount,
+    "popcll": _popcount,
+    "clz": _leading_zeros,
+    "clzll": _leading_zeros,
+}
+
+
+# -- putting them in place ---------------------------------------------------------------------------
+@contextmanager
+def repaired() -> Iterator[None]:
+    """Run with every repair in place; all are taken back at the end."""
+    from triton.language.extra import libdevice
+
+    builder = ti.InterpreterBuilder
+    changes: list[tuple[Any, str, Any]] = [
+        (builder, "cast_impl", _cast),
+        (builder, "create_fp_to_fp", _fp_to_fp),
+        (builder, "binary_op", _binary),
+        (builder, "unary_op", _unary),
+        (builder, "create_dot", _dot),
+        (builder, "create_atomic_rmw", _atomic),
+        (ti, "_patch_lang_core", _patch_lang_core),
+    ]
+    changes += [(libdevice, name, _on_values(f)) for name, f in _LIBDEVICE.items()]
+    missing = object()
+    before = [(target, name, getattr(target, name, missing)) for target, name, _ in changes]
+    for target, name, value in changes:
+        setattr(target, name, value)
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        for target, name, value in before:
+            if value is missing:
+                delattr(target, name)
+            else:
+                setattr(target, name, value)
+
+
+@contextmanager
+def unrepaired() -> Iterator[None]:
+    """Run Triton's interpreter as it is."""
+    yield

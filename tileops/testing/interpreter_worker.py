@@ -1,0 +1,78 @@
+"""Owns the interpreter's process: reads launches from stdin, runs them under Triton's interpreter."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+from typing import IO, Any
+
+_FILE = "kernel.py"
+
+
+def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    """Serve requests until the input ends."""
+    import torch
+
+    from tileops.testing.interpreter_repairs import loop, repaired, unrepaired
+
+    functions: dict[tuple[str, bool], dict[str, Any]] = {}
+    while line := stdin.readline():
+        request = json.loads(line)
+        arguments = []
+        for spec in request["arguments"]:
+            if "bytes" not in spec:
+                arguments.append(_scalar(spec))
+                continue
+            raw = bytearray(stdin.read(spec["bytes"]))
+            flat = (
+                torch.frombuffer(raw, dtype=torch.uint8)
+                if raw
+                else torch.empty(0, dtype=torch.uint8)
+            )
+            arguments.append(flat.view(getattr(torch, spec["dtype"])))
+        try:
+            with repaired() if request["repaired"] else unrepaired():
+                key = (request["source"], request["repaired"])
+                if key not in functions:
+                    functions[key] = _namespace(request["source"])
+                    if request["repaired"]:
+                        functions[key]["range"] = loop
+                functions[key][request["entry"]][(request["grid"],)](*arguments)
+        except Exception as error:
+            _answer(stdout, {"error": f"{type(error).__name__}: {_cause(error)}"}, [])
+            continue
+        _answer(stdout, {"ok": True}, [a for a in arguments if isinstance(a, torch.Tensor)])
+
+
+def _scalar(spec: dict[str, Any]) -> Any:  # noqa: ANN401 - a Python scalar of any kind
+    value = spec["value"]
+    return float(value) if spec["type"].startswith(("f", "bf")) else value
+
+
+def _cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
+
+
+def _namespace(source: str) -> dict[str, Any]:
+    linecache.cache[_FILE] = (len(source), None, source.splitlines(keepends=True), _FILE)
+    namespace: dict[str, Any] = {"__name__": "kernel", "__file__": _FILE}
+    exec(compile(source, _FILE, "exec"), namespace)
+    return namespace
+
+
+def _answer(stdout: IO[bytes], head: dict[str, Any], tensors: list[Any]) -> None:
+    import torch
+
+    stdout.write(json.dumps(head).encode() + b"\n")
+    for tensor in tensors:
+        stdout.write(tensor.view(torch.uint8).numpy().tobytes())
+    stdout.flush()
+
+
+if __name__ == "__main__":
+    # What a kernel prints must not mix with the answers.
+    _out, sys.stdout = sys.stdout, sys.stderr
+    main(sys.stdin.buffer, _out.buffer)
