@@ -217,3 +217,11 @@ def _run_blocks(entry, values, grid: int, scratch_bytes: int, threads: int) -> N
             t.join()
     if failures:
         raise KernelFailed(failures[0])
+
+
+def build_eager(func, *, consts: dict[str, int] | None = None, level: str = "", **static) -> Compiled:
+    """Trace an eager tile function with the given size constants and compile it."""
+    from tileops.frontend.trace import trace
+
+    program = trace(func, name=func.__name__, static=static, consts=consts or {})
+    return build(program, parse_target(f"cpu:{level}" if level else "cpu"))
