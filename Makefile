@@ -42,7 +42,7 @@ format: $(STAMPS)/tools
 build: $(STAMPS)/built
 
 wheel: $(STAMPS)/tools
-	rm -rf dist
+	rm -rf dist build/lib* build/bdist*
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 # Nothing of this folder may be seen: another environment, another working directory, only the wheel.
