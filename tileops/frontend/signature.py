@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 
 from tileops.dtypes import aliases, names as dtype_names
 from tileops.frontend.scopes import own_nodes
@@ -42,22 +42,47 @@ class Signature:
         return tuple(p for p in self.params if p.kind == kind)
 
 
+@dataclass(frozen=True)
+class _Facts:
+    """What the tree says, found once: it does not depend on the function object's defaults or globals."""
+
+    mode: str
+    in_body: dict[str, ast.expr]
+    in_signature: dict[str, ast.expr | None]
+
+
+_facts_of: dict[tuple[CodeType, str], _Facts] = {}
+
+
+def _facts(func: FunctionType) -> _Facts:
+    key = (func.__code__, func.__code__.co_filename)
+    if key not in _facts_of:
+        tree = function_tree(func)
+        mode = "lazy" if _is_lazy(tree) else "eager"
+        args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
+        in_body = _annotations_in_body(tree) if mode == "eager" else {}
+        _facts_of[key] = _Facts(mode, in_body, {a.arg: a.annotation for a in args})
+    return _facts_of[key]
+
+
 def signature_of(func: FunctionType) -> Signature:
     """The signature of ``func``, which is not run. ProgramSyntaxError where its source cannot be found."""
-    tree = function_tree(func)
-    mode = "lazy" if _is_lazy(tree) else "eager"
-    body_annotations = _annotations_in_body(tree) if mode == "eager" else {}
+    facts = _facts(func)
     params = []
     for name, parameter in inspect.signature(func).parameters.items():
-        written = _annotation_in_signature(tree, name)
-        kind, annotation = "static", _static_annotation(func, name, parameter.annotation)
-        if mode == "eager":
-            node = body_annotations.get(name, written)
+        kind, annotation = "static", _static_annotation(parameter.annotation)
+        if facts.mode == "eager":
+            node = facts.in_body.get(name, facts.in_signature.get(name))
             kind = _kind_of(func, node)
             if kind != "static" and node is not None:
                 annotation = ast.unparse(node) if kind == "tensor" else _dtype_name(node)
         params.append(ParamInfo(name, kind, parameter.default, annotation))
-    return Signature(mode, tuple(params))
+    return Signature(facts.mode, tuple(params))
+
+
+def is_annotated_in_body(func: FunctionType, name: str) -> bool:
+    """True if the body has ``name: annotation`` without a value."""
+    return name in _facts(func).in_body
 
 
 def _is_lazy(tree: ast.FunctionDef) -> bool:
@@ -98,11 +123,6 @@ def _annotations_in_body(tree: ast.FunctionDef) -> dict[str, ast.expr]:
     return out
 
 
-def _annotation_in_signature(tree: ast.FunctionDef, name: str) -> ast.expr | None:
-    args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
-    return next((a.annotation for a in args if a.arg == name), None)
-
-
 def _kind_of(func: FunctionType | None, node: ast.expr | None) -> str:
     if node is None:
         return "static"
@@ -129,7 +149,7 @@ def _dtype_name(node: ast.expr) -> str:
     return aliases().get(_last_name(node), _last_name(node))
 
 
-def _static_annotation(func: FunctionType, name: str, annotation: object) -> object:
+def _static_annotation(annotation: object) -> object:
     """A static parameter's annotation; text (postponed evaluation) is resolved where it names a builtin."""
     if isinstance(annotation, str):
         builtin_types = {"int": int, "float": float, "bool": bool, "str": str}

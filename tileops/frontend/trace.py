@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, TracebackType
 
-from tileops.errors import ArgumentError, NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
+from tileops.errors import ArgumentError, ProgramError, ProgramTypeError, ProgramValueError
 from tileops.frontend.call import inline_macro, run
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes
-from tileops.frontend.signature import ParamInfo, Signature, signature_of
+from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
 from tileops.frontend.source import function_tree, location_of
 from tileops.ir.builder import activate
 from tileops.ir.expr import Region
@@ -124,7 +124,7 @@ class _EagerTrace:
         def body() -> object:
             for p in self._signature.params:
                 annotation = self._func.__annotations__.get(p.name)
-                if p.name in runtime and not _annotated_in_body(self._func, p.name):
+                if p.name in runtime and not is_annotated_in_body(self._func, p.name):
                     annotation = _resolve(self._func, annotation, {})
                     arguments[p.name] = parameters.declare(p.name, annotation)
             return run(tracer, self._func, arguments, parameters.declare)
@@ -163,15 +163,6 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
     if launches:
         launches[0] = dataclasses.replace(launches[0], body=tuple(fills))
     return dataclasses.replace(outline, launches=tuple(launches))
-
-
-def _annotated_in_body(func: FunctionType, name: str) -> bool:
-    import ast
-
-    return any(
-        isinstance(n, ast.AnnAssign) and n.value is None and isinstance(n.target, ast.Name) and n.target.id == name
-        for n in ast.walk(function_tree(func))
-    )
 
 
 def _resolve(func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]) -> object:
@@ -317,5 +308,3 @@ def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
         program, params=params, returns=tuple(returns), returns_tuple=len(returns) > 1
     )
 
-
-__all__ = ["NoBuilderError", "trace", "trace_prim_func", "with_out_idx"]

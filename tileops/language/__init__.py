@@ -51,6 +51,16 @@ from tileops.language.arithmetic import (
     truncdiv as truncdiv,
     truncmod as truncmod,
 )
+from tileops.language.atomics import (
+    atomic_add as atomic_add,
+    atomic_addx2 as atomic_addx2,
+    atomic_addx4 as atomic_addx4,
+    atomic_load as atomic_load,
+    atomic_max as atomic_max,
+    atomic_min as atomic_min,
+    atomic_or as atomic_or,
+    atomic_store as atomic_store,
+)
 from tileops.language.checks import (
     assume as assume,
     device_assert as device_assert,
@@ -166,6 +176,13 @@ from tileops.language.mathematics import (
     trunc as trunc,
 )
 from tileops.language.mathematics import cos as __cos
+from tileops.language.reducers import (
+    all_of as all_of,
+    any_of as any_of,
+    finalize_reducer as finalize_reducer,
+    reducer_init as reducer_init,
+    reducer_update as reducer_update,
+)
 from tileops.language.reductions import (
     cummax as cummax,
     cumsum as cumsum,
@@ -179,6 +196,8 @@ from tileops.language.reductions import (
     reduce_min as reduce_min,
     reduce_sum as reduce_sum,
 )
+from tileops.language.unsupported import UnsupportedName as _UnsupportedName
+from tileops.language.unsupported import lookup as _lookup
 from tileops.language.value import Value as PrimExpr
 from tileops.language.value import Value as Var
 from tileops.language.value import dtype as dtype
@@ -211,3 +230,11 @@ long = dtype("long")
 half = dtype("half")
 float = dtype("float")
 double = dtype("double")
+
+
+def __getattr__(name: str) -> _UnsupportedName:
+    """Names of the language that tileops does not have; using what this gives raises an error."""
+    found = _lookup(name)
+    if found is None:
+        raise AttributeError(f"the tile language has no name {name!r}")
+    return found

@@ -213,6 +213,16 @@ class Tracer(Builder):
         self.check_alive(stmt)
         super().emit(stmt)
 
+    def emit_defining(self, loop: Parallel) -> None:
+        """Append a finished T.Parallel whose body was built outside a region."""
+        for var in loop.vars:
+            self._live_vars[var.id] = var
+        for stmt in loop.body:
+            self.check_alive(stmt)
+        self.emit(loop)
+        for var in loop.vars:
+            del self._live_vars[var.id]
+
     def check_alive(self, stmt: Stmt) -> None:
         """ProgramValueError if the statement reads a name whose region has ended."""
         defined = _defined_vars(stmt)

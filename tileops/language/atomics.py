@@ -1,0 +1,169 @@
+"""Owns the atomic operations on buffers: one element, or each element of a tile."""
+
+from __future__ import annotations
+
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Expr, Region
+from tileops.ir.stmt import Atomic
+from tileops.language.buffers import ONE, BufferRef, Element, RegionRef
+from tileops.language.copies import copy_regions
+from tileops.language.operands import element_region, operand, tile
+from tileops.language.tracer import here, require_tracer
+from tileops.language.value import Value, to_expr
+
+_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
+_LOAD_ORDERS = ("relaxed", "consume", "acquire", "seq_cst")
+_STORE_ORDERS = ("relaxed", "release", "seq_cst")
+
+
+def _order(construct: str, given: object, allowed: tuple[str, ...], default: str) -> str:
+    order = default if given is None else str(given)
+    if order not in allowed:
+        raise ProgramValueError(
+            f"{construct}: unknown memory order", expected=", ".join(allowed), found=repr(given), location=here()
+        )
+    return order
+
+
+def _is_tile(value: object) -> bool:
+    return isinstance(value, (BufferRef, RegionRef))
+
+
+def _atomic(
+    construct: str, op: str, dst: object, value: object, memory_order: object, return_prev: bool
+) -> Value | None:
+    tracer = require_tracer(construct)
+    tracer.require_launch(construct)
+    order = _order(construct, memory_order, _ORDERS, "relaxed")
+    target = operand(construct, "the destination", dst)
+    if _is_tile(target) or _is_tile(value):
+        if return_prev:
+            raise UnsupportedConstructError(
+                f"{construct}(return_prev=True) on a tile; it exists for one element", location=here()
+            )
+        _atomic_tile(construct, op, target, value, order)
+        return None
+    assert isinstance(target, Element)
+    expr = fold.cast(to_expr(value, "the value"), target.ref.node.dtype)
+    return _atomic_element(op, element_region(target), expr, order, return_prev)
+
+
+def _atomic_tile(construct: str, op: str, target: object, value: object, order: str) -> None:
+    tracer = require_tracer(construct)
+    if isinstance(value, (BufferRef, RegionRef, Element)):
+        source, region = copy_regions(construct, value, target)
+        tracer.emit_tile(construct, Atomic(op, region, source, order=order))
+        return
+    region = tile(construct, "the destination", target)
+    expr = fold.cast(to_expr(value, "the value"), region.dtype)
+    tracer.emit_tile(construct, Atomic(op, region, expr, order=order))
+
+
+def _atomic_element(op: str, where: Region, value: Expr | None, order: str, wanted: bool) -> Value | None:
+    tracer = require_tracer("an atomic operation")
+    if not wanted:
+        tracer.emit(Atomic(op, where, value, order=order))
+        return None
+    result = tracer.new_var("previous" if op != "load" else "loaded", where.dtype)
+    tracer.emit(Atomic(op, where, value, result, order))
+    tracer.define(result)
+    return Value(result)
+
+
+def atomic_add(
+    dst: object,
+    value: object,
+    memory_order: object = None,
+    return_prev: bool = False,
+    use_tma: bool = False,
+    annotations: object = None,
+) -> Value | None:
+    """``dst += value`` atomically: one element, or each element of a tile. ``use_tma`` is a hint."""
+    return _atomic("T.atomic_add", "add", dst, value, memory_order, return_prev)
+
+
+def atomic_max(
+    dst: object,
+    value: object,
+    memory_order: object = None,
+    return_prev: bool = False,
+    annotations: object = None,
+) -> Value | None:
+    """``dst = max(dst, value)`` atomically: one element, or each element of a tile."""
+    return _atomic("T.atomic_max", "max", dst, value, memory_order, return_prev)
+
+
+def atomic_min(
+    dst: object,
+    value: object,
+    memory_order: object = None,
+    return_prev: bool = False,
+    annotations: object = None,
+) -> Value | None:
+    """``dst = min(dst, value)`` atomically: one element, or each element of a tile."""
+    return _atomic("T.atomic_min", "min", dst, value, memory_order, return_prev)
+
+
+def atomic_or(dst: object, value: object, memory_order: object = None) -> None:
+    """``dst |= value`` atomically, one integer element."""
+    element = _integer_element("T.atomic_or", dst)
+    _atomic("T.atomic_or", "or", element, value, memory_order, False)
+
+
+def _integer_element(construct: str, dst: object) -> Element:
+    if not isinstance(dst, Element):
+        raise ProgramTypeError(f"{construct} works on one element", location=here())
+    if not dst.ref.node.dtype.is_integer:
+        raise ProgramTypeError(f"{construct} needs integers", found=str(dst.ref.node.dtype), location=here())
+    return dst
+
+
+def _element(construct: str, value: object) -> Element:
+    if not isinstance(value, Element):
+        raise ProgramTypeError(f"{construct} works on one element, as in C[i, j]", location=here())
+    return value
+
+
+def atomic_load(src: object, memory_order: object = "seq_cst") -> Value:
+    """The value of one element, read atomically."""
+    require_tracer("T.atomic_load").require_launch("T.atomic_load")
+    order = _order("T.atomic_load", memory_order, _LOAD_ORDERS, "seq_cst")
+    where = element_region(_element("T.atomic_load", src))
+    result = _atomic_element("load", where, None, order, True)
+    assert result is not None
+    return result
+
+
+def atomic_store(dst: object, val: object, memory_order: object = "seq_cst") -> None:
+    """Write one element atomically."""
+    require_tracer("T.atomic_store").require_launch("T.atomic_store")
+    order = _order("T.atomic_store", memory_order, _STORE_ORDERS, "seq_cst")
+    element = _element("T.atomic_store", dst)
+    expr = fold.cast(to_expr(val, "the value"), element.ref.node.dtype)
+    _atomic_element("store", element_region(element), expr, order, False)
+
+
+def atomic_addx2(dst: object, value: object, return_prev: bool = False) -> None:
+    """``dst[i] += value[i]`` atomically for two neighbouring elements."""
+    _atomic_run("T.atomic_addx2", 2, dst, value, return_prev)
+
+
+def atomic_addx4(dst: object, value: object, return_prev: bool = False) -> None:
+    """``dst[i] += value[i]`` atomically for four neighbouring elements."""
+    _atomic_run("T.atomic_addx4", 4, dst, value, return_prev)
+
+
+def _atomic_run(construct: str, count: int, dst: object, value: object, return_prev: bool) -> None:
+    require_tracer(construct).require_launch(construct)
+    if return_prev:
+        raise UnsupportedConstructError(f"{construct}(return_prev=True) gives a vector", location=here())
+    target, source = _element(construct, dst), _element(construct, value)
+    for step in range(count):
+        where = Region(target.ref.node, _shifted(target, step), (ONE,) * target.ref.ndim)
+        item = Element(source.ref, _shifted(source, step))
+        _atomic_element("add", where, fold.cast(item.expr, where.dtype), "relaxed", False)
+
+
+def _shifted(element: Element, step: int) -> tuple[Expr, ...]:
+    return (*element.indices[:-1], fold.add(element.indices[-1], fold.const(step)))
