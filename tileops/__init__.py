@@ -1,0 +1,72 @@
+"""Tile programs in Python, compiled on demand into PyTorch operators.
+
+Importing the package imports nothing else of it: names are found when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tileops import cache as cache
+    from tileops import language as language
+    from tileops import option as option
+    from tileops import profiler as profiler
+    from tileops.counters import stats as stats
+    from tileops.errors import ArgumentError as ArgumentError
+    from tileops.errors import ArgumentTypeError as ArgumentTypeError
+    from tileops.errors import CompileMissError as CompileMissError
+    from tileops.errors import NotDifferentiableError as NotDifferentiableError
+    from tileops.errors import ProgramError as ProgramError
+    from tileops.errors import RedefinedOpError as RedefinedOpError
+    from tileops.errors import TileopsError as TileopsError
+    from tileops.errors import ToolchainError as ToolchainError
+    from tileops.jit import JITImpl as JITImpl
+    from tileops.jit import JITKernel as JITKernel
+    from tileops.jit import PassConfigKey as PassConfigKey
+    from tileops.jit import compile as compile
+    from tileops.jit import jit as jit
+    from tileops.jit import par_compile as par_compile
+    from tileops.profiler import Profiler as Profiler
+    from tileops.profiler import TensorSupplyType as TensorSupplyType
+
+__version__ = "0.1.0"
+
+# Public name to the module that holds it; a module's own name stands for the module.
+_HOMES = {
+    **dict.fromkeys(("JITImpl", "JITKernel", "PassConfigKey", "compile", "par_compile"), "jit"),
+    **dict.fromkeys(("Profiler", "TensorSupplyType"), "profiler"),
+    **dict.fromkeys(
+        (
+            "ArgumentError",
+            "ArgumentTypeError",
+            "CompileMissError",
+            "NotDifferentiableError",
+            "ProgramError",
+            "RedefinedOpError",
+            "TileopsError",
+            "ToolchainError",
+        ),
+        "errors",
+    ),
+    "stats": "counters",
+}
+_MODULES = frozenset(("cache", "jit", "language", "option", "profiler", "errors", "testing"))
+
+__all__ = sorted((*_HOMES, *_MODULES - {"testing"}))
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    if name in _MODULES:
+        return importlib.import_module(f"tileops.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tileops' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tileops.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *_HOMES, *_MODULES))

@@ -1,0 +1,195 @@
+"""Owns the way from a traced program to its compiled form: key, cache, generator, compiler."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tileops import cache, counters, settings
+from tileops.cache import scripts, sources
+from tileops.codegen.kernel_code import KernelCode, Specialization
+from tileops.errors import CompileMissError, UnsupportedOnTargetError
+from tileops.ir.printer import print_program
+from tileops.ir.program import Program, ScalarParam, TensorParam
+from tileops.jit.record import record_of
+from tileops.target import Target
+
+if TYPE_CHECKING:
+    from tileops.compiler.artifact import Artifact
+
+MANIFEST_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """A compile that someone needs: a specialised program, a target, facts, and why.
+
+    ``op`` and ``sizes`` are for people; ``script`` is the hash of the program as its author wrote
+    it.
+    """
+
+    program: Program
+    target: Target
+    spec: Specialization
+    op: str
+    why: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    script: str | None = None
+    debug_root: str | None = None
+    verbose: bool = False
+
+
+def key_of(request: Request) -> cache.Key:
+    """The cache key of a request; imports no compiler."""
+    from tileops.compiler import toolchain_versions
+
+    with counters.timed("key"):
+        return cache.key_of(
+            ir=print_program(request.program),
+            options=[list(pair) for pair in request.program.options],
+            target=str(request.target),
+            specialization={"fast": request.spec.fast, "index64": request.spec.index64},
+            codegen=sources.digest(),
+            toolchain=toolchain_versions(request.target),
+        )
+
+
+def obtain(request: Request) -> cache.Entry:
+    """The compiled form of a program: from memory, from disk, or compiled now, once for each key.
+
+    Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
+    """
+    key = key_of(request)
+    entry = cache.store().fetch(key, lambda: _build(request, key))
+    if request.debug_root is not None:
+        _export(entry, Path(request.debug_root), request.op)
+    return entry
+
+
+def _build(request: Request, key: cache.Key) -> cache.Built:
+    if settings.current().strict:
+        raise CompileMissError(
+            f"op {request.op} needs a compile for {request.target} "
+            f"({_sizes(request.sizes) or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
+            "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
+        )
+    start = time.perf_counter()
+    with counters.timed("generate"):
+        code = generate(request.program, request.target, request.spec)
+    artifact = _compile(code, request)
+    built = _built(request, code, artifact)
+    counters.record_compile(
+        counters.CompileEvent(
+            op=request.op,
+            target=str(request.target),
+            why=request.why,
+            seconds=time.perf_counter() - start,
+            key=key.hash(),
+            sizes=dict(request.sizes),
+        )
+    )
+    return built
+
+
+def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
+    """The text that ``program`` becomes on ``target``; needs no compiler."""
+    if target.kind == "cpu":
+        from tileops.codegen import cpu
+
+        return cpu.generate(program, target, spec)
+    if target.is_gpu:
+        from tileops.codegen import triton
+
+        return triton.generate(program, target, spec)
+    raise UnsupportedOnTargetError(f"no code generator for target {target}")
+
+
+def _compile(code: KernelCode, request: Request) -> Artifact:
+    from tileops.compiler import compile_kernel
+
+    return compile_kernel(code, request.target, dict(request.program.options))
+
+
+def _built(request: Request, code: KernelCode, artifact: Artifact) -> cache.Built:
+    program = request.program
+    manifest = {
+        "format": MANIFEST_FORMAT,
+        "name": program.name,
+        "target": str(request.target),
+        "language": code.language,
+        "toolchain": dict(artifact.toolchain),
+        "record": record_of(program, code, artifact.launches, request.spec),
+        "resources": [
+            {
+                "entry": launch.entry,
+                "registers": launch.registers,
+                "spills": launch.spills,
+                "shared_bytes": launch.shared_bytes,
+                "notes": list(launch.notes),
+            }
+            for launch in artifact.launches
+        ],
+        "statements": {str(line): number for line, number in sorted(code.statements.items())},
+    }
+    files = {**artifact.files, "params.json": _params_text(program).encode()}
+    images = frozenset(launch.image for launch in artifact.launches)
+    return cache.Built(files, manifest, links=_links(files), required=images)
+
+
+def _links(files: Mapping[str, bytes]) -> dict[str, str]:
+    # With one launch the stages are also found under the plain name kernel.*.
+    stages = [name for name in files if re.fullmatch(r"launch\d+\..+", name)]
+    if {name.partition(".")[0] for name in stages} != {"launch0"}:
+        return {}
+    links = {f"kernel.{name.partition('.')[2]}": name for name in stages}
+    return {link: name for link, name in links.items() if link not in files}
+
+
+def _params_text(program: Program) -> str:
+    params: list[dict[str, object]] = []
+    for param in program.params:
+        match param:
+            case TensorParam(buffer=buffer):
+                params.append(
+                    {
+                        "name": param.name,
+                        "kind": "tensor",
+                        "dtype": str(buffer.dtype),
+                        "rank": buffer.ndim,
+                        "allocated": param.allocated,
+                    }
+                )
+            case ScalarParam(var=var):
+                params.append({"name": param.name, "kind": "scalar", "dtype": str(var.dtype)})
+    return json.dumps(params, indent=1) + "\n"
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def note_script(request: Request, entry: cache.Entry) -> None:
+    """List the compiled program under ``scripts/`` of the cache."""
+    if request.script is None:
+        return
+    when = {
+        "target": str(request.target),
+        "fast": request.spec.fast,
+        "index64": request.spec.index64,
+        "sizes": dict(request.sizes),
+    }
+    scripts.record(scripts.Script(request.op, request.script), entry, when)
+
+
+def _export(entry: cache.Entry, root: Path, op: str) -> None:
+    folder = root / op / entry.hash[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in entry.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)

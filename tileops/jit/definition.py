@@ -1,0 +1,157 @@
+"""Owns a decorated function as data: its parameters by class, its options, and its traces."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+from tileops import counters, frontend
+from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.ir.program import Program
+from tileops.jit.pass_configs import options_of
+from tileops.jit.statics import EMPTY, StaticParam, static_param
+
+
+@dataclass(frozen=True)
+class JitOptions:
+    """The arguments of ``jit``, as given."""
+
+    out_idx: list[int] | int | None = None
+    target: Any = None
+    target_host: Any = None
+    execution_backend: str | None = None
+    verbose: bool | None = None
+    pass_configs: Mapping[Any, object] | None = None
+    debug_root_path: str | None = None
+    compile_flags: Sequence[str] | str | None = None
+    mutates: tuple[str, ...] | None = None
+    name: str | None = None
+    differentiable: bool | None = None
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A program as its author wrote it. ``bound`` holds compile-time values fixed by ``bind``."""
+
+    func: FunctionType
+    options: JitOptions
+    bound: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The function's own name, which kernels carry."""
+        return self.func.__name__
+
+    @cached_property
+    def signature(self) -> frontend.Signature:
+        """The parameters by class, found from the source without running the function."""
+        return frontend.signature_of(self.func)
+
+    @property
+    def is_lazy(self) -> bool:
+        """True where calling the function gives a kernel instead of running one."""
+        return self.signature.mode == "lazy"
+
+    @cached_property
+    def program_options(self) -> tuple[tuple[str, str], ...]:
+        """What ``pass_configs`` and ``compile_flags`` add to each trace."""
+        return options_of(self.options.pass_configs, self.options.compile_flags)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of all parameters, in order."""
+        return tuple(p.name for p in self.signature.params)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of tensors and run-time scalars, in order."""
+        return tuple(p.name for p in self.signature.params if p.kind != "static")
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors."""
+        return tuple(p.name for p in self.signature.params if p.kind == "tensor")
+
+    @cached_property
+    def defaults(self) -> dict[str, object]:
+        """Default values of parameters, bound ones included."""
+        found = {p.name: p.default for p in self.signature.params if p.default is not EMPTY}
+        return {**found, **self.bound}
+
+    def statics(self, given: Mapping[str, object]) -> tuple[StaticParam, ...]:
+        """The free compile-time parameters; ``given`` classes those that nothing else does."""
+        return tuple(
+            static_param(p.name, p.default, p.annotation, given.get(p.name, EMPTY))
+            for p in self.signature.params
+            if p.kind == "static" and p.name not in self.bound
+        )
+
+    def static_values(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Every compile-time parameter with its value; ArgumentTypeError for one without."""
+        values: dict[str, object] = {}
+        for param in self.signature.params:
+            if param.kind != "static":
+                continue
+            if param.name in given:
+                values[param.name] = given[param.name]
+            elif param.name in self.defaults:
+                values[param.name] = self.defaults[param.name]
+            else:
+                raise ArgumentTypeError(f"{self.name}: missing argument '{param.name}'")
+        return values
+
+    def trace(self, static: Mapping[str, object], consts: Mapping[str, int] | None) -> Program:
+        """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic."""
+        with counters.timed("trace"):
+            return frontend.trace(
+                self.func,
+                name=self.name,
+                static=dict(static),
+                consts=consts,
+                options=self.program_options,
+            )
+
+    def bind_arguments(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[dict[str, object], dict[str, object]]:
+        """Arguments by parameter name, and the keywords that are no parameter.
+
+        ArgumentTypeError for too many positional arguments or one given twice.
+        """
+        names = [n for n in self.parameters if n not in self.bound]
+        if len(args) > len(names):
+            raise ArgumentTypeError(
+                f"{self.name}: expected at most {len(names)} arguments, got {len(args)}"
+            )
+        values = dict(zip(names, args, strict=False))
+        extra: dict[str, object] = {}
+        for key, value in kwargs.items():
+            if key in values:
+                raise ArgumentTypeError(f"{self.name}: argument '{key}' given twice")
+            (values if key in names else extra)[key] = value
+        return values, extra
+
+    def python_signature(self) -> inspect.Signature:
+        """The function's signature as Python sees it."""
+        return inspect.signature(self.func)
+
+    def bind(self, values: Mapping[str, object]) -> Definition:
+        """The definition with compile-time parameters fixed; ArgumentError for another name."""
+        known = {p.name for p in self.signature.params if p.kind == "static"}
+        for name in values:
+            if name not in known:
+                raise ArgumentError(
+                    f"{self.name}: bind takes compile-time parameters "
+                    f"({', '.join(sorted(known)) or 'it has none'}), got '{name}'"
+                )
+        return replace(self, bound={**self.bound, **values})
+
+
+def with_options(program: Program, options: tuple[tuple[str, str], ...]) -> Program:
+    """``program`` with options set over those that it carries."""
+    merged = {**dict(program.options), **dict(options)}
+    return replace(program, options=tuple(sorted(merged.items())))

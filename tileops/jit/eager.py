@@ -1,0 +1,177 @@
+"""Owns the op of an eager program: registration, its traces, and the entries that calls ask for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tileops.codegen.kernel_code import Specialization
+from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
+from tileops.ir.program import Program
+from tileops.jit.compiling import Request, note_script, obtain
+from tileops.jit.definition import Definition
+from tileops.jit.kernel_state import NAMESPACE, Build, supply
+from tileops.jit.statics import StaticParam
+from tileops.jit.targets import device_target, is_runnable_on
+from tileops.op import names
+from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
+from tileops.op.spec import OpSpec, spec_of, written_parameters
+from tileops.op.variant import Variant
+
+
+class EagerProvider(Provider):
+    """Stands behind the op of one eager program."""
+
+    def __init__(self, definition: Definition, build: Build) -> None:
+        self.definition = definition
+        self.build = build
+        self.op: Op | None = None
+        self.statics: tuple[StaticParam, ...] = ()
+        self.returns_tuple = False
+        self.lock = threading.RLock()
+        self.script: str | None = None
+        self._is_retired = False
+        self.on_retired: Callable[[], None] | None = None
+
+    # -- registration ------------------------------------------------------------------------------
+    def register(self, given: Mapping[str, object], *, is_derived: bool) -> Op:
+        """The op, made at the first call from a trace with the compile-time values ``given``.
+
+        ``is_derived`` names it after its content instead of taking the function's name.
+        """
+        with self.lock:
+            if self.op is None:
+                self.op = self._register(given, is_derived or self._is_retired)
+            return self.op
+
+    def _register(self, given: Mapping[str, object], is_derived: bool) -> Op:
+        definition = self.definition
+        values = definition.static_values(given)
+        program = definition.trace(values, None)
+        self.statics = tuple(p for p in definition.statics(given) if p.kind is not None)
+        self._check_carried(given)
+        digest = digest_of(program)
+        self.script = digest_of(program, 64)
+        self.returns_tuple = program.returns_tuple
+        origin = names.Origin(definition.func.__module__, definition.func.__qualname__, digest)
+        holder = names.Holder(origin, self.retire)
+        namespace, _, name = (definition.options.name or definition.name).rpartition("::")
+        namespace = namespace or NAMESPACE
+        take = names.take_derived if is_derived else names.claim
+        claim = take(namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n))
+        spec = spec_of(
+            program,
+            namespace=namespace,
+            name=claim.name,
+            statics=tuple(p.arg() for p in self.statics),
+            mutates=self._mutates(program),
+        )
+        op = register(spec, self, claim)
+        encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
+        op.keep_variant(encoded, program)
+        return op
+
+    def _check_carried(self, given: Mapping[str, object]) -> None:
+        carried = {p.name for p in self.statics}
+        for name in given:
+            if name not in carried and name not in self.definition.bound:
+                raise ArgumentTypeError(
+                    f"{self.definition.name}: argument '{name}' cannot be carried by an op's "
+                    f"schema; fix it with bind({name}=...)"
+                )
+
+    def _mutates(self, program: Program) -> frozenset[str] | None:
+        declared = self.definition.options.mutates
+        if declared is None:
+            return None
+        known = {p.name for p in program.tensors() if not p.allocated}
+        for name in declared:
+            if name not in known:
+                raise ArgumentError(
+                    f"{self.definition.name}: mutates names '{name}', which is no tensor argument "
+                    f"({', '.join(sorted(known)) or 'there are none'})"
+                )
+        return frozenset(declared)
+
+    def retire(self, message: str) -> None:
+        """A later definition has taken the address: old handles raise, and this program moves.
+
+        The program object itself goes on running its own program, under a name of its own.
+        """
+        with self.lock:
+            if self.op is not None:
+                retire(self.op, message)
+            self.op = None
+            self._is_retired = True
+            if self.on_retired is not None:
+                self.on_retired()
+
+    # -- what the op asks for ------------------------------------------------------------------
+    def values_of(self, static: tuple[object, ...]) -> dict[str, object]:
+        """The program's compile-time values for what the op received."""
+        given = {
+            param.name: param.decode(value)
+            for param, value in zip(self.statics, static, strict=True)
+            if value is not None
+        }
+        return self.definition.static_values(given)
+
+    def trace_symbolic(self, static: tuple[object, ...]) -> Program:
+        """The program with these compile-time values and symbolic sizes."""
+        return self.definition.trace(self.values_of(static), None)
+
+    def trace_special(
+        self, spec: OpSpec, static: Mapping[str, object], consts: Mapping[str, int]
+    ) -> Program:
+        """The program with integers for its ``T.const`` sizes; an error if it writes elsewhere."""
+        program = self.definition.trace(static, consts)
+        mutated = {a.name for a in spec.args if a.mutated}
+        for name in sorted(written_parameters(program) - mutated):
+            loc = next((p.loc for p in program.tensors() if p.name == name), None)
+            raise ProgramValueError(
+                f"this specialisation writes tensor `{name}`, which the op's schema does not mark "
+                f"as mutated; declare @tileops.jit(mutates=({name!r},))",
+                location=loc,
+                expected=spec.schema,
+            )
+        return program
+
+    def supply_entry(self, op: Op, variant: Variant, request: Mapping[str, Any]) -> None:
+        """Compile or load the program for the sizes, device and facts of a call."""
+        device = (request["device_type"], request["device_index"])
+        target = self.build.target
+        if target is None:
+            target = device_target(*device)
+        elif not is_runnable_on(target, *device):
+            raise ArgumentError(
+                f"{op.spec.name}: the program is compiled for {target} (jit's target=) and cannot "
+                f"run on {device[0]}:{device[1]}, which is {device_target(*device)}"
+            )
+        names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
+        consts = dict(zip(names_of_consts, request["consts"], strict=True))
+        values = self.values_of(variant.static)
+        program = self.trace_special(op.spec, values, consts)
+        spec = Specialization(request["fast"], request["index64"])
+        wanted = Request(
+            program=program,
+            target=target,
+            spec=spec,
+            op=op.spec.name,
+            why=_reason(spec, consts),
+            sizes=consts or dict(request.get("sizes", {})),
+            script=self.script,
+            debug_root=self.build.debug_root,
+            verbose=self.build.verbose,
+        )
+        entry = obtain(wanted)
+        note_script(wanted, entry)
+        supply(op, variant, entry, target=target, spec=spec, consts=tuple(consts.values()))
+
+
+def _reason(spec: Specialization, consts: Mapping[str, int]) -> str:
+    facts = "fast facts" if spec.fast else "general facts"
+    width = ", 64-bit offsets" if spec.index64 else ""
+    return (
+        f"first call with these sizes, {facts}{width}" if consts else f"first call, {facts}{width}"
+    )

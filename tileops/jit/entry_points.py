@@ -1,0 +1,171 @@
+"""Owns the functions that make programs and kernels: jit, compile, par_compile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, overload
+
+from tileops import frontend, settings
+from tileops.errors import ArgumentTypeError
+from tileops.ir.program import Program
+from tileops.jit.definition import Definition, JitOptions, with_options
+from tileops.jit.impl import JITImpl
+from tileops.jit.kernel import JITKernel, make_kernel
+from tileops.jit.kernel_state import Build
+from tileops.jit.lazy import program_of
+from tileops.jit.parallel import run_all
+from tileops.jit.pass_configs import options_of
+from tileops.jit.targets import TargetLike, requested_target
+
+OutIdx = list[int] | int | None
+PassConfigs = Mapping[Any, object] | None
+CompileFlags = Sequence[str] | str | None
+
+
+@overload
+def jit(func: Callable[..., Any], /) -> JITImpl: ...
+
+
+@overload
+def jit(
+    func: None = None,
+    /,
+    *,
+    out_idx: OutIdx = None,
+    target: TargetLike = None,
+    target_host: object = None,
+    execution_backend: str | None = None,
+    verbose: bool | None = None,
+    pass_configs: PassConfigs = None,
+    debug_root_path: str | None = None,
+    compile_flags: CompileFlags = None,
+    mutates: Sequence[str] | None = None,
+    name: str | None = None,
+    differentiable: bool | None = None,
+) -> Callable[[Callable[..., Any]], JITImpl]: ...
+
+
+def jit(
+    func: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_idx: OutIdx = None,
+    target: TargetLike = None,
+    target_host: object = None,
+    execution_backend: str | None = None,
+    verbose: bool | None = None,
+    pass_configs: PassConfigs = None,
+    debug_root_path: str | None = None,
+    compile_flags: CompileFlags = None,
+    mutates: Sequence[str] | None = None,
+    name: str | None = None,
+    differentiable: bool | None = None,
+) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
+    """Make a tile program of a function; usable with and without parentheses.
+
+    ``out_idx`` (lazy functions): parameters of the prim_func that a kernel allocates and returns.
+    ``target``: ``cuda:sm_90``, ``cpu``, ...; by default the device of the tensors decides.
+    ``pass_configs``: keys of ``PassConfigKey``. ``compile_flags``: for the compiler of the target.
+    ``debug_root_path``: a folder that gets a copy of each compiled program. ``mutates``: names of
+    the tensors that the program writes, where one trace cannot tell. ``name``: of the op, by
+    default the function's. ``differentiable=False``: calls pass although an input requires grad,
+    and give no gradient. ``target_host`` and ``execution_backend`` are accepted and mean nothing
+    here.
+    """
+    options = JitOptions(
+        out_idx=out_idx,
+        target=target,
+        target_host=target_host,
+        execution_backend=execution_backend,
+        verbose=_verbose(verbose),
+        pass_configs=pass_configs,
+        debug_root_path=debug_root_path,
+        compile_flags=compile_flags,
+        mutates=None if mutates is None else tuple(mutates),
+        name=name,
+        differentiable=differentiable,
+    )
+    if func is not None:
+        return _decorate(func, options)
+    return functools.partial(_decorate, options=options)
+
+
+def _decorate(func: Callable[..., Any], options: JitOptions) -> JITImpl:
+    if isinstance(func, JITImpl):
+        raise ArgumentTypeError(f"{func.func.__name__} is decorated with jit already")
+    if not isinstance(func, FunctionType):
+        raise ArgumentTypeError(f"jit takes a function, got {type(func).__name__}")
+    return JITImpl(Definition(func, options))
+
+
+def _verbose(verbose: bool | None) -> bool | None:
+    return settings.current().verbose if verbose is None else verbose
+
+
+def compile(
+    func: object = None,
+    out_idx: OutIdx = None,
+    execution_backend: str | None = None,
+    target: TargetLike = None,
+    target_host: object = None,
+    verbose: bool | None = None,
+    pass_configs: PassConfigs = None,
+    compile_flags: CompileFlags = None,
+) -> JITKernel:
+    """Compile a ``T.prim_func``, or a traced program, to a kernel.
+
+    No GPU is needed to compile for one: ``compile(f, target="cuda:sm_90")``. ArgumentError where
+    both the program's body and the caller give ``out_idx``.
+    """
+    build = Build(requested_target(target), bool(_verbose(verbose)))
+    options = options_of(pass_configs, compile_flags)
+    match func:
+        case frontend.PrimFunc():
+            program = program_of(func, out_idx=out_idx, options=options)
+        case Program():
+            if out_idx is not None:
+                func = frontend.with_out_idx(func, out_idx)
+            program = with_options(func, options)
+        case JITImpl():
+            raise ArgumentTypeError(
+                "compile takes a T.prim_func; for a jit function call "
+                f"{func.func.__name__}.compile(...)"
+            )
+        case _:
+            raise ArgumentTypeError(f"compile takes a T.prim_func, got {type(func).__name__}")
+    return make_kernel(program.name, program, build)
+
+
+def par_compile(
+    funcs: Iterable[object],
+    out_idx: OutIdx = None,
+    execution_backend: str | None = None,
+    target: TargetLike = None,
+    target_host: object = None,
+    verbose: bool | None = None,
+    pass_configs: PassConfigs = None,
+    compile_flags: CompileFlags = None,
+    num_workers: int | None = None,
+    ignore_error: bool = False,
+) -> list[JITKernel | None]:
+    """``compile`` for several functions in a pool of threads; the order is kept.
+
+    The first failure raises; with ``ignore_error`` each is logged and gives None.
+    """
+    jobs = [
+        functools.partial(
+            compile,
+            func,
+            out_idx,
+            execution_backend,
+            target,
+            target_host,
+            verbose,
+            pass_configs,
+            compile_flags,
+        )
+        for func in funcs
+    ]
+    return run_all(jobs, num_workers, ignore_error)

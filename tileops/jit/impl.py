@@ -1,0 +1,390 @@
+"""Owns JITImpl: what ``@tileops.jit`` returns; its call is plain Python that ends in a torch op."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
+from tileops.ir.program import Program
+from tileops.jit import loading
+from tileops.jit.definition import Definition
+from tileops.jit.eager import EagerProvider
+from tileops.jit.kernel import JITKernel, make_kernel
+from tileops.jit.kernel_state import Build
+from tileops.jit.lazy import LazyKernels
+from tileops.jit.parallel import run_all
+from tileops.jit.specialising import specialise
+from tileops.jit.statics import NotCarriedError, StaticParam, freeze, freeze_all
+from tileops.jit.targets import requested_target
+from tileops.jit.tracing import constant
+from tileops.op import gradient
+
+# What a value of a schema type is to Python, exactly: such values need no conversion.
+_EXACT: dict[str | None, type] = {"int": int, "bool": bool, "float": float, "str": str}
+
+
+class JITImpl:
+    """A tile program that is compiled on demand.
+
+    *Eager* functions hold the program themselves: a call compiles if it must, runs, and returns the
+    outputs; the program is the torch op ``torch.ops.tileops.<name>``. *Lazy* functions return a
+    ``T.prim_func``: a call returns a JITKernel. Which of the two is decided from the source.
+    """
+
+    # What a call reads is set once, at decoration: Dynamo guards on it. Methods marked as constant
+    # run once, when a call is traced, and what they return (text, a bool) becomes a constant of the
+    # graph.
+    _op: Any
+
+    def __init__(self, definition: Definition, *, is_derived: bool = False) -> None:
+        functools.update_wrapper(self, definition.func)
+        options = definition.options
+        self.definition = definition
+        self._title = definition.name
+        self._is_derived = is_derived
+        self._is_lazy = definition.is_lazy
+        self._differentiable = options.differentiable
+        self._build = Build(
+            requested_target(options.target), bool(options.verbose), options.debug_root_path
+        )
+        self._lazy = LazyKernels(definition, self._build)
+        self._eager = EagerProvider(definition, self._build)
+        self._eager.on_retired = self._forget_op
+        self._bindings: dict[object, JITImpl] = {}
+        self._names = tuple(n for n in definition.parameters if n not in definition.bound)
+        self._inputs = definition.inputs
+        self._input_defaults = {n: v for n, v in definition.defaults.items() if n in self._inputs}
+        self._guarded = tuple(n for n, i in enumerate(self._inputs) if i in definition.tensors)
+        self._exact: dict[str, type] = {}
+        self._count = -1
+        if self._is_lazy:
+            return
+        if options.out_idx is not None:
+            raise ArgumentError(
+                f"{self._title}: out_idx belongs to lazy functions; an eager program returns what "
+                "it allocates with T.empty"
+            )
+        self._register_now()
+
+    def _register_now(self) -> None:
+        """Register an eager program whose trace needs no value of a caller."""
+        statics = self.definition.statics({})
+        if any(p.is_required for p in statics):
+            return
+        try:
+            op = self._eager.register({}, is_derived=self._is_derived)
+        except ProgramError:
+            return  # only some arguments make it a program; the first call says what is wrong
+        self._exact = {p.name: _EXACT[p.kind] for p in statics if p.kind in _EXACT}
+        if not self._eager.returns_tuple:
+            self._count = len(self._inputs)
+        self._op = op.overload
+
+    # -- calling -----------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run an eager program, or build the kernel of a lazy one."""
+        if kwargs or len(args) != self._count:
+            return self._call_general(args, kwargs)
+        for n in self._guarded:
+            if not isinstance(args[n], torch.Tensor):
+                self._refuse_kind(n, args[n])
+            if args[n].requires_grad and torch.is_grad_enabled():
+                self._refuse_gradient(n, args[n])
+        return self._op(*args)
+
+    def _call_general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        if self._is_lazy:
+            return self._call_lazy(args, kwargs)
+        inputs, given, extra = self._split(args, kwargs)
+        for n in self._guarded:
+            if not isinstance(inputs[n], torch.Tensor):
+                self._refuse_kind(n, inputs[n])
+        if self._count < 0 or not self._are_exact(given):
+            return self._call_routed(inputs, given, extra)
+        self._check_gradients(inputs)
+        return self._op(*inputs, **given, **extra)
+
+    def _split(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+        """Inputs in order, compile-time values by name, and ``device`` where no tensor has one."""
+        if len(args) > len(self._names):
+            raise ArgumentTypeError(
+                f"{self._title}: expected at most {len(self._names)} arguments, got {len(args)}"
+            )
+        values = dict(zip(self._names, args))  # noqa: B905 - Dynamo lacks strict=
+        extra = {}
+        for name in kwargs:
+            if name in values:
+                raise ArgumentTypeError(f"{self._title}: argument '{name}' given twice")
+            if name in self._names:
+                values[name] = kwargs[name]
+            elif name == "device" and not self._guarded:
+                extra[name] = kwargs[name]
+            else:
+                raise ArgumentTypeError(f"{self._title}: unexpected argument '{name}'")
+        inputs = []
+        for name in self._inputs:
+            if name in values:
+                inputs.append(values.pop(name))
+            elif name in self._input_defaults:
+                inputs.append(self._input_defaults[name])
+            else:
+                raise ArgumentTypeError(f"{self._title}: missing argument '{name}'")
+        return inputs, values, extra
+
+    def _are_exact(self, given: dict[str, Any]) -> bool:
+        return all(n in self._exact and type(given[n]) is self._exact[n] for n in given)
+
+    def _call_routed(self, inputs: list[Any], given: dict[str, Any], extra: dict[str, Any]) -> Any:  # noqa: ANN401
+        """A call that may register the op first, or has values that need converting or binding."""
+        names = tuple(given)
+        # operator.index makes a constant of a symbolic size.
+        values: list[Any] = [operator.index(v) if type(v) is int else v for v in given.values()]
+        namespace, name, wraps, carried = self._route(names, *values).split("::")
+        self._check_gradients(inputs)
+        statics: dict[str, object] = {}
+        for key, value in zip(names, values):  # noqa: B905 - Dynamo lacks strict=
+            if key in carried.split(","):
+                if isinstance(value, (list, tuple)):
+                    statics[key] = list(value)
+                else:
+                    statics[key] = self._encoded(key, value)
+        result = getattr(getattr(torch.ops, namespace), name)(*inputs, **statics, **extra)
+        return (result,) if wraps == "tuple" else result
+
+    def _call_lazy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
+        if not torch.compiler.is_compiling():
+            return self._lazy.kernel(args, kwargs)
+        plain = [operator.index(v) if type(v) is int else v for v in args]
+        named = {k: operator.index(v) if type(v) is int else v for k, v in kwargs.items()}
+        return JITKernel(self._lazy_name(*plain, **named))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        # Missing until the op is registered, and again after a redefinition has retired it.
+        if name != "_op":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        namespace, op_name, _, _ = self._route(()).split("::")
+        op = getattr(getattr(torch.ops, namespace), op_name).default
+        if not torch.compiler.is_compiling():
+            self._op = op
+        return op
+
+    def _forget_op(self) -> None:
+        self.__dict__.pop("_op", None)
+
+    def _check_gradients(self, inputs: list[Any]) -> None:
+        for n in self._guarded:
+            if inputs[n].requires_grad and torch.is_grad_enabled():
+                self._refuse_gradient(n, inputs[n])
+
+    def _refuse_kind(self, n: int, value: object) -> None:
+        raise ArgumentTypeError(
+            f"{self._title}: argument '{self._inputs[n]}': expected a tensor, got "
+            f"{type(value).__name__}"
+        )
+
+    def _refuse_gradient(self, n: int, tensor: torch.Tensor) -> None:
+        is_mutated = self._differentiable is False and self._is_mutated(self._inputs[n])
+        gradient.refuse(
+            self._title,
+            self._inputs[n],
+            differentiable=self._differentiable,
+            writes_leaf=is_mutated and tensor.is_leaf,
+        )
+
+    # -- constants of a traced call
+    # ------------------------------------------------------------------
+    @constant
+    def _route(self, names: tuple[str, ...], *values: object) -> str:
+        """Where a call with these compile-time values goes.
+
+        ``namespace::op::tuple or plain::names that the schema carries``.
+        """
+        given = dict(zip(names, values, strict=True))
+        bound = self._not_carried(given)
+        if bound:
+            rest = {k: v for k, v in given.items() if k not in bound}
+            return str(self.bind(**bound)._route(tuple(rest), *rest.values()))
+        op = self._eager.register(given, is_derived=self._is_derived)
+        wraps = "tuple" if self._eager.returns_tuple else "plain"
+        return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(given)}"
+
+    def _not_carried(self, given: Mapping[str, object]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        params = self._params(given)
+        for name, value in given.items():
+            try:
+                params[name].encode(value)
+            except NotCarriedError:
+                found[name] = value
+        return found
+
+    def _params(self, given: Mapping[str, object]) -> dict[str, StaticParam]:
+        params = {p.name: p for p in self.definition.statics(given)}
+        if self._eager.op is not None:  # the schema stands; what it lacks can only be bound
+            params = {n: StaticParam(n, None, p.default) for n, p in params.items()}
+            params.update((p.name, p) for p in self._eager.statics)
+        return params
+
+    @constant
+    def _encoded(self, name: str, value: object) -> object:
+        return self._params({name: value})[name].encode(value)
+
+    @constant
+    def _lazy_name(self, *args: object, **kwargs: object) -> str:
+        return self._lazy.kernel(args, kwargs).name
+
+    @constant
+    def _is_mutated(self, name: str) -> bool:
+        op = self._eager.op
+        return op is not None and any(a.mutated for a in op.spec.args if a.name == name)
+
+    # -- building
+    # ------------------------------------------------------------------------------------
+    def bind(self, **values: object) -> JITImpl:
+        """This program with compile-time parameters fixed, as an op of its own.
+
+        ``f.bind(act=relu)``: for values that a schema cannot carry, such as functions. Equal
+        bindings give the same object. ArgumentError for a name that is no compile-time parameter.
+        """
+        key = frozenset((name, freeze(value)) for name, value in values.items())
+        found = self._bindings.get(key)
+        if found is None:
+            made = JITImpl(self.definition.bind(values), is_derived=True)
+            found = self._bindings.setdefault(key, made)
+        return found
+
+    def compile(self, *args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
+        """The compiled kernel for these arguments.
+
+        Lazy: the arguments of the function. Eager: tensors or values of ``T.const`` sizes by
+        keyword (``M=1024``), and compile-time parameters; no tensor is read.
+        """
+        if self._is_lazy:
+            return self._lazy.kernel(args, kwargs)
+        return make_kernel(self._title, self.get_tir(*args, **kwargs), self._build)
+
+    def get_tir(self, *args: Any, **kwargs: Any) -> Program:  # noqa: ANN401
+        """The traced program for the arguments of ``compile``; nothing is compiled."""
+        if self._is_lazy:
+            return self._lazy.program(args, kwargs)
+        return specialise(self.definition, args, kwargs).program
+
+    def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401
+        """The generated text for these arguments, as ``compile`` takes them."""
+        return self.compile(*args, **kwargs).get_kernel_source()
+
+    def par_compile(
+        self,
+        configs: Iterable[Mapping[str, Any] | Sequence[Any]],
+        num_workers: int | None = None,
+        ignore_error: bool = False,
+    ) -> list[JITKernel | None]:
+        """Compile several sets of arguments (dicts or tuples) in threads; the order is kept.
+
+        A failure raises, or is logged and gives None with ``ignore_error``.
+        """
+
+        def job(config: Mapping[str, Any] | Sequence[Any]) -> Callable[[], JITKernel]:
+            if isinstance(config, Mapping):
+                return functools.partial(self.compile, **config)
+            return functools.partial(self.compile, *config)
+
+        return run_all([job(c) for c in configs], num_workers, ignore_error)
+
+    def parse_cache_key(self, *args: Any, **kwargs: Any) -> tuple[object, ...]:  # noqa: ANN401
+        """What tells the kernels of this object apart: compile-time values and const sizes."""
+        if self._is_lazy:
+            return self._lazy.key(args, kwargs)
+        made = specialise(self.definition, args, kwargs)
+        return freeze_all(made.static.items()), tuple(made.consts.items())
+
+    def initialize_jit_mode(self, *args: Any, **kwargs: Any) -> Literal["lazy", "eager"]:  # noqa: ANN401
+        """The mode; known from the source, whatever the arguments."""
+        return self.mode
+
+    def is_lazy_mode(self) -> bool:
+        """True if a call returns a kernel."""
+        return self._is_lazy
+
+    # -- what it is
+    # ------------------------------------------------------------------------------------
+    @property
+    def mode(self) -> Literal["lazy", "eager"]:
+        """How a call behaves: ``lazy`` or ``eager``."""
+        return "lazy" if self._is_lazy else "eager"
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The decorated function."""
+        return self.definition.func
+
+    @property
+    def func_source(self) -> str:
+        """The source text of the decorated function."""
+        return inspect.getsource(self.definition.func)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The signature of the decorated function."""
+        return self.definition.python_signature()
+
+    @property
+    def op(self) -> torch._ops.OpOverload:
+        """The torch op of an eager program, registered if it was not yet."""
+        if self._is_lazy:
+            raise ArgumentError(f"{self._title}: a lazy function has an op for each of its kernels")
+        return self._op  # type: ignore[no-any-return]
+
+    @property
+    def out_idx(self) -> list[int] | int | None:
+        return self.definition.options.out_idx
+
+    @property
+    def target(self) -> object:
+        return self.definition.options.target
+
+    @property
+    def target_host(self) -> object:
+        return self.definition.options.target_host
+
+    @property
+    def execution_backend(self) -> str | None:
+        return self.definition.options.execution_backend
+
+    @property
+    def verbose(self) -> bool | None:
+        return self.definition.options.verbose
+
+    @property
+    def pass_configs(self) -> Mapping[Any, object] | None:
+        return self.definition.options.pass_configs
+
+    @property
+    def debug_root_path(self) -> str | None:
+        return self.definition.options.debug_root_path
+
+    @property
+    def compile_flags(self) -> Sequence[str] | str | None:
+        return self.definition.options.compile_flags
+
+    # -- copies
+    # ----------------------------------------------------------------------------------------
+    def __copy__(self) -> JITImpl:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> JITImpl:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loading.reduce_program(self)
+
+    def __repr__(self) -> str:
+        return f"<tileops program {self.func.__module__}.{self.func.__qualname__} ({self.mode})>"

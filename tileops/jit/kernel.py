@@ -1,0 +1,277 @@
+"""Owns JITKernel: a compiled program that can be called, inspected, measured and copied."""
+
+from __future__ import annotations
+
+import json
+import operator
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tileops.errors import ArgumentError, NotDifferentiableError
+from tileops.ir.expr import Const
+from tileops.ir.printer import print_expr
+from tileops.ir.program import Program, TensorParam
+from tileops.jit import sass
+from tileops.jit.kernel_state import NAMESPACE, Build, state_for, state_of
+from tileops.jit.tracing import constant
+
+if TYPE_CHECKING:
+    from tileops.cache import Entry
+    from tileops.profiler import Profiler, TensorSupplyType
+    from tileops.target import Target
+
+_SOURCES = {"triton": "kernel.py", "cpp": "device_kernel.cpp"}
+
+
+@dataclass(frozen=True)
+class KernelParam:
+    """A kernel's parameter: torch dtype and shape; an extent is text if it is a run-time size."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int | str, ...]
+    is_scalar: bool = False
+    is_output: bool = False
+
+
+class JITKernel:
+    """A program compiled for one target.
+
+    Calling it takes the tensors and scalars of the program, without those that ``out_idx`` or
+    ``T.empty`` allocates, and returns the allocated ones: one tensor, or a list of several. The
+    object is a handle by name: it copies as itself, and pickles as program, options and target.
+    """
+
+    # Dynamo runs __init__ and __call__ when a kernel is built or called in a traced region, so they
+    # are plain Python without locks or look-ups; methods marked as constant run once, at trace
+    # time.
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run the kernel; NotDifferentiableError for an input that requires grad in grad mode."""
+        op = self._op
+        for value in args:
+            if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+                raise NotDifferentiableError(
+                    f"kernel {self._name}: an argument requires grad, and the kernel has no "
+                    "gradient; call it under torch.no_grad() or detach the argument"
+                )
+        result = op(*args, **kwargs)
+        return list(result) if isinstance(result, tuple) else result
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name != "_op":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        op = getattr(getattr(torch.ops, NAMESPACE), _registered_name(self._name)).default
+        if not torch.compiler.is_compiling():
+            self._op = op
+        return op
+
+    @property
+    def op(self) -> torch._ops.OpOverload:
+        """The torch op of the kernel, registered when first asked for."""
+        return self._op  # type: ignore[no-any-return]
+
+    # -- what it is ------------------------------------------------------------------------------
+    @property
+    def prim_func(self) -> Program:
+        """The traced program."""
+        return state_of(self._name).program
+
+    @property
+    def params(self) -> list[KernelParam]:
+        """All parameters in order, allocated outputs included."""
+        return [_describe(p) for p in self.prim_func.params]
+
+    @property
+    def out_idx(self) -> list[int]:
+        """Indices into ``params`` of what a call returns."""
+        return list(self.prim_func.returns)
+
+    @property
+    def target(self) -> Target:
+        """The target that the kernel was compiled for."""
+        return state_of(self._name).target
+
+    @property
+    def artifact(self) -> Entry:
+        """The compiled files and their manifest."""
+        return state_of(self._name).entry
+
+    @property
+    def name(self) -> str:
+        """``<function>__<10 hexadecimal digits of program, options and target>``."""
+        return self._name
+
+    # -- what it was tuned to ----------------------------------------------------------------------
+    @property
+    def config(self) -> dict[str, object] | None:
+        """The tuned configuration, None for a kernel that was not tuned."""
+        return state_of(self._name).config
+
+    @property
+    def latency(self) -> float | None:
+        """The tuned latency in milliseconds, None for a kernel that was not tuned."""
+        return state_of(self._name).latency
+
+    @property
+    def n_regs(self) -> int:
+        """Registers a thread, the most over the launches (0 on the CPU)."""
+        return self._most("registers")
+
+    @property
+    def n_spills(self) -> int:
+        """Spilled registers a thread, the most over the launches."""
+        return self._most("spills")
+
+    def _most(self, field: str) -> int:
+        found = [operator.index(r[field]) for r in self.artifact.manifest["resources"]]
+        return max(found, default=0)
+
+    # -- its text ----------------------------------------------------------------------------------
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The generated text, Triton or C++; with the host record before it unless kernel_only."""
+        entry = self.artifact
+        text = entry.text(_SOURCES[entry.manifest["language"]])
+        return text if kernel_only else f"{self.get_host_source()}\n{text}"
+
+    @property
+    def kernel_source(self) -> str:
+        """``get_kernel_source()``."""
+        return self.get_kernel_source()
+
+    def get_host_source(self) -> str:
+        """The host side as data: grid, parameters and shapes of each launch, as JSON text.
+
+        There is no generated host code: one C++ call path reads this record.
+        """
+        return json.dumps(self.artifact.manifest["record"], indent=1)
+
+    @property
+    def host_source(self) -> str:
+        """``get_host_source()``."""
+        return self.get_host_source()
+
+    def show_source(self, which: str = "kernel") -> None:
+        """Write the ``kernel`` text, the ``host`` record or ``both`` to stdout."""
+        _show(self._source(which))
+
+    def _source(self, which: str) -> str:
+        if which not in ("kernel", "host", "both"):
+            raise ArgumentError(f"which: expected kernel, host or both, got {which!r}")
+        if which == "host":
+            return self.get_host_source()
+        return self.get_kernel_source(kernel_only=which == "kernel")
+
+    def export_sources(
+        self, kernel_path: str | Path | None = None, host_path: str | Path | None = None
+    ) -> None:
+        """Write the kernel text and the host record to files; ArgumentError if no path is given."""
+        if kernel_path is None and host_path is None:
+            raise ArgumentError("export_sources: give kernel_path, host_path or both")
+        if kernel_path is not None:
+            Path(kernel_path).write_text(self.get_kernel_source(), encoding="utf-8")
+        if host_path is not None:
+            Path(host_path).write_text(self.get_host_source(), encoding="utf-8")
+
+    def get_ptx(self) -> str:
+        """The PTX that was assembled, all launches; ArgumentError for a kernel that is not CUDA."""
+        return self._stages("ptx")
+
+    def show_ptx(self) -> None:
+        """Write ``get_ptx()`` to stdout."""
+        _show(self.get_ptx())
+
+    def export_ptx(self, path: str | Path) -> None:
+        """Write ``get_ptx()`` to a file."""
+        Path(path).write_text(self.get_ptx(), encoding="utf-8")
+
+    def get_sass(self) -> str:
+        """The machine code of the cubins, disassembled; ToolchainError without a disassembler."""
+        return "\n".join(sass.disassemble(cubin) for cubin in self._images("cubin"))
+
+    def show_sass(self) -> None:
+        """Write ``get_sass()`` to stdout."""
+        _show(self.get_sass())
+
+    def export_sass(self, path: str | Path) -> None:
+        """Write ``get_sass()`` to a file."""
+        Path(path).write_text(self.get_sass(), encoding="utf-8")
+
+    def _stages(self, suffix: str) -> str:
+        return "\n".join(data.decode("utf-8") for data in self._images(suffix))
+
+    def _images(self, suffix: str) -> list[bytes]:
+        files = self.artifact.files
+        names = sorted(n for n in files if n.startswith("launch") and n.endswith("." + suffix))
+        if not names:
+            raise ArgumentError(
+                f"kernel {self._name} for {self.target} has no {suffix}; it is kept for CUDA "
+                "kernels unless TILEOPS_CACHE_KEEP leaves it out"
+            )
+        return [files[n] for n in names]
+
+    # -- measuring ---------------------------------------------------------------------------------
+    def get_profiler(self, tensor_supply_type: TensorSupplyType | None = None) -> Profiler:
+        """A profiler that makes inputs for this kernel and times or checks it."""
+        from tileops.profiler import Profiler, TensorSupplyType
+
+        supply = TensorSupplyType.Auto if tensor_supply_type is None else tensor_supply_type
+        device = "cpu" if self.target.kind == "cpu" else "cuda"
+        return Profiler(self.params, self.out_idx, supply, kernel=self, device=device)
+
+    def run_once(self, *args: Any) -> Any:  # noqa: ANN401
+        """Call the kernel once, on made inputs if none are given."""
+        return self(*args) if args else self.get_profiler().run_once()
+
+    # -- copies ------------------------------------------------------------------------------------
+    def __copy__(self) -> JITKernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> JITKernel:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = state_of(self._name)
+        return load_kernel, (state.base, state.program, state.build)
+
+    def __repr__(self) -> str:
+        return f"JITKernel({self._name}, {self.target})"
+
+
+@constant
+def _registered_name(name: str) -> str:
+    return state_of(name).op().spec.name
+
+
+def load_kernel(base: str, program: Program, build: Build) -> JITKernel:
+    """The kernel of a program, compiled when first used (what a pickled kernel becomes)."""
+    return JITKernel(state_for(base, program, build).name)
+
+
+def make_kernel(base: str, program: Program, build: Build) -> JITKernel:
+    """The kernel of a program, compiled now; raises what code generation or the compiler raises."""
+    state = state_for(base, program, build)
+    _ = state.entry
+    return JITKernel(state.name)
+
+
+def _describe(param: object) -> KernelParam:
+    if isinstance(param, TensorParam):
+        shape = tuple(
+            int(e.value) if isinstance(e, Const) else print_expr(e) for e in param.buffer.shape
+        )
+        return KernelParam(
+            param.name, param.buffer.dtype.as_torch(), shape, is_output=param.allocated
+        )
+    var = param.var  # type: ignore[attr-defined]
+    return KernelParam(var.name, var.dtype.as_torch(), (), is_scalar=True)
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")

@@ -1,0 +1,185 @@
+"""Owns what stands behind a compiled kernel: its program, its artifact and its op."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tileops import cache
+from tileops.codegen.kernel_code import Specialization
+from tileops.errors import ArgumentError, InternalError
+from tileops.ir.program import Program, const_value
+from tileops.jit.compiling import Request, note_script, obtain
+from tileops.jit.record import entry_of
+from tileops.jit.targets import default_target, device_target, is_runnable_on
+from tileops.op import names
+from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
+from tileops.op.spec import spec_of
+from tileops.op.variant import Variant
+from tileops.target import Target
+
+NAMESPACE = "tileops"
+INDEX32_LIMIT = 2**31  # elements
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a program is compiled: target (None: the device decides), and where text is exported."""
+
+    target: Target | None = None
+    verbose: bool = False
+    debug_root: str | None = None
+
+
+class KernelState(Provider):
+    """One kernel: a program without ``T.const`` sizes, compiled for one target."""
+
+    def __init__(self, base: str, program: Program, build: Build) -> None:
+        self.base = base
+        self.program = program
+        self.build = build
+        self.digest = kernel_digest(program, build.target)
+        self._lock = threading.RLock()
+        self._op: Op | None = None
+        self._entry: cache.Entry | None = None
+        self.config: dict[str, object] | None = None
+        self.latency: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel and of its op: ``<base>__<10 hexadecimal digits>``."""
+        return f"{self.base}__{self.digest}"
+
+    @property
+    def target(self) -> Target:
+        """The target that the kernel was compiled for."""
+        return self.build.target or default_target()
+
+    @property
+    def entry(self) -> cache.Entry:
+        """The compiled form for the usual facts: aligned pointers, divisible sizes."""
+        with self._lock:
+            if self._entry is None:
+                spec = Specialization(fast=True, index64=reaches_index64(self.program))
+                self._entry = self._obtain(self.target, spec, "compile")
+            return self._entry
+
+    def op(self) -> Op:
+        """The op of the kernel, registered when first asked for."""
+        with self._lock:
+            if self._op is None:
+                origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
+                holder = names.Holder(origin, self.retire)
+                claim = names.take_derived(
+                    NAMESPACE, self.base, holder, is_held_outside=_held_outside
+                )
+                spec = spec_of(self.program, namespace=NAMESPACE, name=claim.name)
+                self._op = register(spec, self, claim)
+            return self._op
+
+    # -- what the op asks for ------------------------------------------------------------------
+    def trace_symbolic(self, static: tuple[object, ...]) -> Program:
+        """The kernel's program: it has no compile-time arguments left."""
+        if static:
+            raise InternalError(f"kernel {self.name} takes no compile-time arguments")
+        return self.program
+
+    def supply_entry(self, op: Op, variant: Variant, request: Mapping[str, Any]) -> None:
+        """Give the op the code for a device and its facts."""
+        device = (request["device_type"], request["device_index"])
+        if self.build.target is not None and not is_runnable_on(self.build.target, *device):
+            raise ArgumentError(
+                f"{op.spec.name}: the kernel was compiled for {self.build.target} and cannot run "
+                f"on  {device[0]}:{device[1]}, which is {device_target(*device)}"
+            )
+        target = self.build.target or device_target(*device)
+        spec = Specialization(request["fast"], request["index64"])
+        entry = self._obtain(target, spec, "fast facts" if spec.fast else "general facts")
+        supply(op, variant, entry, target=target, spec=spec, consts=())
+
+    def retire(self, message: str) -> None:
+        """Nothing replaces a kernel: its name is made from its content."""
+        op = self._op
+        if op is not None:
+            retire(op, message)
+
+    def _obtain(self, target: Target, spec: Specialization, why: str) -> cache.Entry:
+        request = Request(
+            program=self.program,
+            target=target,
+            spec=spec,
+            op=self.base,
+            why=why,
+            script=self.digest,
+            debug_root=self.build.debug_root,
+            verbose=self.build.verbose,
+        )
+        entry = obtain(request)
+        note_script(request, entry)
+        return entry
+
+
+def supply(
+    op: Op,
+    variant: Variant,
+    entry: cache.Entry,
+    *,
+    target: Target,
+    spec: Specialization,
+    consts: tuple[int, ...],
+) -> None:
+    """Hand a compiled program to an op as the entry for these const sizes and facts."""
+    described = entry_of(
+        entry.manifest["record"], op.spec, variant, target=target, spec=spec, consts=consts
+    )
+    images: dict[str, bytes | str] = {}
+    for launch in described["launches"]:
+        name = launch["image"]
+        # dlopen needs a file; a cubin is taken from the verified bytes.
+        on_disk = target.kind == "cpu" and entry.path is not None
+        images[name] = str(entry.path / name) if on_disk and entry.path else entry.files[name]
+    op.add_entry(variant, (str(target), consts, spec.fast, spec.index64), described, images)
+
+
+def reaches_index64(program: Program) -> bool:
+    """True if a tensor of constant shape has 2^31 elements or more."""
+    for buffer in (*(p.buffer for p in program.tensors()), *program.workspaces):
+        count = 1
+        for extent in buffer.shape:
+            count *= const_value(extent) or 1
+        if count >= INDEX32_LIMIT:
+            return True
+    return False
+
+
+def kernel_digest(program: Program, target: Target | None) -> str:
+    """Ten hexadecimal digits of the program, its options and its target."""
+    if target is None:
+        return digest_of(program, 10)
+    tagged = replace(program, options=(*program.options, ("target", str(target))))
+    return digest_of(tagged, 10)
+
+
+def _held_outside(name: str) -> str | None:
+    return held_outside(NAMESPACE, name)
+
+
+_guard = threading.Lock()
+_states: dict[str, KernelState] = {}
+
+
+def state_for(base: str, program: Program, build: Build) -> KernelState:
+    """The state of a kernel; equal programs for one target share it."""
+    made = KernelState(base, program, build)
+    with _guard:
+        return _states.setdefault(made.name, made)
+
+
+def state_of(name: str) -> KernelState:
+    """The state of the kernel ``name``; InternalError if this process has none."""
+    try:
+        return _states[name]
+    except KeyError:
+        raise InternalError(f"no kernel {name!r} in this process") from None

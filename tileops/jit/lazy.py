@@ -1,0 +1,113 @@
+"""Owns lazy programs: functions that return a ``T.prim_func``, and the kernels made of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tileops import frontend
+from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.ir.program import Program
+from tileops.jit.definition import Definition, with_options
+from tileops.jit.kernel import JITKernel, make_kernel
+from tileops.jit.kernel_state import Build
+from tileops.jit.pass_configs import options_of
+from tileops.jit.statics import freeze_all
+
+Key = tuple[object, ...]
+
+
+class LazyKernels:
+    """The kernels of one lazy function, one for each set of arguments."""
+
+    def __init__(self, definition: Definition, build: Build) -> None:
+        self.definition = definition
+        self.build = build
+        self._guard = threading.Lock()
+        self._kernels: dict[Key, JITKernel] = {}
+        self._building: dict[Key, threading.Lock] = {}
+
+    def key(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Key:
+        """Normalised arguments: defaults filled in, and 1, True and 1.0 kept apart."""
+        return freeze_all(self._arguments(args, kwargs).items())
+
+    def _arguments(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            bound = self.definition.python_signature().bind(
+                *args, **{**self.definition.bound, **kwargs}
+            )
+        except TypeError as error:
+            raise ArgumentTypeError(f"{self.definition.name}: {error}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def prim_func(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401
+        """What the function returns; ArgumentTypeError if it is no prim_func."""
+        result = self.definition.func(*args, **{**self.definition.bound, **kwargs})
+        if not isinstance(result, frontend.PrimFunc):
+            raise ArgumentTypeError(
+                f"{self.definition.name}: a lazy function returns a T.prim_func, got "
+                f"{type(result).__name__}"
+            )
+        return result
+
+    def program(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
+        """The traced program for these arguments, with the options and outputs of ``jit``."""
+        definition = self.definition
+        return program_of(
+            self.prim_func(args, kwargs),
+            name=definition.name,
+            out_idx=definition.options.out_idx,
+            options=definition.program_options,
+        )
+
+    def kernel(self, args: Sequence[object], kwargs: Mapping[str, object]) -> JITKernel:
+        """The kernel for these arguments, built once however many threads ask."""
+        key = self.key(args, kwargs)
+        found = self._kernels.get(key)
+        if found is not None:
+            return found
+        with self._guard:
+            lock = self._building.setdefault(key, threading.Lock())
+        with lock:
+            found = self._kernels.get(key)
+            if found is None:
+                program = self.program(args, kwargs)
+                found = make_kernel(self.definition.name, program, self.build)
+                self._kernels[key] = found
+        with self._guard:
+            self._building.pop(key, None)
+        return found
+
+
+def program_of(
+    func: Any,  # noqa: ANN401
+    *,
+    name: str | None = None,
+    out_idx: list[int] | int | None = None,
+    options: tuple[tuple[str, str], ...] = (),
+) -> Program:
+    """The program of a prim_func as ``compile`` takes it.
+
+    ``options`` win over those set in the body. ArgumentError where both the body and the caller
+    give ``out_idx``.
+    """
+    program: Program = func.program
+    attrs = dict(func.attrs)
+    inner = attrs.get("out_idx", attrs.get("tilelang_out_idx"))
+    if inner is not None and out_idx is not None:
+        raise ArgumentError(
+            f"{name or func.name}: out_idx is given both in the program and by the caller"
+        )
+    wanted = out_idx if out_idx is not None else inner
+    if wanted is not None:
+        program = frontend.with_out_idx(program, wanted)
+    own = options_of(attrs.get("pass_configs"), attrs.get("compile_flags"))
+    program = with_options(with_options(program, own), options)
+    return _named(program, name or func.name)
+
+
+def _named(program: Program, name: str) -> Program:
+    return program if program.name == name else replace(program, name=name)

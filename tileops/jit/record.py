@@ -1,0 +1,191 @@
+"""Owns the record of a compiled program: how it is launched, as stored in its manifest.
+
+A record speaks of the program's own sizes, scalars and tensors, by place and name. ``entry_of``
+turns it into the entry of one op's variant, where the same sizes and tensors may have other places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode, Specialization
+from tileops.errors import InternalError
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr
+from tileops.ir.program import Program
+from tileops.op.host_program import HostProgram, HostProgramBuilder
+from tileops.op.spec import OpSpec
+from tileops.op.variant import Variant, storage_names
+from tileops.target import Target
+
+if TYPE_CHECKING:
+    from tileops.compiler.artifact import LaunchImage
+
+Json = dict[str, Any]
+
+
+def record_of(
+    program: Program, code: KernelCode, images: tuple[LaunchImage, ...], spec: Specialization
+) -> Json:
+    """The record of ``program`` compiled to ``images``, one for each launch of ``code``."""
+    return _Recorder(program, spec).record(code, images)
+
+
+class _Recorder:
+    """Collects the host program of an entry while launches and outputs are written down."""
+
+    def __init__(self, program: Program, spec: Specialization) -> None:
+        self.program = program
+        self.spec = spec
+        names = {size.var.id: f"size:{n}" for n, size in enumerate(program.sizes)}
+        names.update((s.var.id, f"scalar:{n}") for n, s in enumerate(program.scalars()))
+        self.host = HostProgramBuilder(names)
+        self.names = names
+        self.aligned: set[str] = set()
+
+    def record(self, code: KernelCode, images: tuple[LaunchImage, ...]) -> Json:
+        program = self.program
+        outputs = [p.buffer for p in program.tensors() if p.allocated]
+        workspaces = [self._bytes(b) for b in program.workspaces]
+        shapes = [[self.host.add(e) for e in b.shape] for b in outputs]
+        launches = [
+            self._launch(launch, image) for launch, image in zip(code.launches, images, strict=True)
+        ]
+        order: list[Json] = []
+        for param in program.tensors():
+            number = sum("output" in item for item in order)
+            order.append({"output": number} if param.allocated else {"tensor": param.name})
+        return self._resolve(
+            {
+                "sizes": [s.var.name for s in program.sizes],
+                "aligned": sorted(self.aligned),
+                "outputs": [
+                    {"dtype": storage_names(b.dtype)[0], "shape": [_Ref(r) for r in shape]}
+                    for b, shape in zip(outputs, shapes, strict=True)
+                ],
+                "workspaces": [{"bytes": _Ref(ref)} for ref in workspaces],
+                "tensor_order": order,
+                "launches": launches,
+            }
+        )
+
+    def _bytes(self, buffer: Buffer) -> int:
+        total: Expr = fold.const(buffer.dtype.bytes, fold.INT64)
+        for extent in buffer.shape:
+            total = fold.mul(total, fold.cast(extent, fold.INT64))
+        return self.host.add(total)
+
+    def _launch(self, launch: LaunchCode, image: LaunchImage) -> Json:
+        maps = iter(image.tensormaps)
+        params = [self._param(p, maps) for p in launch.params]
+        params += [{"kind": kind} for kind in image.hidden]
+        return {
+            "image": image.image,
+            "entry": image.entry,
+            "grid": _Ref(self.host.add(launch.grid)),
+            "threads": image.threads,
+            "shared_bytes": image.shared_bytes,
+            "scratch_bytes": image.global_scratch_bytes or launch.scratch_bytes,
+            "op_label": self.program.name,
+            "params": params,
+        }
+
+    def _param(self, param: KernelParam, maps: Iterator[Mapping[str, Any]]) -> Json:
+        match param.kind:
+            case "tensor" | "workspace":
+                return {"kind": param.kind, "index": param.index}
+            case "scalar":
+                return {"kind": "scalar", "index": param.index, "type": param.type}
+            case "size":
+                size = self.program.sizes[param.index].var
+                if param.aligned:
+                    self.aligned.add(size.name)
+                slot = _Ref(self.host.reserve(self.names[size.id]))
+                return {"kind": "slot", "slot": slot, "type": param.type}
+            case "host" if param.value is not None:
+                slot = _Ref(self.host.add(param.value))
+                return {"kind": "slot", "slot": slot, "type": param.type}
+            case "null":
+                return {"kind": "null"}
+            case "tensormap" if param.tensormap is not None:
+                found = dict(next(maps))
+                return {
+                    "kind": "tensormap",
+                    "index": param.index,
+                    "box": list(found.pop("box", param.tensormap.box)),
+                    "shape": [_Ref(self.host.add(e)) for e in param.tensormap.shape],
+                    "strides": [_Ref(self.host.add(e)) for e in param.tensormap.strides],
+                    **found,
+                }
+            case _:
+                raise InternalError(f"parameter {param.name} of kind {param.kind!r} is incomplete")
+
+    def _resolve(self, record: Json) -> Json:
+        """Replace references by slots, now that every input is known."""
+        host = self.host.finish()
+
+        def go(value: object) -> object:
+            match value:
+                case _Ref(number=number):
+                    return self.host.slot(number)
+                case dict():
+                    return {k: go(v) for k, v in value.items()}
+                case list():
+                    return [go(v) for v in value]
+                case _:
+                    return value
+
+        return {"host": host.to_json(), **{k: go(v) for k, v in record.items()}}
+
+
+class _Ref:
+    """A reference of the host program inside a record that is still being made."""
+
+    __match_args__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def entry_of(
+    record: Mapping[str, Any],
+    op: OpSpec,
+    variant: Variant,
+    *,
+    target: Target,
+    spec: Specialization,
+    consts: tuple[int, ...],
+) -> Json:
+    """The entry that gives ``record`` to an op's variant for these values of its const sizes.
+
+    InternalError where generated code relies on an alignment that the call path does not check.
+    """
+    numbers = [n for n, size in enumerate(variant.sizes) if size.kind == "dynamic"]
+    if [variant.sizes[n].name for n in numbers] != record["sizes"]:
+        raise InternalError(f"op {op.name}: the compiled program has other sizes than its op")
+    checked = {variant.sizes[n].name for n in variant.align_sizes}
+    unchecked = [name for name in record["aligned"] if not spec.fast or name not in checked]
+    if unchecked:
+        raise InternalError(f"op {op.name}: code assumes sizes divisible by 16: {unchecked}")
+    host = HostProgram.from_json(record["host"]).rename_inputs(
+        {f"size:{n}": f"size:{number}" for n, number in enumerate(numbers)}
+    )
+    order = [
+        {"arg": op.index_of(item["tensor"])} if "tensor" in item else item
+        for item in record["tensor_order"]
+    ]
+    entry: Json = {
+        "device": "cpu" if target.kind == "cpu" else "cuda",
+        "consts": list(consts),
+        "fast": spec.fast,
+        "index64": spec.index64,
+        "host": host.to_json(),
+        "outputs": record["outputs"],
+        "workspaces": record["workspaces"],
+        "tensor_order": order,
+        "launches": record["launches"],
+    }
+    if target.kind == "cuda":
+        entry["capability"] = target.capability
+    return entry

@@ -1,0 +1,52 @@
+"""Owns disassembly: cubin bytes to text through NVIDIA's tools, where they are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tileops import settings
+from tileops.errors import ToolchainError
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin.
+
+    ToolchainError where neither ``nvdisasm`` nor ``cuobjdump`` is found, or the tool fails.
+    """
+    command = _command()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = subprocess.run(
+            [*command, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=settings.child_environment(),
+        )
+    if done.returncode != 0:
+        raise ToolchainError(f"{command[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _command() -> list[str]:
+    for name, arguments in (("nvdisasm", ["-c"]), ("cuobjdump", ["-sass"])):
+        found = shutil.which(name) or _beside_triton(name)
+        if found is not None:
+            return [found, *arguments]
+    raise ToolchainError(
+        "no disassembler: install the CUDA toolkit's nvdisasm or cuobjdump (triton brings both)"
+    )
+
+
+def _beside_triton(name: str) -> str | None:
+    spec = importlib.util.find_spec("triton")  # located, not imported
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder) / "backends" / "nvidia" / "bin" / name
+        if path.is_file():
+            return str(path)
+    return None

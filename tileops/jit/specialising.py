@@ -1,0 +1,85 @@
+"""Owns specialisation without a call: from keywords and shapes to the program they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tileops.errors import ArgumentError
+from tileops.ir.program import Program, TensorParam
+from tileops.jit.definition import Definition
+from tileops.op.spec import spec_of
+from tileops.op.variant import Variant, variant_of
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A program for given compile-time values and const sizes."""
+
+    program: Program
+    static: Mapping[str, object]
+    consts: Mapping[str, int]
+
+
+def specialise(
+    definition: Definition, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Specialised:
+    """The program that a call with these arguments would run.
+
+    Tensors (anything with a ``shape``) may be left out where their const sizes are given by
+    keyword. ArgumentError for a size that nothing gives, or a keyword that names nothing.
+    """
+    values, extra = definition.bind_arguments(args, kwargs)
+    given = {k: v for k, v in values.items() if k not in definition.inputs}
+    static = definition.static_values(given)
+    symbolic = definition.trace(static, None)
+    spec = spec_of(symbolic, namespace="tileops", name=definition.name)
+    variant = variant_of(symbolic, spec, ())
+    sizes = _sizes_from_shapes(definition, symbolic, variant, values)
+    sizes.update(_sizes_from_keywords(definition, variant, extra))
+    consts: dict[str, int] = {}
+    for size in variant.sizes:
+        if size.kind != "const":
+            continue
+        if size.name not in sizes:
+            raise ArgumentError(
+                f"{definition.name}: the value of T.const size '{size.name}' is not given; pass "
+                f"{size.name}=... or a tensor that has it"
+            )
+        consts[size.name] = sizes[size.name]
+    return Specialised(definition.trace(static, consts), static, consts)
+
+
+def _sizes_from_shapes(
+    definition: Definition, program: Program, variant: Variant, values: Mapping[str, object]
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    ranks = {p.name: p.buffer.ndim for p in program.params if isinstance(p, TensorParam)}
+    for rule in variant.tensors:
+        shape = getattr(values.get(rule.name), "shape", None)
+        if shape is None:
+            continue
+        if len(shape) != ranks[rule.name]:
+            raise ArgumentError(
+                f"{definition.name}: argument '{rule.name}': expected {ranks[rule.name]} "
+                f"dimensions, got {len(shape)}"
+            )
+        for check, extent in zip(rule.shape, shape, strict=True):
+            if check.kind != "eq":
+                found[variant.sizes[check.number].name] = (int(extent) - check.add) // check.mul
+    return found
+
+
+def _sizes_from_keywords(
+    definition: Definition, variant: Variant, extra: Mapping[str, object]
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    names = [s.name for s in variant.sizes]
+    for name, value in extra.items():
+        if name not in names or not isinstance(value, int):
+            raise ArgumentError(
+                f"{definition.name}: '{name}' is neither a parameter nor a size "
+                f"({', '.join(names) or 'there are none'}) with an integer value"
+            )
+        found[name] = value
+    return found

@@ -1,0 +1,178 @@
+"""Owns compile-time arguments: how a schema carries them, and how equal ones are recognised."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tileops.dtypes import DType, dtype_of, is_dtype_like
+from tileops.errors import ArgumentTypeError
+from tileops.op.spec import ArgSpec
+
+EMPTY = inspect.Parameter.empty
+
+
+class NotCarriedError(Exception):
+    """A value that the schema's type for its argument cannot carry; it must be bound instead."""
+
+
+@dataclass(frozen=True)
+class StaticParam:
+    """A compile-time parameter of a program.
+
+    ``kind`` is the schema type that carries it, None where no schema type can: the value is then
+    bound to the op. ``default`` is EMPTY where the caller must give a value.
+    """
+
+    name: str
+    kind: str | None
+    default: object = EMPTY
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is EMPTY
+
+    def arg(self) -> ArgSpec:
+        """The argument of the op; only for parameters that a schema carries."""
+        if self.kind is None:
+            raise ArgumentTypeError(f"parameter '{self.name}' has no place in a schema")
+        return ArgSpec(self.name, self.kind + ("" if self.is_required else "?"), "static")
+
+    def encode(self, value: object) -> object:
+        """``value`` as the op takes it; NotCarriedError where the schema's type cannot carry it."""
+        if value is None and self.default is None:
+            return None
+        encoded = _encode(self.kind, value)
+        if encoded is None:
+            raise NotCarriedError(self.name)
+        return encoded
+
+    def decode(self, value: object) -> object:
+        """What the program sees for ``value`` of the op: None means the default."""
+        if value is None:
+            return self.default
+        if isinstance(value, str):
+            return _decode_text(value)
+        if isinstance(value, (list, tuple)):
+            return list(value) if isinstance(self.default, list) else tuple(value)
+        return value
+
+
+def static_param(
+    name: str, default: object, annotation: object, value: object = EMPTY
+) -> StaticParam:
+    """The parameter as its annotation says, or its default, or the first value that it gets."""
+    kind = _kind_of_annotation(annotation)
+    for sample in (default, value):
+        if kind is None and sample is not EMPTY and sample is not None:
+            kind = kind_of_value(sample)
+    if default is not EMPTY and default is not None and _encode(kind, default) is None:
+        kind = None  # the annotation does not describe the default
+    return StaticParam(name, kind, default)
+
+
+def kind_of_value(value: object) -> str | None:
+    """The schema type of a value: int, bool, float, str, int[]; None for others."""
+    for kind in ("bool", "int", "str", "float", "int[]"):
+        if (kind == "float") <= isinstance(value, float) and _encode(kind, value) is not None:
+            return kind
+    return None
+
+
+def _encode(kind: str | None, value: object) -> object:
+    match kind:
+        case "bool" if isinstance(value, bool):
+            return value
+        case "int" if _is_integer(value):
+            return operator.index(value)  # type: ignore[arg-type]
+        case "float" if isinstance(value, float) or _is_integer(value):
+            return float(value)  # type: ignore[arg-type]
+        case "str":
+            return _encode_text(value)
+        case "int[]" if isinstance(value, (list, tuple)) and all(map(_is_integer, value)):
+            return [operator.index(v) for v in value]
+        case _:
+            return None
+
+
+def _is_integer(value: object) -> bool:
+    return hasattr(type(value), "__index__") and not isinstance(value, bool)
+
+
+def _encode_text(value: object) -> str | None:
+    if isinstance(value, str):
+        return str.__str__(value) if type(value) is str else "".join(value)
+    if value in (int, float, bool) or not is_dtype_like(value):
+        return None
+    return "".join(dtype_of(value))
+
+
+def _decode_text(value: str) -> str:
+    # A dtype is a str equal to its name, so a plain string that happens to be one loses nothing.
+    return DType(dtype_of(value)) if is_dtype_like(value) else value
+
+
+_BY_TYPE: dict[object, str] = {int: "int", bool: "bool", float: "float", str: "str", DType: "str"}
+_BY_TEXT = {
+    "int": "int",
+    "bool": "bool",
+    "float": "float",
+    "str": "str",
+    "dtype": "str",
+    "T.dtype": "str",
+    "torch.dtype": "str",
+    "list[int]": "int[]",
+    "tuple[int, ...]": "int[]",
+}
+
+
+def _kind_of_annotation(annotation: object) -> str | None:
+    if annotation is EMPTY or annotation is None:
+        return None
+    if isinstance(annotation, str):
+        parts = [p.strip() for p in annotation.split("|")]
+        known = [
+            _BY_TEXT.get(p.removeprefix("Optional[").rstrip("]")) or _BY_TEXT.get(p) for p in parts
+        ]
+        return known[0] if known else None
+    if isinstance(annotation, type) and annotation in _BY_TYPE:
+        return _BY_TYPE[annotation]
+    return _kind_of_annotation(_text_of(annotation))
+
+
+def _text_of(annotation: object) -> str:
+    text = str(annotation)
+    return text.replace("typing.", "").replace("List[", "list[").replace("Tuple[", "tuple[")
+
+
+def freeze(value: object) -> object:
+    """A hashable key that is equal for equal compile-time values, and not for 1, True and 1.0.
+
+    ArgumentTypeError for a value that can be neither hashed nor frozen.
+    """
+    match value:
+        case Mapping():
+            items = [(freeze(k), freeze(v)) for k, v in value.items()]
+            return ("mapping", tuple(sorted(items, key=repr)))
+        case list() | tuple():
+            return (type(value).__name__, tuple(freeze(v) for v in value))
+        case set() | frozenset():
+            return ("set", frozenset(freeze(v) for v in value))
+        case float():
+            return ("float", repr(value))
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"a compile-time argument must be hashable, a list, a dict or a set; got "
+            f"{type(value).__name__}"
+        ) from None
+    return (type(value), value)
+
+
+def freeze_all(values: Iterable[tuple[str, Any]]) -> tuple[object, ...]:
+    """``freeze`` of named values, in their order."""
+    return tuple((name, freeze(value)) for name, value in values)

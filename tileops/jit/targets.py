@@ -1,0 +1,85 @@
+"""Owns the choice of a target: from what the user wrote, or from the device of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tileops import settings
+from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.target import Target, host_cpu_level, parse_target
+
+TargetLike = str | Mapping[str, str] | Target | None
+
+
+def requested_target(value: TargetLike) -> Target | None:
+    """The target that ``target=`` names; None where the device of the tensors decides.
+
+    Accepts a Target, text (``cuda:sm_90``, ``cpu``, ``auto``), ``{"kind": ..., "arch": ...}`` or
+    None, which means ``TILEOPS_TARGET``. ArgumentError for a text that names no target.
+    """
+    if isinstance(value, Target):
+        return value
+    if value is None:
+        value = settings.current().target
+    if isinstance(value, Mapping):
+        value = ":".join(str(value[k]) for k in ("kind", "arch") if value.get(k))
+    if value is None or value == "auto":
+        return None
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"target must be a string, a mapping or None, got {value!r}")
+    if value == "cuda":
+        return device_target("cuda", _current_cuda_device(value))
+    return parse_target(value)
+
+
+def default_target() -> Target:
+    """The target of a compile that names none and has no tensors: current GPU, else this CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return device_target("cuda", torch.cuda.current_device())
+    return device_target("cpu", 0)
+
+
+def device_target(device_type: str, device_index: int) -> Target:
+    """The target of a device as torch names it; ArgumentError for a kind without a generator."""
+    if device_type == "cpu":
+        return _cpu_target()
+    if device_type == "cuda":
+        return _cuda_target(device_index)
+    raise ArgumentError(f"device {device_type!r}: tileops runs on cpu and cuda tensors")
+
+
+@lru_cache(maxsize=1)
+def _cpu_target() -> Target:
+    return Target("cpu", host_cpu_level())
+
+
+@lru_cache(maxsize=64)
+def _cuda_target(device_index: int) -> Target:
+    import torch
+
+    if torch.version.hip is not None:
+        name = torch.cuda.get_device_properties(device_index).gcnArchName
+        return parse_target(f"hip:{name.partition(':')[0]}")
+    major, minor = torch.cuda.get_device_capability(device_index)
+    return parse_target(f"cuda:sm_{major}{minor}")
+
+
+def _current_cuda_device(text: str) -> int:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ArgumentError(
+            f"target {text!r} needs a GPU to take its architecture from, and torch sees none; name "
+            "one, such as cuda:sm_90"
+        )
+    return torch.cuda.current_device()
+
+
+def is_runnable_on(target: Target, device_type: str, device_index: int) -> bool:
+    """True if code for ``target`` runs on the device: same kind, and on a GPU same architecture."""
+    if target.kind == "cpu":
+        return device_type == "cpu"
+    return device_type == "cuda" and device_target("cuda", device_index) == target

@@ -1,0 +1,170 @@
+"""Owns the fake implementation of an op: the checks and output shapes of a call, without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.op.host_program import SlotValue
+from tileops.op.spec import ArgSpec, OpSpec
+from tileops.op.variant import Rule, TensorRule, Variant
+
+if TYPE_CHECKING:
+    import torch
+
+
+def fake_of(
+    spec: OpSpec, variant: Callable[[tuple[object, ...]], Variant]
+) -> Callable[..., object]:
+    """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules."""
+    inputs = spec.inputs()
+    statics = spec.statics()
+
+    def fake(*args: object, **kwargs: object) -> object:
+        chosen = variant(tuple(kwargs.get(a.name) for a in statics))
+        return _Call(spec, chosen, inputs, args, kwargs).outputs()
+
+    return fake
+
+
+class _Call:
+    """One call of the fake: arguments bound to the rules of a variant."""
+
+    def __init__(
+        self,
+        spec: OpSpec,
+        variant: Variant,
+        inputs: tuple[ArgSpec, ...],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        self.spec = spec
+        self.variant = variant
+        values: dict[str, Any] = dict(zip((a.name for a in inputs), args, strict=False))
+        values.update(kwargs)
+        self.values = values
+        self.sizes: dict[int, SlotValue] = {}
+
+    def outputs(self) -> object:
+        """The tensors that the real op would return, empty."""
+        import torch
+
+        tensors = [(rule, self.values[rule.name]) for rule in self.variant.tensors]
+        self._check_device(tensors)
+        for rule, tensor in tensors:
+            self._check_kind(rule, tensor)
+            self._bind(rule, tensor)
+        self._bind_free_strides(tensors)
+        slots = self.variant.host.evaluate(self._inputs())
+        for rule, tensor in tensors:
+            self._compare(rule, tensor, slots)
+        device = tensors[0][1].device if tensors else self._device()
+        made = [
+            torch.empty(
+                [slots[n] for n in output.shape],
+                dtype=getattr(torch, output.dtype),
+                device=device,
+            )
+            for output in self.variant.outputs
+        ]
+        returned = [made[n] for n in self.spec.returns]
+        if not returned:
+            return None
+        return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def _device(self) -> torch.device:
+        import torch
+
+        device = self.values.get("device")
+        if device is not None:
+            return torch.device(device)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _inputs(self) -> dict[str, Any]:
+        sizes = [self.sizes[n] for n in range(len(self.variant.sizes))]
+        scalars = [self.values[name] for _, name, _ in self.variant.scalars]
+        return self.variant.inputs(sizes, scalars)
+
+    def _where(self, name: str) -> str:
+        return f"{self.spec.name}: argument '{name}'"
+
+    def _check_device(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
+        for rule, tensor in tensors[1:]:
+            first, device = tensors[0][0].name, tensors[0][1].device
+            if tensor.device != device:
+                raise ArgumentError(
+                    f"{self.spec.name}: expected all tensors on one device, got '{first}' on "
+                    f"{device} and '{rule.name}' on {tensor.device}"
+                )
+
+    def _check_kind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in rule.dtypes:
+            raise ArgumentTypeError(
+                f"{self._where(rule.name)}: expected dtype {' or '.join(rule.dtypes)}, got {dtype}"
+            )
+        if tensor.dim() != len(rule.shape):
+            raise ArgumentError(
+                f"{self._where(rule.name)}: expected {len(rule.shape)} dimensions, got "
+                f"{tensor.dim()} with shape {tuple(tensor.shape)}"
+            )
+        if rule.strides is None and not tensor.is_contiguous():
+            raise ArgumentError(
+                f"{self._where(rule.name)}: expected a contiguous tensor, got strides "
+                f"{tuple(tensor.stride())} for shape {tuple(tensor.shape)}; pass "
+                f"{rule.name}.contiguous()"
+            )
+
+    def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
+        for d, (check, value) in enumerate(zip(rule.shape, tensor.shape, strict=True)):
+            if check.kind == "bind":
+                self._set(rule, f"dimension {d}", check.number, value)
+            elif check.kind == "solve":
+                self._solve(rule, d, check, value)
+        for d, check in enumerate(rule.strides or ()):
+            # A dimension of extent 0 or 1 is never stepped over: its stride means nothing.
+            if check.kind == "bind" and tensor.shape[d] > 1:
+                self._set(rule, f"stride {d}", check.number, tensor.stride(d))
+
+    def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
+        known = self.sizes.setdefault(number, value)
+        # Decides the relation for symbolic sizes too: the compiled graph holds only where the real
+        # call would not raise.
+        if known is not value and known != value:
+            raise ArgumentError(
+                f"{self._where(rule.name)}: expected {place} to be {known} "
+                f"({self.variant.sizes[number].name}), got {value}"
+            )
+
+    def _solve(self, rule: TensorRule, d: int, check: Rule, value: SlotValue) -> None:
+        scaled = value - check.add
+        if scaled < 0 or scaled % check.mul != 0:
+            raise ArgumentError(
+                f"{self._where(rule.name)}: expected dimension {d} to be "
+                f"{self.variant.sizes[check.number].name} * {check.mul} + {check.add}, got {value}"
+            )
+        self._set(rule, f"dimension {d}", check.number, scaled // check.mul)
+
+    def _bind_free_strides(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
+        for rule, tensor in tensors:
+            expected: SlotValue = 1
+            for d in reversed(range(len(rule.strides or ()))):
+                check = rule.strides[d] if rule.strides else None
+                if check is not None and check.kind == "bind":
+                    self.sizes.setdefault(check.number, expected)
+                expected = expected * max(tensor.shape[d], 1)
+
+    def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
+        places = [("dimension", d, r, tensor.shape[d]) for d, r in enumerate(rule.shape)]
+        places += [
+            ("stride", d, r, tensor.stride(d))
+            for d, r in enumerate(rule.strides or ())
+            if tensor.shape[d] > 1
+        ]
+        for label, d, check, value in places:
+            if check.kind == "eq" and value != slots[check.number]:
+                raise ArgumentError(
+                    f"{self._where(rule.name)}: expected {label} {d} to be {slots[check.number]}, "
+                    f"got {value} in shape {tuple(tensor.shape)}"
+                )

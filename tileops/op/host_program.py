@@ -1,0 +1,218 @@
+"""Owns host programs: integer expressions over sizes and scalars, evaluated anew at each call.
+
+The instruction list has two evaluators: C++ over int64 for calls, and the one here over ``int`` or
+``SymInt`` for fake tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tileops.errors import UnsupportedConstructError
+from tileops.ir.expr import Binary, Call, Cast, Const, Expr, HostAttr, Select, Unary, Var
+
+SlotValue = Any  # int, or torch.SymInt (SymBool inside a condition)
+
+# The operators that take two slots; ``not`` and ``neg`` take one, ``select`` three, ``const`` a
+# literal.
+_BINARY = frozenset(
+    (
+        "add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max",
+        "and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "land", "lor",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """Inputs (``size:0``, ``scalar:0``, ``host:sm_count``), then one slot for each instruction."""
+
+    inputs: tuple[str, ...]
+    code: tuple[tuple[Any, ...], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The form that ``op.json``, manifests and the C++ core read."""
+        return {"inputs": list(self.inputs), "code": [list(step) for step in self.code]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> HostProgram:
+        """The inverse of ``to_json``."""
+        return HostProgram(tuple(data["inputs"]), tuple(tuple(step) for step in data["code"]))
+
+    def rename_inputs(self, names: Mapping[str, str]) -> HostProgram:
+        """The same program reading other inputs; inputs that ``names`` does not hold stay."""
+        return HostProgram(tuple(names.get(name, name) for name in self.inputs), self.code)
+
+    def evaluate(self, values: Mapping[str, SlotValue]) -> list[SlotValue]:
+        """All slots for the given input values; KeyError for a missing input."""
+        slots = [values[name] for name in self.inputs]
+        for op, *operands in self.code:
+            if op == "const":
+                slots.append(operands[0])
+            else:
+                slots.append(_EVALUATE[op](*(slots[n] for n in operands)))
+        return slots
+
+
+class HostProgramBuilder:
+    """Collects expressions into one host program; equal sub-expressions share a slot."""
+
+    def __init__(self, inputs: Mapping[int, str]) -> None:
+        """``inputs`` maps the id of each variable that may occur to its input name."""
+        self._names = inputs
+        self._inputs: list[str] = []
+        self._code: list[tuple[Any, ...]] = []
+        self._seen: dict[object, int] = {}
+
+    def reserve(self, name: str) -> int:
+        """The reference of input ``name``, made if it is new."""
+        if name not in self._inputs:
+            self._inputs.append(name)
+        return -1 - self._inputs.index(name)
+
+    def add(self, expr: Expr) -> int:
+        """Add an integer or bool expression; returns its reference, which ``slot`` resolves.
+
+        UnsupportedConstructError for what is not known before the launch: a tensor's element.
+        """
+        match expr:
+            case Var(id=n, name=name):
+                if n not in self._names:
+                    raise UnsupportedConstructError(
+                        f"`{name}` is not known before the launch: no size or grid can depend on it"
+                    )
+                return self.reserve(self._names[n])
+            case HostAttr(name=name):
+                return self.reserve(f"host:{name}")
+            case Const(value=value):
+                return self._emit("const", int(value))
+            case Binary(op=op, a=a, b=b) if op in _BINARY and not a.dtype.is_float:
+                return self._emit(op, self.add(a), self.add(b))
+            case Select(cond=c, a=a, b=b):
+                return self._emit("select", self.add(c), self.add(a), self.add(b))
+            case _:
+                return self._add_rare(expr)
+
+    def _add_rare(self, expr: Expr) -> int:
+        match expr:
+            case Unary(op="invert", a=a) if not a.dtype.is_bool:
+                return self._emit("xor", self.add(a), self._emit("const", -1))
+            case Unary(op=op, a=a) if op in ("not", "invert"):
+                return self._emit("not", self.add(a))
+            case Unary(op="neg", a=a) if not a.dtype.is_float:
+                return self._emit("neg", self.add(a))
+            case Call(name="abs", args=(a,)) if not a.dtype.is_float:
+                ref = self.add(a)
+                return self._emit("max", ref, self._emit("neg", ref))
+            case Cast(dtype=dtype, a=a) if not (dtype.is_float or a.dtype.is_float):
+                ref = self.add(a)
+                if dtype.is_bool:
+                    return self._emit("ne", ref, self._emit("const", 0))
+                # Host arithmetic is int64: a narrower type of a size is a promise, not a wrap.
+                return ref
+            case _:
+                raise UnsupportedConstructError(
+                    "a size or a grid extent must be integer arithmetic over sizes and scalars",
+                    found=type(expr).__name__ + (f" {expr.name}" if isinstance(expr, Call) else ""),
+                )
+
+    def _emit(self, *step: object) -> int:
+        if step not in self._seen:
+            self._seen[step] = len(self._code)
+            self._code.append(step)
+        return self._seen[step]
+
+    def finish(self) -> HostProgram:
+        """The program; references become slots through ``slot``."""
+        code = tuple(
+            step if step[0] == "const" else (step[0], *(self.slot(ref) for ref in step[1:]))
+            for step in self._code
+        )
+        return HostProgram(tuple(self._inputs), code)
+
+    def slot(self, reference: int) -> int:
+        """The slot of a reference; valid once every input is reserved."""
+        return -1 - reference if reference < 0 else len(self._inputs) + reference
+
+
+def _is_plain(*values: SlotValue) -> bool:
+    return all(isinstance(v, int) for v in values)
+
+
+def _min(a: SlotValue, b: SlotValue) -> SlotValue:
+    if _is_plain(a, b):
+        return min(a, b)
+    import torch
+
+    return torch.sym_min(a, b)  # type: ignore[no-untyped-call]
+
+
+def _max(a: SlotValue, b: SlotValue) -> SlotValue:
+    if _is_plain(a, b):
+        return max(a, b)
+    import torch
+
+    return torch.sym_max(a, b)  # type: ignore[no-untyped-call]
+
+
+def _select(cond: SlotValue, a: SlotValue, b: SlotValue) -> SlotValue:
+    if _is_plain(cond):
+        return a if cond else b
+    import torch
+
+    truth = cond != 0 if isinstance(cond, torch.SymInt) else cond
+    return torch.sym_ite(truth, a, b)  # type: ignore[no-untyped-call]
+
+
+def _truncdiv(a: SlotValue, b: SlotValue) -> SlotValue:
+    return _select(_flag((a < 0) == (b < 0)), a // b, -(-a // b))
+
+
+def _flag(value: SlotValue) -> SlotValue:
+    # C++ slots are int64; a comparison of plain ints must be one as well, a SymBool stays symbolic.
+    return int(value) if isinstance(value, bool) else value
+
+
+def _compare(
+    fn: Callable[[SlotValue, SlotValue], SlotValue],
+) -> Callable[[SlotValue, SlotValue], SlotValue]:
+    return lambda a, b: _flag(fn(a, b))
+
+
+def _logical(conjunction: bool) -> Callable[[SlotValue, SlotValue], SlotValue]:
+    def evaluate(a: SlotValue, b: SlotValue) -> SlotValue:
+        a, b = _flag(a != 0), _flag(b != 0)
+        return a & b if conjunction else a | b
+
+    return evaluate
+
+
+_EVALUATE: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "truncdiv": _truncdiv,
+    "truncmod": lambda a, b: a - b * _truncdiv(a, b),
+    "min": _min,
+    "max": _max,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": lambda a, b: a << b,
+    "shr": lambda a, b: a >> b,
+    "eq": _compare(lambda a, b: a == b),
+    "ne": _compare(lambda a, b: a != b),
+    "lt": _compare(lambda a, b: a < b),
+    "le": _compare(lambda a, b: a <= b),
+    "gt": _compare(lambda a, b: a > b),
+    "ge": _compare(lambda a, b: a >= b),
+    "land": _logical(True),
+    "lor": _logical(False),
+    "not": lambda a: _flag(a == 0),
+    "neg": lambda a: -a,
+    "select": _select,
+}

@@ -1,0 +1,136 @@
+"""Owns the names of ops: who holds which, and what a second definition of a name becomes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tileops import log
+from tileops.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a program was defined; ``digest`` is 8 hexadecimal digits of its canonical text."""
+
+    module: str
+    qualname: str
+    digest: str
+
+    @property
+    def is_redefinable(self) -> bool:
+        """True where a later program of this origin replaces the earlier one.
+
+        That is a notebook cell run again or a module reloaded. Programs made inside a function live
+        side by side: a factory called twice means both.
+        """
+        return "<locals>" not in self.qualname
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The program that holds a name. ``retire`` is called with a message when it is replaced."""
+
+    origin: Origin
+    retire: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The outcome of asking for a name.
+
+    ``name`` is the one to register; ``address`` is the one by which users reach it (another only
+    for a redefinition); ``replaced`` held it before.
+    """
+
+    name: str
+    address: str
+    replaced: Holder | None = None
+
+
+_lock = threading.RLock()
+_holders: dict[tuple[str, str], Holder] = {}
+_taken: set[tuple[str, str]] = set()
+
+
+def claim(
+    namespace: str, name: str, holder: Holder, *, is_held_outside: Callable[[str], str | None]
+) -> Claim:
+    """Take ``name`` for ``holder``, or a name derived from it.
+
+    ``is_held_outside`` tells where torch has an op of a name, None if it has none. ArgumentError
+    where another library holds the name.
+    """
+    with _lock:
+        key = (namespace, name)
+        current = _holders.get(key)
+        if current is None:
+            if key not in _taken:
+                _refuse_foreign(namespace, name, holder.origin, is_held_outside)
+            result = Claim(_free(namespace, name, is_held_outside), name)
+        elif current.origin.is_redefinable and _same_place(current.origin, holder.origin):
+            result = Claim(_free(namespace, name, is_held_outside), name, current)
+        else:
+            return _claim_derived(namespace, name, holder, current, is_held_outside)
+        _holders[key] = holder
+        _taken.add((namespace, result.name))
+        return result
+
+
+def _claim_derived(
+    namespace: str,
+    name: str,
+    holder: Holder,
+    current: Holder,
+    is_held_outside: Callable[[str], str | None],
+) -> Claim:
+    derived = _free(namespace, f"{name}__{holder.origin.digest}", is_held_outside)
+    _holders[namespace, derived] = holder
+    _taken.add((namespace, derived))
+    log.warn_once(
+        f"name {namespace}::{name}",
+        f"the op name {namespace}::{name} is held by {_place(current.origin)}; the program "
+        f"{_place(holder.origin)} is registered as {namespace}::{derived}. Pass name= to jit to "
+        "choose.",
+    )
+    return Claim(derived, derived)
+
+
+def take_derived(
+    namespace: str, name: str, holder: Holder, *, is_held_outside: Callable[[str], str | None]
+) -> Claim:
+    """Take ``<name>__<digest>`` for a program that never asked for ``name`` itself."""
+    with _lock:
+        derived = _free(namespace, f"{name}__{holder.origin.digest}", is_held_outside)
+        _holders[namespace, derived] = holder
+        _taken.add((namespace, derived))
+        return Claim(derived, derived)
+
+
+def _same_place(a: Origin, b: Origin) -> bool:
+    return (a.module, a.qualname) == (b.module, b.qualname)
+
+
+def _place(origin: Origin) -> str:
+    return f"{origin.module}.{origin.qualname}"
+
+
+def _refuse_foreign(
+    namespace: str, name: str, origin: Origin, is_held_outside: Callable[[str], str | None]
+) -> None:
+    where = is_held_outside(name)
+    if where is not None:
+        raise ArgumentError(
+            f"{_place(origin)}: the op {namespace}::{name} exists already, {where}; pass another "
+            "name= to jit"
+        )
+
+
+def _free(namespace: str, name: str, is_held_outside: Callable[[str], str | None]) -> str:
+    # A name once used stays used: torch runs a new op's kernel through handles of a removed one.
+    candidate, n = name, 0
+    while (namespace, candidate) in _taken or is_held_outside(candidate) is not None:
+        n += 1
+        candidate = f"{name}_{n}"
+    return candidate

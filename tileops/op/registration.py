@@ -1,0 +1,175 @@
+"""Owns registered ops: creation in torch, the fake, and the answers to the runtime's misses."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from tileops import counters, runtime
+from tileops.ir.printer import print_program
+from tileops.ir.program import Program
+from tileops.op import names
+from tileops.op.fake import fake_of
+from tileops.op.spec import OpSpec
+from tileops.op.variant import Variant, variant_of
+
+
+class Provider(Protocol):
+    """What stands behind an op: it traces programs and supplies compiled kernels."""
+
+    def trace_symbolic(self, static: tuple[object, ...]) -> Program:
+        """The program for these compile-time arguments, its sizes symbolic."""
+
+    def supply_entry(self, op: Op, variant: Variant, request: Mapping[str, Any]) -> None:
+        """Compile or load what ``request`` asks for and give it to ``op.add_entry``."""
+
+    def retire(self, message: str) -> None:
+        """The op's address now leads to a later definition."""
+
+
+class Op:
+    """One op that torch knows; it lives as long as the process."""
+
+    def __init__(self, spec: OpSpec, provider: Provider) -> None:
+        self.spec = spec
+        self.provider = provider
+        self.handle: int = -1
+        self._lock = threading.RLock()
+        self._variants: dict[tuple[object, ...], Variant] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._by_number: dict[int, Variant] = {}
+        self._entries: set[object] = set()
+
+    @property
+    def overload(self) -> torch._ops.OpOverload:
+        """The callable of torch: ``torch.ops.<namespace>.<name>.default``."""
+        packet = getattr(getattr(torch.ops, self.spec.namespace), self.spec.name)
+        return packet.default  # type: ignore[no-any-return]
+
+    def variant(self, static: Sequence[object]) -> Variant:
+        """The shape rules for compile-time arguments (None where left to the default)."""
+        key = _static_key(static)
+        with self._lock:
+            found = self._variants.get(key)
+            if found is None:
+                program = self.provider.trace_symbolic(tuple(static))
+                found = variant_of(program, self.spec, static)
+                self._variants[key] = found
+            return found
+
+    def keep_variant(self, static: Sequence[object], program: Program) -> None:
+        """Remember a symbolic trace that was made anyway."""
+        with self._lock:
+            self._variants[_static_key(static)] = variant_of(program, self.spec, static)
+
+    def publish_variant(self, static: Sequence[object]) -> int:
+        """Give the runtime the variant of ``static`` if it lacks it; returns its number."""
+        key = _static_key(static)
+        with self._lock:
+            if key not in self._numbers:
+                variant = self.variant(static)
+                number = runtime.add_variant(self.handle, variant.to_json())
+                self._numbers[key] = number
+                self._by_number[number] = variant
+            return self._numbers[key]
+
+    def resolve(self, request: Mapping[str, Any]) -> None:
+        """Answer a miss of the call path; errors are the caller's to see."""
+        if request["kind"] == "variant":
+            self.publish_variant(request["static"])
+            return
+        variant = self._by_number[request["variant"]]
+        self.provider.supply_entry(self, variant, request)
+
+    def add_entry(
+        self,
+        variant: Variant,
+        key: object,
+        entry: Mapping[str, object],
+        images: Mapping[str, bytes | str],
+    ) -> None:
+        """Give the runtime a compiled kernel, once for each ``key`` within the variant."""
+        number = self.publish_variant(variant.static)
+        with self._lock:
+            if (number, key) in self._entries:
+                return
+            runtime.add_entry(self.handle, number, entry, images)
+            self._entries.add((number, key))
+
+    def has_entry(self, variant: Variant, key: object) -> bool:
+        """True if ``add_entry`` has been given this key and it was not unloaded since."""
+        number = self._numbers.get(_static_key(variant.static))
+        return (number, key) in self._entries
+
+    def unload(self) -> None:
+        """Free the op's kernels; the next call loads them again."""
+        with self._lock:
+            runtime.unload(self.handle)
+            self._entries.clear()
+            self._numbers.clear()
+            self._by_number.clear()
+
+
+_lock = threading.Lock()
+_ops: dict[str, Op] = {}  # by qualified name
+
+
+def digest_of(program: Program, digits: int = 8) -> str:
+    """The first hexadecimal digits of the SHA-256 of the program's canonical text."""
+    return hashlib.sha256(print_program(program).encode()).hexdigest()[:digits]
+
+
+def register(spec: OpSpec, provider: Provider, claim: names.Claim) -> Op:
+    """Create the op of ``spec`` in torch, under the name that ``claim`` gives.
+
+    A replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one.
+    """
+    if claim.name != spec.name:
+        spec = replace(spec, name=claim.name)
+    op = Op(spec, provider)
+    with _lock:
+        if not _ops:
+            counters.set_provider(runtime.counters)
+        op.handle = runtime.create_op(spec.to_json())
+        _ops[spec.qualified_name] = op
+    runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
+    torch.library.register_fake(spec.qualified_name, fake_of(spec, op.variant))
+    if claim.address != claim.name:
+        space = getattr(torch.ops, spec.namespace)
+        setattr(space, claim.address, getattr(space, claim.name))
+    if claim.replaced is not None:
+        claim.replaced.retire(
+            f"the op {spec.namespace}::{claim.address} was defined again; this handle leads to the "
+            f"earlier definition. Call the new function, or torch.ops.{spec.namespace}."
+            f"{claim.address}"
+        )
+    return op
+
+
+def retire(op: Op, message: str) -> None:
+    """Make calls through the op's old handles raise RedefinedOpError with ``message``."""
+    runtime.retire_op(op.handle, message)
+
+
+def held_outside(namespace: str, name: str) -> str | None:
+    """Where torch has an op of this name that is not ours, in words; None if it has none."""
+    qualified = f"{namespace}::{name}"
+    if not torch._C._jit_get_schemas_for_operator(qualified):
+        return None
+    with _lock:
+        if qualified in _ops:
+            return None
+    for line in torch._C._dispatch_dump(qualified).splitlines():
+        if line.startswith("debug:"):
+            return line.removeprefix("debug:").strip()
+    return "registered by another library"
+
+
+def _static_key(static: Sequence[object]) -> tuple[object, ...]:
+    # 1, True and 1.0 are equal to Python and three different programs; so are 0.0 and -0.0.
+    return tuple((type(v), repr(v)) for v in static)

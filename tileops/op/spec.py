@@ -1,0 +1,172 @@
+"""Owns the op as a value: name, arguments and returns, and the schema text that torch reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tileops.dtypes import DType
+from tileops.errors import InternalError
+from tileops.ir.program import Program, ScalarParam, TensorParam
+from tileops.ir.stmt import View
+from tileops.ir.walk import walk, written_buffers
+
+FORMAT = 1
+STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
+
+
+@dataclass(frozen=True)
+class ArgSpec:
+    """One argument of an op.
+
+    ``kind`` is tensor, int, float, bool, str, int[] or device, with ``?`` where None is accepted.
+    ``role``: tensor, scalar (a run-time value), static (a compile-time value) or device.
+    """
+
+    name: str
+    kind: str
+    role: str
+    mutated: bool = False
+
+    def declaration(self, alias: str) -> str:
+        """The argument as schema text; ``alias`` marks a mutated tensor."""
+        base, optional = self.kind.removesuffix("?"), self.kind.endswith("?")
+        if base == "tensor":
+            base = f"Tensor({alias}!)" if self.mutated else "Tensor"
+        elif base == "device":
+            base = "Device"
+        elif base == "int" and self.role == "scalar":
+            base = "SymInt"
+        return f"{base}{'?' if optional else ''} {self.name}{'=None' if optional else ''}"
+
+    def to_json(self) -> dict[str, object]:
+        """The form that ``op.json`` holds."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "role": self.role,
+            "mutated": self.mutated,
+        }
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """What torch is told about an op; it never changes after registration.
+
+    ``args`` are in schema order: tensors and scalars (positional), then statics and the device
+    (keyword only). ``returns`` are numbers of allocated tensors, in the order of the results.
+    """
+
+    namespace: str
+    name: str
+    args: tuple[ArgSpec, ...]
+    returns: tuple[int, ...]
+
+    @property
+    def qualified_name(self) -> str:
+        """``namespace::name``."""
+        return f"{self.namespace}::{self.name}"
+
+    @property
+    def schema(self) -> str:
+        """The schema without its namespace: ``f(Tensor A, *, int? block_M=None) -> Tensor``."""
+        parts: list[str] = []
+        starred = False
+        mutated = 0
+        for arg in self.args:
+            if arg.role in ("static", "device") and not starred:
+                parts.append("*")
+                starred = True
+            parts.append(arg.declaration(_alias(mutated)))
+            mutated += arg.mutated
+        count = len(self.returns)
+        returns = "Tensor" if count == 1 else "(" + ", ".join(["Tensor"] * count) + ")"
+        return f"{self.name}({', '.join(parts)}) -> {returns}"
+
+    def statics(self) -> tuple[ArgSpec, ...]:
+        """The compile-time arguments, in schema order."""
+        return tuple(a for a in self.args if a.role == "static")
+
+    def inputs(self) -> tuple[ArgSpec, ...]:
+        """The positional arguments: tensors and run-time scalars."""
+        return tuple(a for a in self.args if a.role in ("tensor", "scalar"))
+
+    def index_of(self, name: str) -> int:
+        """The position of argument ``name`` in schema order; InternalError if there is none."""
+        for n, arg in enumerate(self.args):
+            if arg.name == name:
+                return n
+        raise InternalError(f"op {self.qualified_name} has no argument {name!r}")
+
+    def to_json(self) -> dict[str, object]:
+        """The content of ``op.json``."""
+        return {
+            "format": FORMAT,
+            "namespace": self.namespace,
+            "name": self.name,
+            "schema": self.schema,
+            "args": [a.to_json() for a in self.args],
+            "returns": [f"alloc:{n}" for n in self.returns],
+        }
+
+
+def _alias(n: int) -> str:
+    return chr(ord("a") + n) if n < 26 else f"a{n}"
+
+
+def scalar_kind(dtype: DType) -> str:
+    """The argument kind that carries a run-time scalar of ``dtype``."""
+    if dtype.is_bool:
+        return "bool"
+    return "float" if dtype.is_float else "int"
+
+
+def written_parameters(program: Program) -> frozenset[str]:
+    """Names of the tensors passed in (not allocated) that some statement of ``program`` writes."""
+    written: set[int] = set()
+    sources: dict[int, int] = {}  # view to what it names
+    for stmt in walk(program.launches):
+        written.update(b.id for b in written_buffers(stmt))
+        if isinstance(stmt, View):
+            sources[stmt.buffer.id] = stmt.source.id
+    for view, source in reversed(sources.items()):
+        if view in written:
+            written.add(source)
+    return frozenset(
+        p.name for p in program.tensors() if not p.allocated and p.buffer.id in written
+    )
+
+
+def spec_of(
+    program: Program,
+    *,
+    namespace: str,
+    name: str,
+    statics: tuple[ArgSpec, ...] = (),
+    mutates: frozenset[str] | None = None,
+) -> OpSpec:
+    """The spec of ``program``, whose parameters become the positional arguments in their order.
+
+    ``mutates`` names the mutated tensors; None takes what the program writes.
+    """
+    mutated = written_parameters(program) if mutates is None else mutates
+    args: list[ArgSpec] = []
+    for param in program.params:
+        match param:
+            case TensorParam(allocated=True):
+                continue
+            case TensorParam():
+                args.append(ArgSpec(param.name, "tensor", "tensor", param.name in mutated))
+            case ScalarParam():
+                args.append(ArgSpec(param.name, scalar_kind(param.var.dtype), "scalar"))
+    args.extend(statics)
+    if not any(a.role == "tensor" for a in args):
+        args.append(ArgSpec("device", "device?", "device"))
+    return OpSpec(namespace, name, tuple(args), returned_outputs(program))
+
+
+def returned_outputs(program: Program) -> tuple[int, ...]:
+    """What the program returns, as numbers among its allocated tensors."""
+    allocated = [
+        n for n, p in enumerate(program.params) if isinstance(p, TensorParam) and p.allocated
+    ]
+    return tuple(allocated.index(n) for n in program.returns)

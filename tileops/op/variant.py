@@ -1,0 +1,307 @@
+"""Owns the variant of an op for one set of compile-time arguments: how its tensors must look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
+from tileops.ir.program import Program, TensorParam
+from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
+from tileops.op.spec import OpSpec, returned_outputs
+
+# What torch stores a dtype in, beyond its own counterpart: bytes stand for bools, and formats that
+# torch lacks travel as raw bytes.
+_STORAGE: dict[str, tuple[str, ...]] = {
+    "bool": ("bool", "int8", "uint8"),
+    "int4": ("int8", "uint8"),
+    "uint4": ("uint8", "int8"),
+    "tfloat32": ("float32",),
+    "float8_e4m3fn": ("float8_e4m3fn", "float8_e4m3fnuz"),
+    "float8_e5m2": ("float8_e5m2", "float8_e5m2fnuz"),
+    "float4_e2m1fn": ("float4_e2m1fn_x2", "int8", "uint8"),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one dimension or stride is checked.
+
+    ``bind``: size ``number`` takes the value, or has it already. ``solve``: the value is size *
+    ``mul`` + ``add``. ``eq``: the value equals slot ``number``.
+    """
+
+    kind: str
+    number: int
+    mul: int = 1
+    add: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """The form of ``op.json``."""
+        value: object = [self.number, self.mul, self.add] if self.kind == "solve" else self.number
+        return {self.kind: value}
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """What one tensor argument must be. ``strides`` None means contiguous."""
+
+    arg: int
+    name: str
+    dtypes: tuple[str, ...]
+    shape: tuple[Rule, ...]
+    strides: tuple[Rule, ...] | None
+
+    def to_json(self) -> dict[str, object]:
+        """The form of ``op.json``."""
+        strides = None if self.strides is None else [r.to_json() for r in self.strides]
+        return {
+            "arg": self.arg,
+            "name": self.name,
+            "dtypes": list(self.dtypes),
+            "shape": [r.to_json() for r in self.shape],
+            "strides": strides,
+        }
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that the op allocates: torch dtype name and one slot a dimension."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SizeRule:
+    """A size variable; ``kind`` const or dynamic, ``bits`` of its type."""
+
+    name: str
+    kind: str
+    bits: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The shape rules of an op under one set of compile-time arguments.
+
+    ``static`` are the values as the op received them (None where left to the default). ``scalars``
+    are (argument, name, dtype). ``align_sizes`` must be divisible by 16 for the fast kernel.
+    """
+
+    static: tuple[Any, ...]
+    tensors: tuple[TensorRule, ...]
+    sizes: tuple[SizeRule, ...]
+    scalars: tuple[tuple[int, str, str], ...]
+    host: HostProgram
+    align_sizes: tuple[int, ...]
+    outputs: tuple[Output, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The form that the C++ core reads."""
+        return {
+            "static": list(self.static),
+            "tensors": [t.to_json() for t in self.tensors],
+            "sizes": [{"name": s.name, "kind": s.kind, "bits": s.bits} for s in self.sizes],
+            "scalars": [{"arg": a, "name": n, "dtype": d} for a, n, d in self.scalars],
+            "host": self.host.to_json(),
+            "align_sizes": list(self.align_sizes),
+            "outputs": [{"dtype": o.dtype, "shape": list(o.shape)} for o in self.outputs],
+        }
+
+    def inputs(self, sizes: Sequence[SlotValue], scalars: Sequence[SlotValue]) -> dict[str, Any]:
+        """The values of a host program's inputs by name, host facts left out."""
+        values: dict[str, Any] = {f"size:{n}": value for n, value in enumerate(sizes)}
+        values.update((f"scalar:{n}", value) for n, value in enumerate(scalars))
+        return values
+
+
+def storage_names(dtype: DType) -> tuple[str, ...]:
+    """The torch dtype names that a tensor of ``dtype`` may have, the usual one first."""
+    return _STORAGE.get(str(dtype), (str(dtype),))
+
+
+def variant_of(program: Program, spec: OpSpec, static: Sequence[object]) -> Variant:
+    """The variant that ``program``, traced with symbolic sizes, describes.
+
+    ProgramValueError for a size that no argument determines; ProgramTypeError where the trace takes
+    or returns other tensors than the op's schema says.
+    """
+    _check_matches(program, spec)
+    return _VariantBuilder(program, spec).build(tuple(static))
+
+
+def _check_matches(program: Program, spec: OpSpec) -> None:
+    found = tuple(p.name for p in program.params if not getattr(p, "allocated", False))
+    expected = tuple(a.name for a in spec.inputs())
+    if found != expected:
+        raise ProgramTypeError(
+            f"op {spec.qualified_name}: compile-time arguments may not change which tensors and "
+            "scalars a program takes",
+            expected=", ".join(expected),
+            found=", ".join(found),
+        )
+    if returned_outputs(program) != spec.returns:
+        raise ProgramTypeError(
+            f"op {spec.qualified_name}: compile-time arguments may not change which tensors a "
+            "program returns",
+            expected=str(spec.returns),
+            found=str(returned_outputs(program)),
+        )
+
+
+class _VariantBuilder:
+    """Turns parameters into rules: first the dimensions that are a size alone, then equations."""
+
+    def __init__(self, program: Program, spec: OpSpec) -> None:
+        self.program = program
+        self.spec = spec
+        self.numbers = {size.var.id: n for n, size in enumerate(program.sizes)}
+        names = {size.var.id: f"size:{n}" for n, size in enumerate(program.sizes)}
+        names.update(
+            (s.var.id, f"scalar:{n}")
+            for n, s in enumerate(program.scalars())
+            if not s.var.dtype.is_float
+        )
+        self.host = HostProgramBuilder(names)
+        # Every size and scalar is an input even where no expression needs it, so that slots of the
+        # entries, which share the numbering, do not depend on which expressions a variant has.
+        for name in names.values():
+            self.host.reserve(name)
+        self.bound: set[int] = set()
+
+    def build(self, static: tuple[object, ...]) -> Variant:
+        params = [p for p in self.program.tensors() if not p.allocated]
+        places = [
+            (p, kind, d, expr)
+            for kind in ("shape", "strides")
+            for p in params
+            for d, expr in enumerate(getattr(p.buffer, kind) or ())
+        ]
+        rules = self._rules(places)
+        self._check_all_bound()
+        outputs = [p for p in self.program.tensors() if p.allocated]
+        slots = [[self.host.add(e) for e in p.buffer.shape] for p in outputs]
+        host = self.host.finish()
+        tensors = tuple(self._tensor(p, rules) for p in params)
+        return Variant(
+            static=static,
+            tensors=tensors,
+            sizes=tuple(SizeRule(s.var.name, s.kind, s.var.dtype.bits) for s in self.program.sizes),
+            scalars=tuple(
+                (self.spec.index_of(s.name), s.name, str(s.var.dtype))
+                for s in self.program.scalars()
+            ),
+            host=host,
+            align_sizes=aligned_sizes(self.program),
+            outputs=tuple(
+                Output(
+                    storage_names(p.buffer.dtype)[0], tuple(self.host.slot(ref) for ref in shape)
+                )
+                for p, shape in zip(outputs, slots, strict=True)
+            ),
+        )
+
+    def _rules(
+        self, places: list[tuple[TensorParam, str, int, Expr]]
+    ) -> dict[tuple[str, str, int], Rule]:
+        rules: dict[tuple[str, str, int], Rule] = {}
+        rest = []
+        for param, kind, d, expr in places:
+            if isinstance(expr, Var) and expr.id in self.numbers:
+                self.bound.add(expr.id)
+                rules[param.name, kind, d] = Rule("bind", self.numbers[expr.id])
+            else:
+                rest.append((param, kind, d, expr))
+        for param, kind, d, expr in rest:
+            rules[param.name, kind, d] = self._solve(expr) or Rule("eq", self.host.add(expr))
+        return rules
+
+    def _solve(self, expr: Expr) -> Rule | None:
+        linear = _linear(expr)
+        if linear is None:
+            return None
+        var, mul, add = linear
+        if var.id not in self.numbers or var.id in self.bound or mul < 1:
+            return None
+        self.bound.add(var.id)
+        return Rule("solve", self.numbers[var.id], mul, add)
+
+    def _check_all_bound(self) -> None:
+        for size in self.program.sizes:
+            if size.var.id not in self.bound:
+                raise ProgramValueError(
+                    f"size `{size.var.name}` cannot be determined from the arguments: it must be a "
+                    "dimension or a stride of a tensor, or the one unknown of a linear one"
+                )
+
+    def _tensor(self, param: TensorParam, rules: Mapping[tuple[str, str, int], Rule]) -> TensorRule:
+        def final(kind: str, count: int) -> tuple[Rule, ...]:
+            found = (rules[param.name, kind, d] for d in range(count))
+            return tuple(
+                Rule("eq", self.host.slot(r.number)) if r.kind == "eq" else r for r in found
+            )
+
+        strides = param.buffer.strides
+        return TensorRule(
+            arg=self.spec.index_of(param.name),
+            name=param.name,
+            dtypes=storage_names(param.buffer.dtype),
+            shape=final("shape", param.buffer.ndim),
+            strides=None if strides is None else final("strides", len(strides)),
+        )
+
+
+def _linear(expr: Expr) -> tuple[Var, int, int] | None:
+    """``expr`` as (variable, mul, add) if it is linear in one variable."""
+    match expr:
+        case Var():
+            return expr, 1, 0
+        case Cast(dtype=dtype, a=a) if dtype.is_integer:
+            return _linear(a)
+        case Unary(op="neg", a=a):
+            inner = _linear(a)
+            return None if inner is None else (inner[0], -inner[1], -inner[2])
+        case Binary(op="add" | "sub" | "mul" as op, a=a, b=Const(value=value)):
+            return _apply(_linear(a), op, int(value))
+        case Binary(op="add" | "mul" as op, a=Const(value=value), b=b):
+            return _apply(_linear(b), op, int(value))
+        case Binary(op="sub", a=Const(value=value), b=b):
+            inner = _linear(b)
+            return None if inner is None else (inner[0], -inner[1], int(value) - inner[2])
+        case _:
+            return None
+
+
+def _apply(linear: tuple[Var, int, int] | None, op: str, value: int) -> tuple[Var, int, int] | None:
+    if linear is None:
+        return None
+    var, mul, add = linear
+    if op == "mul":
+        return var, mul * value, add * value
+    return var, mul, add + (value if op == "add" else -value)
+
+
+def aligned_sizes(program: Program) -> tuple[int, ...]:
+    """Numbers of the dynamic sizes that decide whether addresses are 16-byte multiples.
+
+    A row-major tensor's strides are products of its later dimensions; a product that holds a
+    constant or a ``T.const`` size gets its divisibility from there, and one of dynamic sizes alone
+    needs each of them. The last dimension counts also in one-dimensional tensors: its bound masks
+    vector accesses.
+    """
+    dynamic = {s.var.id: n for n, s in enumerate(program.sizes) if s.kind == "dynamic"}
+    found: set[int] = set()
+    for buffer in (*(p.buffer for p in program.tensors()), *program.workspaces):
+        dims = buffer.shape
+        for start in range(1 if len(dims) > 1 else 0, len(dims)):
+            factors = dims[start:]
+            if all(isinstance(f, Var) and f.id in dynamic for f in factors):
+                found.update(dynamic[f.id] for f in factors if isinstance(f, Var))
+        for stride in buffer.strides or ():
+            if isinstance(stride, Var) and stride.id in dynamic:
+                found.add(dynamic[stride.id])
+    return tuple(sorted(found))

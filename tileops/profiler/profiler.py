@@ -1,0 +1,170 @@
+"""Owns the Profiler: inputs for one kernel, its time, and its comparison with a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tileops.errors import ArgumentError
+from tileops.profiler.bench import do_bench
+from tileops.profiler.supply import Param, TensorSupplyType, make_tensor
+
+
+class Profiler:
+    """Makes inputs for a kernel and times or checks it.
+
+    ``params`` are all parameters of the kernel, ``result_idx`` those that it returns.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Param],
+        result_idx: Sequence[int],
+        supply_type: TensorSupplyType = TensorSupplyType.Auto,
+        *,
+        kernel: Callable[..., object],
+        device: str | torch.device = "cuda",
+    ) -> None:
+        self.params = list(params)
+        self.result_idx = list(result_idx)
+        self.supply_type = supply_type
+        self.kernel = kernel
+        self.device = torch.device(device)
+
+    def make_inputs(self, sizes: Mapping[str, int] | None = None) -> list[Any]:
+        """New inputs, in the order of a call; ArgumentError where a shape is not known."""
+        return [
+            make_tensor(p, self.supply_type, self.device, sizes)
+            for n, p in enumerate(self.params)
+            if n not in self.result_idx
+        ]
+
+    def _inputs(
+        self, input_tensors: Sequence[Any] | None, sizes: Mapping[str, int] | None = None
+    ) -> list[Any]:
+        return self.make_inputs(sizes) if input_tensors is None else list(input_tensors)
+
+    def run_once(self, func: Callable[..., object] | None = None) -> Any:  # noqa: ANN401
+        """One call of ``func`` (the kernel by default) on made inputs."""
+        return (func or self.kernel)(*self.make_inputs())
+
+    def do_bench(
+        self,
+        func: Callable[..., object] | None = None,
+        warmup: float = 25,
+        rep: float = 100,
+        n_warmup: int = 0,
+        n_repeat: int = 0,
+        input_tensors: Sequence[Any] | None = None,
+        backend: str = "event",
+        quantiles: Sequence[float] | None = None,
+        return_mode: str = "mean",
+        dynamic_symbolic_constraints: Mapping[str, int] | None = None,
+        device: str | torch.device | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Milliseconds of one call of ``func`` (the kernel by default); see ``do_bench``.
+
+        ``dynamic_symbolic_constraints`` gives run-time sizes by name.
+        """
+        inputs = self._inputs(input_tensors, dynamic_symbolic_constraints)
+        call = func or self.kernel
+        return do_bench(
+            lambda: call(*inputs),
+            warmup=warmup,
+            rep=rep,
+            n_warmup=n_warmup,
+            n_repeat=n_repeat,
+            quantiles=quantiles,
+            return_mode=return_mode,
+            backend=backend,
+            device=device or self.device,
+        )
+
+    def assert_allclose(
+        self,
+        reference_program: Callable[..., object],
+        input_tensors: Sequence[Any] | None = None,
+        atol: float = 1e-2,
+        rtol: float = 1e-2,
+        max_mismatched_ratio: float = 0.01,
+    ) -> None:
+        """Compare the kernel with a reference on the same inputs.
+
+        AssertionError where more than ``max_mismatched_ratio`` of an output's elements differ by
+        more than ``atol + rtol * |reference|``. Kernels that write into arguments are compared by
+        those.
+        """
+        inputs = self._inputs(input_tensors)
+        copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+        expected = _tensors(reference_program(*copies)) or _only_tensors(copies)
+        found = _tensors(self.kernel(*inputs)) or _only_tensors(inputs)
+        if len(expected) != len(found):
+            raise ArgumentError(
+                f"the kernel gives {len(found)} tensors and the reference {len(expected)}"
+            )
+        for n, (got, want) in enumerate(zip(found, expected, strict=True)):
+            assert_close(got, want, atol, rtol, max_mismatched_ratio, f"output {n}")
+
+    def manual_assert_close(
+        self,
+        reference_program: Callable[..., object],
+        input_tensors: Sequence[Any] | None = None,
+        manual_check_prog: Callable[[object, object], object] | None = None,
+    ) -> None:
+        """Call ``manual_check_prog(outputs, reference outputs)``, which raises as it likes."""
+        if manual_check_prog is None:
+            raise ArgumentError("manual_assert_close needs manual_check_prog")
+        inputs = self._inputs(input_tensors)
+        manual_check_prog(_tensors(self.kernel(*inputs)), _tensors(reference_program(*inputs)))
+
+    def assert_consistent(self, repeat: int = 10) -> None:
+        """Call the kernel several times on the same inputs; AssertionError where a bit differs."""
+        inputs = self.make_inputs()
+        first = [t.clone() for t in _tensors(self.kernel(*inputs))]
+        for run in range(1, repeat):
+            for n, (got, want) in enumerate(
+                zip(_tensors(self.kernel(*inputs)), first, strict=True)
+            ):
+                if not torch.equal(_bytes(got), _bytes(want)):
+                    raise AssertionError(f"run {run}: output {n} differs from the first run")
+
+
+def assert_close(
+    got: torch.Tensor,
+    want: torch.Tensor,
+    atol: float,
+    rtol: float,
+    max_mismatched_ratio: float,
+    label: str,
+) -> None:
+    """AssertionError naming how many elements differ, and by how much, where too many do."""
+    if got.shape != want.shape:
+        raise AssertionError(f"{label}: shape {tuple(got.shape)}, expected {tuple(want.shape)}")
+    a, b = got.double(), want.double()
+    # Equal infinities and NaN in both places agree.
+    agree = (a == b) | ((a - b).abs() <= atol + rtol * b.abs()) | (a.isnan() & b.isnan())
+    wrong = agree.numel() - int(agree.sum())
+    if wrong > max_mismatched_ratio * agree.numel():
+        largest = (a - b).abs().nan_to_num().max().item()
+        raise AssertionError(
+            f"{label}: {wrong} of {agree.numel()} elements differ (allowed "
+            f"{max_mismatched_ratio:.3g} of them); largest difference {largest:.4g}"
+        )
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _tensors(result: object) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return _only_tensors(result)
+    return []
+
+
+def _only_tensors(values: Sequence[object]) -> list[torch.Tensor]:
+    return [v for v in values if isinstance(v, torch.Tensor)]
