@@ -74,7 +74,9 @@ class Branch:
             return
         orelse = self._close()
         if self._records and (self._then or orelse):
-            self._tracer.emit(If(fold.truth(to_expr(self._cond)), self._then, orelse, loc=self._loc))
+            self._tracer.emit(
+                If(fold.truth(to_expr(self._cond)), self._then, orelse, loc=self._loc)
+            )
 
     def _open(self, kind: str) -> None:
         if self._records:

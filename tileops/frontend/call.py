@@ -72,8 +72,12 @@ def inline_macro(
     arguments: dict[str, object] = {}
     for name, value in bound.arguments.items():
         annotation = signature.parameters[name].annotation
-        by_reference = annotation is Ref or (isinstance(annotation, str) and annotation.split(".")[-1] == "Ref")
-        arguments[name] = _reference(func, name, value, caller) if by_reference else _by_value(name, value)
+        by_reference = annotation is Ref or (
+            isinstance(annotation, str) and annotation.split(".")[-1] == "Ref"
+        )
+        arguments[name] = (
+            _reference(func, name, value, caller) if by_reference else _by_value(name, value)
+        )
     result = run(tracer, func, arguments)
     tracer.location = caller
     tracer.set_names(names)

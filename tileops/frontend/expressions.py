@@ -42,7 +42,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             ast.copy_location(out, node)
         return out
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         values = [self.visit(v) for v in node.values]
         out = values[-1]
@@ -50,15 +50,15 @@ class ExpressionRewriter(ast.NodeTransformer):
             out = ast.copy_location(hook(name, value, _thunk(out)), node)  # type: ignore[arg-type]
         return out
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         return hook("not_", node.operand) if isinstance(node.op, ast.Not) else node
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
         return hook("choose", node.test, _thunk(node.body), _thunk(node.orelse))
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -66,37 +66,41 @@ class ExpressionRewriter(ast.NodeTransformer):
         operands = ast.Tuple([node.left, *node.comparators], ast.Load())
         return hook("compare", names, operands)
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         if not isinstance(node.ctx, ast.Load):
             return node
         if node.id in self._region_names:
             return hook("read", ast.Constant(node.id), node)
         return hook("builtin", node) if node.id in _OVERRIDDEN else node
 
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:  # noqa: N802
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
         raise ProgramSyntaxError(
             "`:=` cannot be used in a tile program", location=location_of(node, self._file)
         )
 
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:  # noqa: N802
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return node
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:  # noqa: N802
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         return node
 
-    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:  # noqa: N802
+    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
         return node
 
-    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:  # noqa: N802
+    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
         return node
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:  # noqa: N802
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
         return node
 
-    def visit_Await(self, node: ast.Await) -> ast.AST:  # noqa: N802
-        raise ProgramSyntaxError("`await` cannot be used in a tile program", location=location_of(node, self._file))
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        raise ProgramSyntaxError(
+            "`await` cannot be used in a tile program", location=location_of(node, self._file)
+        )
 
-    def visit_Yield(self, node: ast.Yield) -> ast.AST:  # noqa: N802
-        raise ProgramSyntaxError("`yield` cannot be used in a tile program", location=location_of(node, self._file))
+    def visit_Yield(self, node: ast.Yield) -> ast.AST:
+        raise ProgramSyntaxError(
+            "`yield` cannot be used in a tile program", location=location_of(node, self._file)
+        )
 
-    visit_YieldFrom = visit_Yield  # type: ignore[assignment]  # noqa: N815
+    visit_YieldFrom = visit_Yield  # type: ignore[assignment]

@@ -17,7 +17,16 @@ from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
 from tileops.language.launch import KernelFrame
 from tileops.language.loops import LoopFrame, serial
 from tileops.language.tracer import OpenRegion, Tracer
-from tileops.language.value import Value, as_dtype, bind, describe, has_load, is_scalar, snapshot, to_expr
+from tileops.language.value import (
+    Value,
+    as_dtype,
+    bind,
+    describe,
+    has_load,
+    is_scalar,
+    snapshot,
+    to_expr,
+)
 from tileops.location import Location
 
 _BINARY: dict[str, Callable[[object, object], object]] = {
@@ -178,7 +187,9 @@ class Frame:
 
     def _lazy_logic(self, op: str, left: object, right: Callable[[], object]) -> object:
         other = self._lazily(right)
-        return Value(fold.binary(op, fold.truth(to_expr(left)), fold.truth(to_expr(other, "a condition"))))
+        return Value(
+            fold.binary(op, fold.truth(to_expr(left)), fold.truth(to_expr(other, "a condition")))
+        )
 
     def _lazily(self, thunk: Callable[[], object]) -> object:
         """Evaluate an operand that may never be needed at run time; it may not record statements."""
@@ -308,7 +319,9 @@ class Frame:
         """Start a ``while``; False if its body never runs."""
         tracer = self._tracer
         self._loops.append(None)
-        raw = to_expr(cond, "the condition of `while`") if is_scalar(cond) else fold.const(bool(cond))
+        raw = (
+            to_expr(cond, "the condition of `while`") if is_scalar(cond) else fold.const(bool(cond))
+        )
         expr = fold.truth(raw)
         if isinstance(expr, Const) and expr.value:
             raise ProgramError("the condition of `while` is always true", location=tracer.location)

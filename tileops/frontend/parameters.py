@@ -29,10 +29,14 @@ class Undeclared:
     def __getattr__(self, attribute: str) -> object:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        raise ProgramValueError(f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`")
+        raise ProgramValueError(
+            f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`"
+        )
 
     def __getitem__(self, key: object) -> object:
-        raise ProgramValueError(f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`")
+        raise ProgramValueError(
+            f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`"
+        )
 
     __setitem__ = __getitem__  # type: ignore[assignment]
 
@@ -50,13 +54,17 @@ class Parameters:
         tracer = self._tracer
         if name not in self._order:
             raise ProgramTypeError(
-                f"`{name}` is annotated but is no run-time parameter of the program", location=tracer.location
+                f"`{name}` is annotated but is no run-time parameter of the program",
+                location=tracer.location,
             )
         if name in self._declared:
-            raise ProgramValueError(f"the parameter `{name}` is annotated twice", location=tracer.location)
+            raise ProgramValueError(
+                f"the parameter `{name}` is annotated twice", location=tracer.location
+            )
         if tracer.launch is not None:
             raise ProgramValueError(
-                f"the annotation of `{name}` stands outside `with T.Kernel`", location=tracer.location
+                f"the annotation of `{name}` stands outside `with T.Kernel`",
+                location=tracer.location,
             )
         if isinstance(annotation, str) and not is_tensor_type(annotation):
             return self._scalar(name, annotation)

@@ -50,7 +50,9 @@ def _rewrite(func: FunctionType) -> Rewritten:
     tree.returns = None
     count = len(tree.args.defaults)
     tree.args.defaults = [ast.Constant(None) for _ in range(count)]
-    tree.args.kw_defaults = [None if d is None else ast.Constant(None) for d in tree.args.kw_defaults]
+    tree.args.kw_defaults = [
+        None if d is None else ast.Constant(None) for d in tree.args.kw_defaults
+    ]
     tree.body = rewriter.block(tree.body) or [ast.Pass()]
     factory = ast.FunctionDef(
         name="__tileops_factory__",
@@ -123,7 +125,8 @@ class _StatementRewriter:
     def refuse(self, node: ast.AST, what: str, instead: str = "") -> ProgramSyntaxError:
         """The error for a Python form that the language does not have."""
         return ProgramSyntaxError(
-            f"{what} cannot be used in a tile program{instead}", location=location_of(node, self.file)
+            f"{what} cannot be used in a tile program{instead}",
+            location=location_of(node, self.file),
         )
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -157,40 +160,42 @@ class _StatementRewriter:
         return method(node) if method is not None else [self.at(node), node]
 
     # -- simple statements -------------------------------------------------------------------------
-    def on_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:  # noqa: N802
+    def on_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
         return [self.at(node), node]
 
-    def on_Expr(self, node: ast.Expr) -> list[ast.stmt]:  # noqa: N802
+    def on_Expr(self, node: ast.Expr) -> list[ast.stmt]:
         if isinstance(node.value, ast.Constant):
             return [node]
         return [self.at(node), ast.Expr(self.expr(node.value))]
 
-    def on_Assert(self, node: ast.Assert) -> list[ast.stmt]:  # noqa: N802
+    def on_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = self.expr(node.msg) if node.msg is not None else ast.Constant("assertion failed")
         return [self.at(node), hook_statement("check", self.expr(node.test), _thunk(message))]
 
-    def on_Raise(self, node: ast.Raise) -> list[ast.stmt]:  # noqa: N802
+    def on_Raise(self, node: ast.Raise) -> list[ast.stmt]:
         return [self.at(node), node]
 
-    def on_Return(self, node: ast.Return) -> list[ast.stmt]:  # noqa: N802
+    def on_Return(self, node: ast.Return) -> list[ast.stmt]:
         value = ast.Constant(None) if node.value is None else self.expr(node.value)
         return [self.at(node), ast.Return(hook("leave", value))]
 
-    def on_Break(self, node: ast.Break) -> list[ast.stmt]:  # noqa: N802
+    def on_Break(self, node: ast.Break) -> list[ast.stmt]:
         return [self.at(node), hook_statement("break_")]
 
-    def on_Continue(self, node: ast.Continue) -> list[ast.stmt]:  # noqa: N802
+    def on_Continue(self, node: ast.Continue) -> list[ast.stmt]:
         return [self.at(node), hook_statement("continue_")]
 
     # -- assignment --------------------------------------------------------------------------------
-    def on_Assign(self, node: ast.Assign) -> list[ast.stmt]:  # noqa: N802
+    def on_Assign(self, node: ast.Assign) -> list[ast.stmt]:
         names = [n for t in node.targets for n in target_names(t)]
         out: list[ast.stmt] = [self.at(node, names)]
         target = node.targets[0]
         if len(node.targets) == 1 and isinstance(target, (ast.Name, ast.Subscript)):
             return [*out, self.assign_leaf(target, self.expr(node.value))]
         value = self.expr(node.value)
-        if isinstance(node.value, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        if isinstance(node.value, (ast.Tuple, ast.List)) and isinstance(
+            value, (ast.Tuple, ast.List)
+        ):
             # All right-hand sides are read before the first target changes: `a, b = b, a`.
             value.elts = [
                 e if isinstance(e, ast.Starred) else hook("read_now", ast.Constant(n), e)
@@ -240,36 +245,56 @@ class _StatementRewriter:
             args.append(ast.Constant(True))
         return hook("bind", *args)
 
-    def on_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:  # noqa: N802
+    def on_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         out: list[ast.stmt] = [self.at(node, target_names(node.target))]
         if isinstance(node.target, ast.Name):
-            current = self.expr(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
-            new = hook("augment", ast.Constant(type(node.op).__name__), current, self.expr(node.value))
+            current = self.expr(
+                ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+            )
+            new = hook(
+                "augment", ast.Constant(type(node.op).__name__), current, self.expr(node.value)
+            )
             return [*out, self.assign_leaf(node.target, new)]
         if isinstance(node.target, ast.Subscript):
             subscript = ast.Subscript(
                 self.expr(node.target.value), self.expr(node.target.slice), ast.Store()
             )
-            return [*out, ast.AugAssign(ast.copy_location(subscript, node.target), node.op, self.expr(node.value))]
+            return [
+                *out,
+                ast.AugAssign(
+                    ast.copy_location(subscript, node.target), node.op, self.expr(node.value)
+                ),
+            ]
         raise self.refuse(node.target, "assignment to an attribute")
 
-    def on_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:  # noqa: N802
+    def on_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name):
             raise self.refuse(node, "an annotation of something that is not a name")
         name = node.target.id
         out: list[ast.stmt] = [self.at(node, (name,))]
         if node.value is None:
             annotation = self.expr(node.annotation)
-            return [*out, ast.Assign([ast.Name(name, ast.Store())], hook("declare", ast.Constant(name), annotation))]
+            return [
+                *out,
+                ast.Assign(
+                    [ast.Name(name, ast.Store())], hook("declare", ast.Constant(name), annotation)
+                ),
+            ]
         value = hook("annotated", self.expr(node.value), _thunk(self.expr(node.annotation)))
         return [*out, self.assign_leaf(node.target, value)]
 
     # -- control flow --------------------------------------------------------------------------------
-    def on_If(self, node: ast.If) -> list[ast.stmt]:  # noqa: N802
+    def on_If(self, node: ast.If) -> list[ast.stmt]:
         names = assigned_names([*node.body, *node.orelse])
         state: list[ast.expr] = [ast.Call(ast.Name("locals", ast.Load()), [], [])] if names else []
-        restore = [_when(hook("restores", ast.Constant(n)), n, hook("before", ast.Constant(n))) for n in names]
-        merge = [_when(hook("merges", ast.Constant(n)), n, hook("merged", ast.Constant(n))) for n in names]
+        restore = [
+            _when(hook("restores", ast.Constant(n)), n, hook("before", ast.Constant(n)))
+            for n in names
+        ]
+        merge = [
+            _when(hook("merges", ast.Constant(n)), n, hook("merged", ast.Constant(n)))
+            for n in names
+        ]
         test = self.expr(node.test)
         return [
             self.at(node.test),
@@ -280,7 +305,7 @@ class _StatementRewriter:
             *merge,
         ]
 
-    def on_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
+    def on_For(self, node: ast.For) -> list[ast.stmt]:
         if node.orelse:
             raise self.refuse(node.orelse[0], "`else` of a loop")
         names = target_names(node.target)
@@ -299,7 +324,7 @@ class _StatementRewriter:
         self._carried.pop()
         return [*out, ast.Assign([target], opened), *body, hook_statement("end_for")]
 
-    def on_While(self, node: ast.While) -> list[ast.stmt]:  # noqa: N802
+    def on_While(self, node: ast.While) -> list[ast.stmt]:
         if node.orelse:
             raise self.refuse(node.orelse[0], "`else` of a loop")
         self._carried.append(carried_names([*([ast.Expr(node.test)]), *node.body]))
@@ -312,8 +337,10 @@ class _StatementRewriter:
         self._carried.pop()
         return out
 
-    def on_With(self, node: ast.With) -> list[ast.stmt]:  # noqa: N802
-        names = [n for item in node.items if item.optional_vars for n in target_names(item.optional_vars)]
+    def on_With(self, node: ast.With) -> list[ast.stmt]:
+        names = [
+            n for item in node.items if item.optional_vars for n in target_names(item.optional_vars)
+        ]
         out: list[ast.stmt] = [self.at(node.items[0].context_expr, names)]
         items = []
         entered: list[ast.stmt] = []

@@ -37,7 +37,10 @@ def assigned_names(body: Sequence[ast.stmt]) -> list[str]:
     for node in own_nodes(body):
         if isinstance(node, ast.Assign):
             targets: list[ast.expr] = node.targets
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and getattr(node, "value", None) is not None:
+        elif (
+            isinstance(node, (ast.AugAssign, ast.AnnAssign))
+            and getattr(node, "value", None) is not None
+        ):
             targets = [node.target]
         else:
             continue

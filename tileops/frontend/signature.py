@@ -7,7 +7,8 @@ import inspect
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from tileops.dtypes import aliases, names as dtype_names
+from tileops.dtypes import aliases
+from tileops.dtypes import names as dtype_names
 from tileops.frontend.scopes import own_nodes
 from tileops.frontend.source import function_tree
 
@@ -95,11 +96,17 @@ def _is_lazy(tree: ast.FunctionDef) -> bool:
     for node in nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) in _EAGER_MARKS:
             return False
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in params:
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id in params
+        ):
             return False
     if any(_kind_of(None, a.annotation) == "tensor" for a in tree.args.args):
         return False
-    return any(isinstance(n, ast.Return) and isinstance(n.value, (ast.Call, ast.Name)) for n in nodes)
+    return any(
+        isinstance(n, ast.Return) and isinstance(n.value, (ast.Call, ast.Name)) for n in nodes
+    )
 
 
 def _is_prim_func(decorator: ast.expr) -> bool:
@@ -118,7 +125,11 @@ def _annotations_in_body(tree: ast.FunctionDef) -> dict[str, ast.expr]:
     """The first ``name: annotation`` (without a value) of each name."""
     out: dict[str, ast.expr] = {}
     for node in own_nodes(tree.body):
-        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and node.value is None
+            and isinstance(node.target, ast.Name)
+        ):
             out.setdefault(node.target.id, node.annotation)
     return out
 

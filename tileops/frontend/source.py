@@ -50,7 +50,8 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
         node = node.body[0]
     if not isinstance(node, ast.FunctionDef):
         raise ProgramSyntaxError(
-            f"`{func.__name__}` must be defined with `def`", location=Location(code.co_filename, first)
+            f"`{func.__name__}` must be defined with `def`",
+            location=Location(code.co_filename, first),
         )
     if node.name != func.__name__ and node.name != code.co_name:
         raise ProgramSyntaxError(

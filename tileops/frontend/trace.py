@@ -92,7 +92,8 @@ class _EagerTrace:
         if static:
             unknown = ", ".join(sorted(static))
             raise ProgramTypeError(
-                f"{self._func.__name__} has no compile-time parameter {unknown}", location=self._location
+                f"{self._func.__name__} has no compile-time parameter {unknown}",
+                location=self._location,
             )
         return arguments
 
@@ -117,7 +118,11 @@ class _EagerTrace:
 
     def run_with(self, tracer: Tracer) -> Program:
         """Trace under ``tracer``."""
-        runtime = [p.name for p in self._signature.params if isinstance(self._arguments[p.name], Undeclared)]
+        runtime = [
+            p.name
+            for p in self._signature.params
+            if isinstance(self._arguments[p.name], Undeclared)
+        ]
         parameters = Parameters(tracer, runtime)
         arguments = dict(self._arguments)
 
@@ -138,7 +143,14 @@ class _EagerTrace:
         for number in _REPRESENTATIVES:
             try:
                 sample = self.run(dict.fromkeys(names, number))
-            except (ProgramError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
+            except (
+                ProgramError,
+                ArithmeticError,
+                ValueError,
+                AssertionError,
+                LookupError,
+                TypeError,
+            ):
                 continue
             return _with_writes_of(outline, sample)
         return None
@@ -146,11 +158,14 @@ class _EagerTrace:
 
 def _with_writes_of(outline: Program, sample: Program) -> Program:
     """``outline`` whose first launch fills each parameter that ``sample`` writes."""
-    numbers = {
-        p.buffer.id: i for i, p in enumerate(sample.params) if isinstance(p, TensorParam)
-    }
+    numbers = {p.buffer.id: i for i, p in enumerate(sample.params) if isinstance(p, TensorParam)}
     written = sorted(
-        {numbers[b.id] for s in walk(sample.launches) for b in written_buffers(s) if b.id in numbers}
+        {
+            numbers[b.id]
+            for s in walk(sample.launches)
+            for b in written_buffers(s)
+            if b.id in numbers
+        }
     )
     fills = []
     for i in written:
@@ -165,12 +180,15 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
     return dataclasses.replace(outline, launches=tuple(launches))
 
 
-def _resolve(func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]) -> object:
+def _resolve(
+    func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]
+) -> object:
     """An annotation that was left as text (postponed evaluation), evaluated where the function stands."""
     if not isinstance(annotation, str) or is_tensor_type(annotation) or type(annotation) is not str:
         return annotation
     closure = {
-        n: c.cell_contents for n, c in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True)
+        n: c.cell_contents
+        for n, c in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True)
     }
     try:
         return eval(annotation, func.__globals__, {**names_in_scope, **closure})
@@ -179,7 +197,11 @@ def _resolve(func: FunctionType, annotation: object, names_in_scope: Mapping[str
 
 
 def trace_prim_func(
-    func: FunctionType, *, name: str, names_in_scope: Mapping[str, object] | None = None, options: Options = ()
+    func: FunctionType,
+    *,
+    name: str,
+    names_in_scope: Mapping[str, object] | None = None,
+    options: Options = (),
 ) -> Program:
     """Trace a function whose parameters are annotated in its signature.
 
@@ -193,7 +215,9 @@ def trace_prim_func(
     annotated: dict[str, object] = {}
     for p in inspect.signature(func).parameters.values():
         if p.kind is p.POSITIONAL_ONLY:
-            raise ProgramTypeError(f"the parameter `{p.name}` of a prim_func is positional-only", location=location)
+            raise ProgramTypeError(
+                f"the parameter `{p.name}` of a prim_func is positional-only", location=location
+            )
         if p.kind is p.VAR_KEYWORD:
             arguments[p.name] = {}
         elif p.annotation is not p.empty and p.kind is not p.VAR_POSITIONAL:
@@ -288,7 +312,9 @@ def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
     """
     indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
     if program.returns:
-        raise ArgumentError(f"{program.name}: out_idx cannot be given for a program that returns T.empty tensors")
+        raise ArgumentError(
+            f"{program.name}: out_idx cannot be given for a program that returns T.empty tensors"
+        )
     count = len(program.params)
     returns = []
     for index in indices:
@@ -302,9 +328,9 @@ def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
     if len(set(returns)) != len(returns):
         raise ArgumentError(f"{program.name}: out_idx {indices} names a parameter twice")
     params = tuple(
-        dataclasses.replace(p, allocated=True) if i in returns else p for i, p in enumerate(program.params)
+        dataclasses.replace(p, allocated=True) if i in returns else p
+        for i, p in enumerate(program.params)
     )
     return dataclasses.replace(
         program, params=params, returns=tuple(returns), returns_tuple=len(returns) > 1
     )
-

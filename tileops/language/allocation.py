@@ -21,13 +21,13 @@ _SCOPES = {
 }
 
 
-def _alloc(
-    construct: str, default_name: str, shape: object, dtype: object, scope: str
-) -> Buffer:
+def _alloc(construct: str, default_name: str, shape: object, dtype: object, scope: str) -> Buffer:
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
     if scope not in _SCOPES:
-        raise UnsupportedConstructError(f"{construct} with scope {scope!r}", location=tracer.location)
+        raise UnsupportedConstructError(
+            f"{construct} with scope {scope!r}", location=tracer.location
+        )
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
     _check_static(tracer, construct, extents)
@@ -42,7 +42,9 @@ def _check_static(tracer: Tracer, construct: str, extents: tuple[Expr, ...]) -> 
         if isinstance(extent, Const):
             if extent.value < 1:
                 raise ProgramValueError(
-                    f"{construct}: every extent must be at least 1", found=str(extent.value), location=here()
+                    f"{construct}: every extent must be at least 1",
+                    found=str(extent.value),
+                    location=here(),
                 )
         elif not tracer.depends_on_consts_only(extent):
             raise ProgramValueError(
@@ -86,7 +88,9 @@ def alloc_var(dtype: object, *args: object, init: object = None) -> VarRef:
 
 def _var_arguments(args: tuple[object, ...], init: object) -> tuple[object, str]:
     if len(args) > 2:
-        raise ProgramTypeError("T.alloc_var takes at most a dtype, an initial value and a scope", location=here())
+        raise ProgramTypeError(
+            "T.alloc_var takes at most a dtype, an initial value and a scope", location=here()
+        )
     if len(args) == 1 and isinstance(args[0], str):
         return init, str(args[0])
     if args and init is not None:
@@ -117,7 +121,10 @@ def alloc_reducer(
     """
     if op not in REDUCER_OPS:
         raise ProgramValueError(
-            "T.alloc_reducer: unknown op", expected=", ".join(REDUCER_OPS), found=repr(op), location=here()
+            "T.alloc_reducer: unknown op",
+            expected=", ".join(REDUCER_OPS),
+            found=repr(op),
+            location=here(),
         )
     if replication not in (None, "all", "none"):
         raise ProgramValueError(
@@ -142,12 +149,16 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
         if len(shape) == 2 and is_dtype_like(shape[1]):
             dtype = shape[1]
         elif len(shape) > 1:
-            raise ProgramTypeError("T.empty((...), dtype) takes one shape and one dtype", location=here())
+            raise ProgramTypeError(
+                "T.empty((...), dtype) takes one shape and one dtype", location=here()
+            )
         dims = shape[0]
     elif len(shape) == 2 and isinstance(shape[1], str):
         dims, dtype = (shape[0],), shape[1]
     extents = static_shape("T.empty", dims)
-    buffer = tracer.new_buffer(tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global")
+    buffer = tracer.new_buffer(
+        tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global"
+    )
     tracer.define_global(buffer)
     tracer.outputs.append(buffer)
     tracer.output_locations[buffer.id] = tracer.location

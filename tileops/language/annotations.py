@@ -63,7 +63,7 @@ FragmentBuffer = _TensorFactory("fragment")
 LocalBuffer = _TensorFactory("local")
 
 
-def StridedTensor(  # noqa: N802 - the language's own spelling
+def StridedTensor(
     shape: object, strides: object, dtype: object = "float32", scope: str | None = None
 ) -> TensorType:
     """The type of a tensor parameter with given strides, in elements; one stride a dimension."""

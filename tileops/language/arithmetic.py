@@ -95,7 +95,7 @@ def if_then_else(cond: object, a: object, b: object) -> Value:
     return wrap(fold.select(condition, to_expr(a), to_expr(b)), cond, a, b)
 
 
-def Select(cond: object, a: object, b: object) -> Value:  # noqa: N802 - the language's own spelling
+def Select(cond: object, a: object, b: object) -> Value:
     """``a`` where ``cond`` holds, else ``b``; both sides are evaluated."""
     return if_then_else(cond, a, b)
 
@@ -111,7 +111,11 @@ def logical_or(*conditions: object) -> Value:
 
 
 def _logical(op: str, conditions: tuple[object, ...]) -> Value:
-    terms = conditions[0] if len(conditions) == 1 and isinstance(conditions[0], (tuple, list)) else conditions
+    terms = (
+        conditions[0]
+        if len(conditions) == 1 and isinstance(conditions[0], (tuple, list))
+        else conditions
+    )
     exprs = [fold.truth(to_expr(c, "a condition")) for c in terms]
     if not exprs:
         raise ProgramValueError("a logical operation needs at least one condition", location=here())
@@ -153,14 +157,18 @@ def bitwise_not(a: object) -> Value:
     return unary("invert", a)
 
 
-def cast(value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None) -> Value:
+def cast(
+    value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None
+) -> Value:
     """``value`` converted to ``dtype``; floats round to nearest even, float to int truncates."""
     if round:
-        raise UnsupportedConstructError(f"T.cast(round={round!r}): stochastic rounding", location=here())
+        raise UnsupportedConstructError(
+            f"T.cast(round={round!r}): stochastic rounding", location=here()
+        )
     return wrap(fold.cast(to_expr(value), as_dtype(dtype)), value)
 
 
-def Cast(dtype: object, value: object) -> Value:  # noqa: N802 - the language's own spelling
+def Cast(dtype: object, value: object) -> Value:
     """``value`` converted to ``dtype`` (TIR's argument order)."""
     return cast(value, dtype)
 
@@ -168,7 +176,10 @@ def Cast(dtype: object, value: object) -> Value:  # noqa: N802 - the language's 
 def reinterpret(value: object, dtype: object) -> Value:
     """The bits of ``value`` read as ``dtype``, which has the same width."""
     if is_dtype_like(value) and is_scalar(dtype):
-        warnings.warn("T.reinterpret(dtype, value) is deprecated; write T.reinterpret(value, dtype)", stacklevel=2)
+        warnings.warn(
+            "T.reinterpret(dtype, value) is deprecated; write T.reinterpret(value, dtype)",
+            stacklevel=2,
+        )
         value, dtype = dtype, value
     expr, kind = to_expr(value), as_dtype(dtype)
     if expr.dtype.bits != kind.bits:

@@ -21,7 +21,10 @@ def _order(construct: str, given: object, allowed: tuple[str, ...], default: str
     order = default if given is None else str(given)
     if order not in allowed:
         raise ProgramValueError(
-            f"{construct}: unknown memory order", expected=", ".join(allowed), found=repr(given), location=here()
+            f"{construct}: unknown memory order",
+            expected=", ".join(allowed),
+            found=repr(given),
+            location=here(),
         )
     return order
 
@@ -40,7 +43,8 @@ def _atomic(
     if _is_tile(target) or _is_tile(value):
         if return_prev:
             raise UnsupportedConstructError(
-                f"{construct}(return_prev=True) on a tile; it exists for one element", location=here()
+                f"{construct}(return_prev=True) on a tile; it exists for one element",
+                location=here(),
             )
         _atomic_tile(construct, op, target, value, order)
         return None
@@ -60,7 +64,9 @@ def _atomic_tile(construct: str, op: str, target: object, value: object, order: 
     tracer.emit_tile(construct, Atomic(op, region, expr, order=order))
 
 
-def _atomic_element(op: str, where: Region, value: Expr | None, order: str, wanted: bool) -> Value | None:
+def _atomic_element(
+    op: str, where: Region, value: Expr | None, order: str, wanted: bool
+) -> Value | None:
     tracer = require_tracer("an atomic operation")
     if not wanted:
         tracer.emit(Atomic(op, where, value, order=order))
@@ -115,7 +121,9 @@ def _integer_element(construct: str, dst: object) -> Element:
     if not isinstance(dst, Element):
         raise ProgramTypeError(f"{construct} works on one element", location=here())
     if not dst.ref.node.dtype.is_integer:
-        raise ProgramTypeError(f"{construct} needs integers", found=str(dst.ref.node.dtype), location=here())
+        raise ProgramTypeError(
+            f"{construct} needs integers", found=str(dst.ref.node.dtype), location=here()
+        )
     return dst
 
 
@@ -157,7 +165,9 @@ def atomic_addx4(dst: object, value: object, return_prev: bool = False) -> None:
 def _atomic_run(construct: str, count: int, dst: object, value: object, return_prev: bool) -> None:
     require_tracer(construct).require_launch(construct)
     if return_prev:
-        raise UnsupportedConstructError(f"{construct}(return_prev=True) gives a vector", location=here())
+        raise UnsupportedConstructError(
+            f"{construct}(return_prev=True) gives a vector", location=here()
+        )
     target, source = _element(construct, dst), _element(construct, value)
     for step in range(count):
         where = Region(target.ref.node, _shifted(target, step), (ONE,) * target.ref.ndim)

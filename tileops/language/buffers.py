@@ -105,7 +105,8 @@ class BufferRef:
 
     def __iter__(self) -> object:
         raise ProgramTypeError(
-            f"the buffer `{self.name}` cannot be iterated; loop over T.serial(...) and index it", location=here()
+            f"the buffer `{self.name}` cannot be iterated; loop over T.serial(...) and index it",
+            location=here(),
         )
 
     def __getitem__(self, key: object) -> Element | RegionRef:
@@ -155,7 +156,9 @@ class RegionRef:
         return f"<{self.describe()}>"
 
     def __getitem__(self, key: object) -> object:
-        raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be indexed again", location=here())
+        raise ProgramTypeError(
+            f"a slice of `{self.ref.name}` cannot be indexed again", location=here()
+        )
 
     def __setitem__(self, key: object, value: object) -> None:
         raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be stored to", location=here())
@@ -244,7 +247,9 @@ def _one_index(ref: BufferRef, dim: int, key: object) -> Expr:
 
 def _out_of_range(ref: BufferRef, dim: int, number: int) -> ProgramIndexError:
     return ProgramIndexError(
-        f"index {number} is outside dimension {dim} of `{ref.name}`", expected=ref.describe(), location=here()
+        f"index {number} is outside dimension {dim} of `{ref.name}`",
+        expected=ref.describe(),
+        location=here(),
     )
 
 
@@ -374,4 +379,6 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
             raise ProgramValueError(
                 f"an extent of {what} is negative", found=print_expr(extent), location=here()
             )
-    return tuple(fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out)
+    return tuple(
+        fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out
+    )

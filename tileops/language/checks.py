@@ -28,7 +28,9 @@ def device_assert(cond: object, msg: str = "", no_stack_info: bool = False) -> N
     tracer.emit(Assert(fold.truth(to_expr(cond, "the condition")), msg))
 
 
-def print_values(obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
+def print_values(
+    obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0
+) -> None:
     """Print a scalar, a buffer or only a message when the kernel runs."""
     tracer = require_tracer("T.print")
     tracer.require_launch("T.print")

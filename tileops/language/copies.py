@@ -66,7 +66,9 @@ def copy_regions(construct: str, src: object, dst: object) -> tuple[Region, Regi
     return _paired(construct, source, target, both_whole)
 
 
-def _paired(construct: str, source: Region, target: Region, both_whole: bool) -> tuple[Region, Region]:
+def _paired(
+    construct: str, source: Region, target: Region, both_whole: bool
+) -> tuple[Region, Region]:
     left, right = squeezed_extents(source), squeezed_extents(target)
     mismatch = ProgramValueError(
         f"{construct}: the two sides have different shapes",
@@ -116,7 +118,9 @@ def _check_bounds(construct: str, region: Region) -> None:
         static = isinstance(start, Const) and isinstance(extent, Const) and isinstance(whole, Const)
         if static and int(start.value) + int(extent.value) > int(whole.value):  # type: ignore[union-attr]
             raise ProgramValueError(
-                f"{construct}: dimension {dim} ends outside the buffer", found=show(region), location=here()
+                f"{construct}: dimension {dim} ends outside the buffer",
+                found=show(region),
+                location=here(),
             )
 
 
@@ -200,12 +204,26 @@ def im2col(
         raise ProgramTypeError("T.im2col: the image must be a 4-D NHWC buffer", location=here())
     target = matrix("T.im2col", "the tile", col)
     if len(squeezed_extents(target)) > 2:
-        raise ProgramValueError("T.im2col: the tile must have two dimensions", found=show(target), location=here())
+        raise ProgramValueError(
+            "T.im2col: the tile must have two dimensions", found=show(target), location=here()
+        )
     steps = index_expr(nhw_step, "nhw_step"), index_expr(c_step, "c_step")
     tracer.emit_tile(
         "T.im2col",
-        Im2col(img.node, target, steps[0], steps[1], int(kernel), int(stride), int(dilation), int(pad)),
+        Im2col(
+            img.node, target, steps[0], steps[1], int(kernel), int(stride), int(dilation), int(pad)
+        ),
     )
 
 
-__all__ = ["clear", "copy", "copy_regions", "element_region", "fill", "im2col", "reshape", "transpose", "view"]
+__all__ = [
+    "clear",
+    "copy",
+    "copy_regions",
+    "element_region",
+    "fill",
+    "im2col",
+    "reshape",
+    "transpose",
+    "view",
+]

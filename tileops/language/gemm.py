@@ -27,11 +27,11 @@ _POLICIES = {0: "square", 1: "full_row", 2: "full_col"}
 
 
 def gemm(
-    A: object,  # noqa: N803 - the language's own spelling
-    B: object,  # noqa: N803
-    C: object,  # noqa: N803
-    transpose_A: bool = False,  # noqa: N803
-    transpose_B: bool = False,  # noqa: N803
+    A: object,
+    B: object,
+    C: object,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
     policy: int = GemmWarpPolicy.Square,
     clear_accum: object = False,
     k_pack: int = 1,

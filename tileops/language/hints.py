@@ -22,7 +22,10 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
                                 location=here())  # fmt: skip
     if order not in _ORDERS:
         raise ProgramValueError(
-            "T.use_swizzle: unknown order", expected=", ".join(_ORDERS), found=repr(order), location=here()
+            "T.use_swizzle: unknown order",
+            expected=", ".join(_ORDERS),
+            found=repr(order),
+            location=here(),
         )
     if enable and width > 0:
         state.attrs["swizzle"] = f"{width}:{order}"
@@ -57,17 +60,25 @@ def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:
     for buffer, value in safe_values.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(
-                "T.annotate_safe_value maps buffers to values", found=describe(buffer), location=here()
+                "T.annotate_safe_value maps buffers to values",
+                found=describe(buffer),
+                location=here(),
             )
-        state.safe_values[buffer.node] = fold.cast(to_expr(value, "a safe value"), buffer.node.dtype)
+        state.safe_values[buffer.node] = fold.cast(
+            to_expr(value, "a safe value"), buffer.node.dtype
+        )
 
 
 def annotate_min_blocks_per_sm(n: object) -> None:
     """How many blocks should fit on one multiprocessor."""
-    state = require_tracer("T.annotate_min_blocks_per_sm").require_launch("T.annotate_min_blocks_per_sm")
+    state = require_tracer("T.annotate_min_blocks_per_sm").require_launch(
+        "T.annotate_min_blocks_per_sm"
+    )
     count = as_int(n)
     if count is None or count < 1:
-        raise ProgramValueError("T.annotate_min_blocks_per_sm needs a positive int", location=here())
+        raise ProgramValueError(
+            "T.annotate_min_blocks_per_sm needs a positive int", location=here()
+        )
     state.attrs["min_blocks"] = str(count)
 
 

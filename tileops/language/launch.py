@@ -37,10 +37,13 @@ class KernelFrame:
     def __enter__(self) -> Value | tuple[Value, ...]:
         tracer = self._tracer
         if tracer.launch is not None:
-            raise ProgramValueError("T.Kernel cannot stand inside another T.Kernel", location=here())
+            raise ProgramValueError(
+                "T.Kernel cannot stand inside another T.Kernel", location=here()
+            )
         if tracer.conditional_depth:
             raise ProgramValueError(
-                "T.Kernel cannot stand under a condition that is known only at run time", location=here()
+                "T.Kernel cannot stand under a condition that is known only at run time",
+                location=here(),
             )
         names = [tracer.take_name(default) for default in _NAMES[: len(self._grid)]]
         dtypes = [DType("int32")] * len(self._grid)
@@ -55,7 +58,10 @@ class KernelFrame:
         return indices[0] if len(indices) == 1 else indices
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is not None:
             return
@@ -78,9 +84,7 @@ class KernelFrame:
         )
 
 
-def Kernel(  # noqa: N802 - the language's own spelling
-    *blocks: object, threads: object = None, prelude: object = None
-) -> KernelFrame:
+def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> KernelFrame:
     """A launch of a grid of 1 to 3 extents; ``with T.Kernel(gx, gy, threads=128) as (bx, by)``.
 
     ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the meaning.
@@ -101,7 +105,9 @@ def Kernel(  # noqa: N802 - the language's own spelling
             )
         tracer.check_expr_alive(extent)
         if isinstance(extent, Const) and extent.value < 0:
-            raise ProgramValueError("a grid extent of T.Kernel is negative", found=str(extent.value), location=here())
+            raise ProgramValueError(
+                "a grid extent of T.Kernel is negative", found=str(extent.value), location=here()
+            )
     return KernelFrame(tracer, grid, _thread_count(threads))
 
 
@@ -110,15 +116,21 @@ def _thread_count(threads: object) -> int:
         return _DEFAULT_THREADS
     parts = tuple(threads) if isinstance(threads, (tuple, list)) else (threads,)
     if len(parts) > 3:
-        raise ProgramValueError("threads has at most three extents", found=repr(threads), location=here())
+        raise ProgramValueError(
+            "threads has at most three extents", found=repr(threads), location=here()
+        )
     count = 1
     for part in parts:
         number = as_int(part)
         if number is None:
             if isinstance(part, Value):
-                number = _DEFAULT_THREADS  # a size constant of a symbolic trace; its number comes later
+                number = (
+                    _DEFAULT_THREADS  # a size constant of a symbolic trace; its number comes later
+                )
             else:
-                raise ProgramTypeError("threads must be an integer", found=repr(part), location=here())
+                raise ProgramTypeError(
+                    "threads must be an integer", found=repr(part), location=here()
+                )
         if number <= 0:
             raise ProgramValueError("threads must be positive", found=str(number), location=here())
         count *= number
@@ -130,7 +142,9 @@ def get_block_binding(dim: int = 0) -> Value:
     state = require_tracer("T.get_block_binding").require_launch("T.get_block_binding")
     if not 0 <= dim < len(state.block_vars):
         raise ProgramValueError(
-            f"the grid has no dimension {dim}", expected=f"0..{len(state.block_vars) - 1}", location=here()
+            f"the grid has no dimension {dim}",
+            expected=f"0..{len(state.block_vars) - 1}",
+            location=here(),
         )
     return Value(state.block_vars[dim])
 
@@ -139,4 +153,3 @@ def get_block_bindings() -> tuple[Value, ...]:
     """All block indices of the current T.Kernel."""
     state = require_tracer("T.get_block_bindings").require_launch("T.get_block_bindings")
     return tuple(Value(v) for v in state.block_vars)
-

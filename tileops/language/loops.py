@@ -10,7 +10,8 @@ from tileops.dtypes import DType
 from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Var
-from tileops.ir.stmt import For, Parallel as ParallelStmt, Stmt
+from tileops.ir.stmt import For, Stmt
+from tileops.ir.stmt import Parallel as ParallelStmt
 from tileops.language.buffers import ZERO
 from tileops.language.linear import difference
 from tileops.language.tracer import Tracer, here, require_tracer
@@ -83,7 +84,9 @@ class LoopFrame:
         if self.kind == "pipelined":
             raise ProgramValueError("T.Pipelined cannot stand inside T.Parallel", location=here())
         region = tracer.region
-        if self.kind == "parallel" and (region is None or region.kind != "parallel" or region.statements):
+        if self.kind == "parallel" and (
+            region is None or region.kind != "parallel" or region.statements
+        ):
             raise _imperfect()
 
     def close(self, tracer: Tracer) -> None:
@@ -96,7 +99,9 @@ class LoopFrame:
             extents = tuple(a.stop for a in self.axes)
             if len(body) == 1 and isinstance(body[0], ParallelStmt):
                 inner = body[0]
-                stmt = ParallelStmt((*self._vars, *inner.vars), (*extents, *inner.extents), inner.body, loc=loc)
+                stmt = ParallelStmt(
+                    (*self._vars, *inner.vars), (*extents, *inner.extents), inner.body, loc=loc
+                )
                 if not _depends(inner.extents, self._vars):
                     tracer.emit(stmt)
                     return
@@ -183,7 +188,9 @@ def unroll(
     """A loop in order, with the hint to unroll it."""
     require_tracer("T.unroll")
     if explicit and unroll_factor is not None:
-        raise ProgramValueError("T.unroll takes explicit or unroll_factor, not both", location=here())
+        raise ProgramValueError(
+            "T.unroll takes explicit or unroll_factor, not both", location=here()
+        )
     hints = () if unroll_factor is None else (("factor", str(unroll_factor)),)
     return LoopFrame("T.unroll", "unroll", (_axis("T.unroll", start, stop, step),), hints=hints)
 
@@ -202,7 +209,7 @@ def grid(*extents: object) -> LoopFrame:
     return LoopFrame("T.grid", "serial", tuple(_axis("T.grid", e, None) for e in extents))
 
 
-def Parallel(  # noqa: N802 - the language's own spelling
+def Parallel(
     *extents: object,
     coalesced_width: object = None,
     loop_layout: object = None,
@@ -226,7 +233,7 @@ def Parallel(  # noqa: N802 - the language's own spelling
     return LoopFrame("T.Parallel", "parallel", axes)
 
 
-def Pipelined(  # noqa: N802 - the language's own spelling
+def Pipelined(
     start: object,
     stop: object = None,
     num_stages: object = 0,

@@ -61,7 +61,9 @@ def pow_of_int(x: object, y: int) -> Value:
     """``x`` to an integer power, by repeated multiplication."""
     if not isinstance(y, int) or y < 0:
         raise ProgramValueError(
-            "T.pow_of_int needs an exponent that is a non-negative int", found=repr(y), location=here()
+            "T.pow_of_int needs an exponent that is a non-negative int",
+            found=repr(y),
+            location=here(),
         )
     base = to_expr(x)
     out = fold.const(1, base.dtype) if y == 0 else base
@@ -128,7 +130,8 @@ def clz(x: object) -> Value:
 def _nearest(name: str, rounding_mode: str) -> None:
     if rounding_mode != "rn":
         raise UnsupportedConstructError(
-            f"T.{name} with rounding_mode={rounding_mode!r}; only 'rn' (nearest even) exists", location=here()
+            f"T.{name} with rounding_mode={rounding_mode!r}; only 'rn' (nearest even) exists",
+            location=here(),
         )
 
 

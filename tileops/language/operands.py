@@ -44,7 +44,9 @@ def matrix(construct: str, what: str, value: object) -> Region:
     found = operand(construct, what, value)
     if isinstance(found, Element):
         raise ProgramTypeError(
-            f"{construct}: {what} must be a buffer or a slice of one", found=found.describe(), location=here()
+            f"{construct}: {what} must be a buffer or a slice of one",
+            found=found.describe(),
+            location=here(),
         )
     return whole(found) if isinstance(found, BufferRef) else found.region
 

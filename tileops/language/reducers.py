@@ -57,13 +57,17 @@ def reducer_update(acc: object, value: object) -> None:
     tracer.require_launch("T.reducer_update")
     if not isinstance(acc, Element):
         raise ProgramTypeError(
-            "T.reducer_update takes an element of a reducer, as in acc[i]", found=describe(acc), location=here()
+            "T.reducer_update takes an element of a reducer, as in acc[i]",
+            found=describe(acc),
+            location=here(),
         )
     ref = _reducer("T.reducer_update", acc.ref)
     contribute(ref, acc.indices, to_expr(value, "the contribution"))
 
 
-def finalize_reducer(reducer: object, dst: object = None, batch: int = 1, annotations: object = None) -> None:
+def finalize_reducer(
+    reducer: object, dst: object = None, batch: int = 1, annotations: object = None
+) -> None:
     """End a reduction: the result is in ``dst``, or in the reducer itself where ``dst`` is None."""
     tracer = require_tracer("T.finalize_reducer")
     ref = _reducer("T.finalize_reducer", reducer)
@@ -89,9 +93,13 @@ def _question(construct: str, kind: str, buffer: object) -> Value:
     if tracer.in_parallel:
         raise ProgramValueError(f"{construct} cannot stand inside T.Parallel", location=here())
     region = matrix(construct, "the tile", buffer)
-    kept = [d for d in range(len(region.extents)) if d in region.squeezed()] or [len(region.extents) - 1]
+    kept = [d for d in range(len(region.extents)) if d in region.squeezed()] or [
+        len(region.extents) - 1
+    ]
     if len(kept) > 1:
-        raise ProgramValueError(f"{construct} works along one dimension", found=describe(buffer), location=here())
+        raise ProgramValueError(
+            f"{construct} works along one dimension", found=describe(buffer), location=here()
+        )
     extent = region.extents[kept[0]]
     flags = tracer.define_buffer(tracer.new_buffer("flags", (extent,), BOOL, "fragment"))
     result = tracer.define_buffer(tracer.new_buffer("flag", (ONE,), BOOL, "fragment"))

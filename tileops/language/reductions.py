@@ -31,13 +31,22 @@ def reduce(
     kind = str(reduce_type)
     if kind not in REDUCE_KINDS:
         raise ProgramValueError(
-            "T.reduce: unknown kind", expected=", ".join(REDUCE_KINDS), found=repr(reduce_type), location=here()
+            "T.reduce: unknown kind",
+            expected=", ".join(REDUCE_KINDS),
+            found=repr(reduce_type),
+            location=here(),
         )
     _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, nan_propagate)
 
 
 def _reduce(
-    construct: str, kind: str, buffer: object, out: object, dim: int, clear: bool, nan_propagate: bool
+    construct: str,
+    kind: str,
+    buffer: object,
+    out: object,
+    dim: int,
+    clear: bool,
+    nan_propagate: bool,
 ) -> None:
     tracer = require_tracer(construct)
     src, dst = matrix(construct, "the source", buffer), tile(construct, "the destination", out)
@@ -63,7 +72,9 @@ def _reduce(
 def _axis(construct: str, region: Region, dim: object) -> int:
     number, ndim = as_int(dim), len(region.extents)
     if number is None:
-        raise ProgramTypeError(f"{construct}: dim must be an int", found=describe(dim), location=here())
+        raise ProgramTypeError(
+            f"{construct}: dim must be an int", found=describe(dim), location=here()
+        )
     if not -ndim <= number < ndim:
         raise ProgramValueError(
             f"{construct}: dim {number} is outside the source's {ndim} dimensions",
@@ -94,7 +105,12 @@ def _check_shapes(construct: str, src: Region, dst: Region, axis: int) -> None:
 
 
 def reduce_sum(
-    buffer: object, out: object, dim: int = -1, clear: bool = True, batch: int = 1, annotations: object = None
+    buffer: object,
+    out: object,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: object = None,
 ) -> None:
     """Sum along ``dim``, accumulated in ``out``'s dtype."""
     _reduce("T.reduce_sum", "sum", buffer, out, dim, clear, False)
@@ -147,21 +163,36 @@ def reduce_abssum(
 
 
 def reduce_bitand(
-    buffer: object, out: object, dim: int = -1, clear: bool = True, batch: int = 1, annotations: object = None
+    buffer: object,
+    out: object,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: object = None,
 ) -> None:
     """Bitwise and along ``dim``, integers or bools."""
     _reduce("T.reduce_bitand", "bitand", buffer, out, dim, clear, False)
 
 
 def reduce_bitor(
-    buffer: object, out: object, dim: int = -1, clear: bool = True, batch: int = 1, annotations: object = None
+    buffer: object,
+    out: object,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: object = None,
 ) -> None:
     """Bitwise or along ``dim``, integers or bools."""
     _reduce("T.reduce_bitor", "bitor", buffer, out, dim, clear, False)
 
 
 def reduce_bitxor(
-    buffer: object, out: object, dim: int = -1, clear: bool = True, batch: int = 1, annotations: object = None
+    buffer: object,
+    out: object,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: object = None,
 ) -> None:
     """Bitwise exclusive or along ``dim``, integers or bools."""
     _reduce("T.reduce_bitxor", "bitxor", buffer, out, dim, clear, False)
@@ -194,4 +225,3 @@ def _scan(construct: str, kind: str, src: object, dst: object, dim: int, reverse
         )
     axis = _axis(construct, source, dim)
     tracer.emit_tile(construct, Scan(kind, source, target, axis, bool(reverse)))
-

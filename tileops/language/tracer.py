@@ -298,6 +298,9 @@ def iter_names(text: object) -> Iterator[str]:
     """The names in ``"M, N K"``, split at commas and white space; ProgramTypeError for another type."""
     if not isinstance(text, str):
         raise ProgramTypeError(
-            "size names are given as one string", expected='such as "M, N"', found=repr(text), location=here()
+            "size names are given as one string",
+            expected='such as "M, N"',
+            found=repr(text),
+            location=here(),
         )
     yield from text.replace(",", " ").split()

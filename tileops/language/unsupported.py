@@ -55,7 +55,8 @@ class UnsupportedName:
     def error(self) -> UnsupportedConstructError:
         """The error for using this name, at the statement being traced."""
         return UnsupportedConstructError(
-            f"T.{self._name} ({self._reason}) is not supported by tileops, on any target", location=here()
+            f"T.{self._name} ({self._reason}) is not supported by tileops, on any target",
+            location=here(),
         )
 
     def describe(self) -> str:

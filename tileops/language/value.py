@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+
 from tileops.dtypes import DType, dtype_of, is_dtype_like, promote
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
@@ -283,7 +284,9 @@ def power(a: object, b: object) -> Value:
     if base.dtype.is_integer and isinstance(exponent, Const) and exponent.dtype.is_integer:
         count = int(exponent.value)
         if count < 0:
-            raise ProgramValueError("an integer cannot be raised to a negative power", location=here())
+            raise ProgramValueError(
+                "an integer cannot be raised to a negative power", location=here()
+            )
         out: Expr = fold.const(1, base.dtype)
         for _ in range(count):
             out = fold.mul(out, base)
@@ -380,7 +383,7 @@ def bind(name: str, expr: Expr) -> Value:
     return Value(var)
 
 
-class dtype(DType):  # noqa: N801 - the language's own spelling
+class dtype(DType):
     """A scalar type: a ``str`` equal to its name that also casts, ``T.float32(x)``.
 
     ``T.dtype(x)`` converts a str, torch dtype, numpy dtype or Python scalar type.
