@@ -144,6 +144,7 @@ const DeviceInfo& device_info(int index) {
   State& s = state();
   const DeviceInfo* info = s.devices[index].load(std::memory_order_acquire);
   if (__builtin_expect(info != nullptr, 1)) return *info;
+  driver();  // its own error says more than a count of 0
   if (index >= device_count()) raise(ErrorKind::kDriver, "there is no CUDA device ", index);
   std::unique_ptr<DeviceInfo> fresh = query_device(index);
   std::lock_guard<std::mutex> lock(s.mutex);
