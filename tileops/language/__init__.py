@@ -159,6 +159,11 @@ from tileops.language.mathematics import (
     tanh,
     trunc,
 )
+from tileops.language.persistent import (
+    Persistent,
+    PersistentTileScheduler,
+    loop_break,
+)
 from tileops.language.reducers import (
     all_of,
     any_of,
@@ -255,6 +260,8 @@ __all__ = [
     "Not",
     "Or",
     "Parallel",
+    "Persistent",
+    "PersistentTileScheduler",
     "Pipelined",
     "PrimExpr",
     "Ref",
@@ -386,6 +393,7 @@ __all__ = [
     "log2",
     "log10",
     "long",
+    "loop_break",
     "macro",
     "max",
     "max_value",

@@ -1,0 +1,207 @@
+"""Owns persistent scheduling: loops and state by which few blocks walk many tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramValueError
+from tileops.ir import fold
+from tileops.ir.expr import Expr, HostAttr
+from tileops.ir.stmt import Break, If
+from tileops.language.allocation import alloc_var
+from tileops.language.buffers import ZERO, VarRef
+from tileops.language.loops import Axis, LoopFrame
+from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.value import INT32, Value, bind, index_expr, wrap
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    out: Expr = fold.const(1)
+    for extent in extents:
+        out = fold.mul(out, extent)
+    return out
+
+
+def _div(a: Expr, b: Expr) -> Expr:
+    return fold.binary("floordiv", a, b)
+
+
+def _mod(a: Expr, b: Expr) -> Expr:
+    return fold.binary("floormod", a, b)
+
+
+def _grouped_coordinates(tile: Expr, domain: Sequence[Expr], group: Expr) -> tuple[Expr, ...]:
+    """The coordinates of tile number ``tile``: the last dimension is walked in groups, fastest inside one.
+
+    The last group may be narrower, so every tile of the domain occurs once.
+    """
+    last = domain[-1]
+    group = fold.binary("min", group, last)
+    in_group = fold.mul(_product(domain[:-1]), group)
+    number = _div(tile, in_group)
+    first = fold.mul(number, group)
+    width = fold.binary("min", fold.sub(last, first), group)
+    rest = fold.sub(tile, fold.mul(number, in_group))
+    coordinates = [fold.add(first, _mod(rest, width))]
+    rest = _div(rest, width)
+    for extent in reversed(domain[:-1]):
+        coordinates.append(_mod(rest, extent))
+        rest = _div(rest, extent)
+    return tuple(reversed(coordinates))
+
+
+@dataclass
+class _PersistentLoop(LoopFrame):
+    """A serial loop over waves that ends when the domain is used up."""
+
+    domain: tuple[Expr, ...] = ()
+    wave: Expr = ZERO
+    index: Expr = ZERO
+    group: Expr = ZERO
+
+    def open(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
+        """Start recording the body; the coordinates of this block's tile."""
+        if len(names) != len(self.domain):
+            raise ProgramValueError(
+                f"T.Persistent has {len(self.domain)} coordinates",
+                found=f"{len(names)} in the `for`",
+                location=here(),
+            )
+        (wave,) = super().open(tracer, ("wave",))
+        tile = bind("tile", fold.add(fold.mul(wave.expr, self.wave), self.index)).expr
+        total = _product(self.domain)
+        done = fold.binary("ge", tile, total)
+        tracer.emit(If(done, (Break(loc=tracer.location),)))
+        coordinates = _grouped_coordinates(tile, self.domain, self.group)
+        return tuple(bind(n, c) for n, c in zip(names, coordinates, strict=True))
+
+
+def Persistent(
+    domain: Sequence[object], wave_size: object, index: object, group_size: object = 8
+) -> LoopFrame:
+    """A loop over the tiles of ``domain`` that falls to block ``index`` of ``wave_size`` blocks.
+
+    Gives one coordinate a dimension; the last dimension is walked in groups of ``group_size``.
+    """
+    require_tracer("T.Persistent")
+    dims = tuple(index_expr(d, "an extent of T.Persistent") for d in domain)
+    if not dims:
+        raise ProgramValueError("T.Persistent needs at least one extent", location=here())
+    wave = index_expr(wave_size, "wave_size")
+    waves = fold.ceildiv(_product(dims), wave)
+    return _PersistentLoop(
+        "T.Persistent",
+        "serial",
+        (Axis(ZERO, waves),),
+        domain=dims,
+        wave=wave,
+        index=index_expr(index, "index"),
+        group=index_expr(group_size, "group_size"),
+    )
+
+
+def loop_break() -> None:
+    """Leave the innermost loop, as Python's ``break``."""
+    tracer = require_tracer("T.loop_break")
+    if not any(r.kind in ("for", "while") for r in tracer.regions):
+        raise ProgramValueError("T.loop_break stands outside a loop", location=here())
+    tracer.emit(Break())
+
+
+class PersistentTileScheduler:
+    """The state of a block that walks the tiles of a ``num_m`` x ``num_n`` grid, every ``num_workers``-th.
+
+    ``init(worker)``, then ``while valid():`` work on (``m_idx``, ``n_idx``), then ``next_tile()``.
+    ``num_workers`` None is the number of multiprocessors of the device.
+    """
+
+    def __init__(
+        self,
+        num_m: object,
+        num_n: object,
+        num_workers: object = None,
+        swizzle_size: int = 1,
+        column_major: bool = True,
+        cluster_size: int = 1,
+        stateful: bool = True,
+        name: str | None = None,
+    ) -> None:
+        tracer = require_tracer("T.PersistentTileScheduler")
+        self._num_m = index_expr(num_m, "num_m")
+        self._num_n = index_expr(num_n, "num_n")
+        workers = HostAttr(DType("int32"), "sm_count") if num_workers is None else None
+        self._workers: Expr = workers or index_expr(num_workers, "num_workers")
+        self._swizzle = int(swizzle_size)
+        self._column_major = bool(column_major)
+        self._stateful = stateful
+        prefix = name or "scheduler"
+        self._vars: dict[str, VarRef] = {}
+        if stateful and tracer.launch is not None:
+            for part in ("tile", "m_idx", "n_idx", "current_iter"):
+                tracer.set_names((f"{prefix}_{part}",))
+                self._vars[part] = alloc_var(INT32)
+                self._vars[part].fresh = False
+
+    def _state(self, part: str) -> VarRef:
+        if part not in self._vars:
+            raise ProgramValueError(
+                f"T.PersistentTileScheduler.{part} needs a stateful scheduler made inside T.Kernel",
+                location=here(),
+            )
+        return self._vars[part]
+
+    @property
+    def m_idx(self) -> Value:
+        return self._state("m_idx")
+
+    @property
+    def n_idx(self) -> Value:
+        return self._state("n_idx")
+
+    @property
+    def current_iter(self) -> Value:
+        return self._state("current_iter")
+
+    def coord(self, tile: object) -> tuple[Value, Value]:
+        """The (m, n) coordinates of tile number ``tile``."""
+        number = index_expr(tile, "the tile number")
+        group = fold.const(self._swizzle)
+        if self._column_major:
+            n, m = _grouped_coordinates(
+                number, (self._num_n, self._num_m), self._group(self._num_m, group)
+            )
+        else:
+            m, n = _grouped_coordinates(
+                number, (self._num_m, self._num_n), self._group(self._num_n, group)
+            )
+        return wrap(m), wrap(n)
+
+    def _group(self, extent: Expr, group: Expr) -> Expr:
+        # A swizzle of 1 is no swizzle: the inner dimension is walked as a whole.
+        return extent if self._swizzle <= 1 else group
+
+    def init(self, worker: object) -> None:
+        """Start at the first tile of block ``worker``."""
+        self._state("tile").store(worker)
+        self._state("current_iter").store(0)
+        self._update()
+
+    def _update(self) -> None:
+        m, n = self.coord(self._state("tile"))
+        self._state("m_idx").store(m)
+        self._state("n_idx").store(n)
+
+    def valid(self) -> Value:
+        """True while the current tile lies in the grid."""
+        total = fold.mul(self._num_m, self._num_n)
+        return wrap(fold.binary("lt", self._state("tile").expr, total))
+
+    def next_tile(self) -> None:
+        """Go on to this block's next tile."""
+        tile = self._state("tile")
+        tile.store(wrap(fold.add(tile.expr, self._workers)))
+        count = self._state("current_iter")
+        count.store(count + 1)
+        self._update()
