@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +41,9 @@ def imports_of(path: Path) -> list[Import]:
     return found
 
 
-def all_imports() -> list[Import]:
-    return [found for path in package_files() for found in imports_of(path)]
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(found for path in package_files() for found in imports_of(path))
 
 
 def _visit(

@@ -46,7 +46,6 @@ ALLOWED: dict[str, frozenset[str]] = {
 EXTRA: dict[str, frozenset[str]] = {
     # The names of other systems' caches, as thin facades over jit.
     "tileops.cache.kernel_cache": frozenset({"jit"}),
-    "tileops.cache.cubin_cache": frozenset({"jit"}),
     # The decorator that joins search and program; the only part of the tuner that knows programs.
     "tileops.autotuner.tuner": frozenset({"jit", "op", "frontend", "cache"}),
     "tileops.autotuner.param": frozenset({"jit"}),

@@ -1,4 +1,4 @@
-"""The documents: the settings table is complete, links lead somewhere, programs are the real ones."""
+"""The documents: the settings table is complete, links lead somewhere, programs are real."""
 
 from __future__ import annotations
 

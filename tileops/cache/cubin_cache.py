@@ -1,0 +1,211 @@
+"""Owns the class CubinCache: a small cache of PTX and cubin by a key of the caller's own making.
+
+For code that compiles by itself and wants the guarantees of the cache: thread-safe, memory first,
+then disk, verified, and the PTX beside the cubin. Programs of tileops do not pass through here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tileops import log, settings
+from tileops.cache.directory import resolve
+from tileops.cache.files import (
+    Trust,
+    UntrustedError,
+    make_directories,
+    read_file,
+    remove,
+    replace_file,
+)
+from tileops.cache.key import canonical
+
+_FORMAT = 1
+_FILE = re.compile(r"[0-9a-f]{64}\.(cubin|ptx|json)")
+_LIMIT = 1 << 30  # bytes of one file
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """Identifies one specialisation of a kernel.
+
+    ``fn_id``: a stable name of the function; ``template_kwargs``: sorted pairs of name and value;
+    ``input_shapes``: shape and dtype name of each input; ``arch``: such as ``sm_90a``.
+    """
+
+    fn_id: str
+    template_kwargs: tuple[tuple[str, Any], ...]
+    input_shapes: tuple[tuple[tuple[int, ...], str], ...]
+    arch: str
+
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON of the key; InternalError for a value that has none."""
+        return hashlib.sha256(canonical(self._fields()).encode("ascii")).hexdigest()
+
+    def _fields(self) -> dict[str, object]:
+        return {
+            "fn_id": self.fn_id,
+            "template_kwargs": self.template_kwargs,
+            "input_shapes": self.input_shapes,
+            "arch": self.arch,
+        }
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One compiled kernel: its PTX, its cubin if it was assembled, and plain JSON facts."""
+
+    key: CacheKey
+    ptx_source: str
+    cubin_bytes: bytes | None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class CubinCache:
+    """Entries in memory and, with ``enable_disk``, as files ``<hash>.cubin .ptx .json``.
+
+    ``cache_dir`` defaults to ``cubins`` in the cache directory of the moment. Faults of the file
+    system are warned of once and never raised; what is damaged is a miss.
+    """
+
+    def __init__(self, cache_dir: Path | None = None, enable_disk: bool = True) -> None:
+        self._given = Path(cache_dir) if cache_dir is not None else None
+        self._enable_disk = enable_disk
+        self._memory: dict[str, CacheEntry] = {}
+        self._guard = threading.Lock()
+
+    @property
+    def cache_dir(self) -> Path | None:
+        """Where files lie, None if there is no usable directory."""
+        return self._given if self._given is not None else default_directory()
+
+    def get(self, key: CacheKey) -> CacheEntry | None:
+        """The entry of ``key`` from memory, then disk; None if there is none."""
+        name = key.hash()
+        with self._guard:
+            found = self._memory.get(name)
+        if found is not None or not self._enable_disk:
+            return found
+        found = self._read(key, name)
+        if found is not None:
+            with self._guard:
+                self._memory[name] = found
+        return found
+
+    def put(self, entry: CacheEntry) -> None:
+        """Keep ``entry`` in memory and on disk; InternalError if its metadata is not plain JSON."""
+        name = entry.key.hash()
+        facts = canonical(entry.metadata)
+        with self._guard:
+            self._memory[name] = entry
+        folder = self.cache_dir if self._enable_disk else None
+        if folder is None:
+            return
+        try:
+            _write(folder, name, entry, facts)
+        except OSError as error:
+            log.warn_once("cache", f"tileops cache: cannot store in {folder}: {error}")
+
+    def clear(self, *, disk: bool = False) -> None:
+        """Forget the entries in memory; with ``disk`` remove their files too, and no others."""
+        with self._guard:
+            self._memory.clear()
+        folder = self.cache_dir if disk else None
+        if folder is None or not folder.is_dir():
+            return
+        for path in sorted(folder.iterdir()):
+            if _FILE.fullmatch(path.name):
+                remove(path)
+
+    def _read(self, key: CacheKey, name: str) -> CacheEntry | None:
+        folder = self.cache_dir
+        if folder is None:
+            return None
+        trust = Trust(shared=settings.current().cache_trust_shared)
+        try:
+            trust.require(folder, folder.stat())
+            facts = json.loads(read_file(folder / f"{name}.json", limit=_LIMIT, trust=trust))
+            if facts["format"] != _FORMAT or facts["hash"] != name:
+                return None
+            ptx = _verified(folder / f"{name}.ptx", facts["ptx"], trust)
+            cubin = facts["cubin"]
+            data = _verified(folder / f"{name}.cubin", cubin, trust) if cubin else None
+            return CacheEntry(key, ptx.decode("utf-8"), data, dict(facts["metadata"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, UntrustedError) as error:
+            log.warn_once("cache", f"tileops cache: cannot use {folder}: {error}")
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            log.warn_once(f"damaged:{name}", f"damaged cache entry {folder / name}: {error}")
+        return None
+
+
+def _fact(data: bytes) -> dict[str, object]:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
+    data = read_file(path, limit=_LIMIT, trust=trust)
+    if _fact(data) != fact:
+        raise ValueError(f"{path} is not what was written")
+    return data
+
+
+def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
+    make_directories(folder)
+    ptx = entry.ptx_source.encode()
+    content = {
+        "format": _FORMAT,
+        "hash": name,
+        "key": json.loads(canonical(entry.key._fields())),
+        "metadata": json.loads(facts),
+        "ptx": _fact(ptx),
+        "cubin": _fact(entry.cubin_bytes) if entry.cubin_bytes is not None else None,
+    }
+    files = {"ptx": ptx, "json": (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()}
+    if entry.cubin_bytes is not None:
+        files = {"cubin": entry.cubin_bytes, **files}
+    for suffix, data in files.items():  # the facts last: they say that the others are whole
+        staging = folder / f".{name}.{suffix}.{secrets.token_hex(6)}"
+        replace_file(folder / f"{name}.{suffix}", data, staging)
+
+
+def default_directory() -> Path | None:
+    """``cubins`` in the cache directory of the moment; None if no directory can be used."""
+    private = resolve(settings.current()).private
+    return private.root / "cubins" if private is not None else None
+
+
+_global: CubinCache | None = None
+_global_guard = threading.Lock()
+
+
+def get_global_cache() -> CubinCache:
+    """The cubin cache of this process."""
+    global _global
+    with _global_guard:
+        if _global is None:
+            _global = CubinCache()
+        return _global
+
+
+def set_global_cache(cache: CubinCache) -> None:
+    """Use ``cache`` as the cubin cache of this process."""
+    global _global
+    with _global_guard:
+        _global = cache
+
+
+def __getattr__(name: str) -> object:
+    # Asked for, not made at import: it depends on the settings of the moment.
+    if name == "DEFAULT_CACHE_DIR":
+        return default_directory()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,82 @@
+"""Owns the class KernelCache: another system's names for compiling through the cache.
+
+A thin facade over ``tileops.compile``, which always goes through the cache; nothing is kept here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tileops.cache import catalog, scripts, usage
+from tileops.cache.store import store
+from tileops.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tileops.jit.kernel import JITKernel
+
+# The names of the files in an entry. There is no host code (one C++ call path launches every
+# kernel) and no pickle.
+DEVICE_KERNEL_PATH = "device_kernel.cpp"
+KERNEL_LIB_PATH = "kernel_lib.so"
+KERNEL_CUBIN_PATH = "kernel.cubin"
+KERNEL_PY_PATH = "kernel.py"
+PARAMS_PATH = "params.json"
+
+
+class KernelCache:
+    """Compiles through the cache of the process; every instance is the same cache."""
+
+    def cached(
+        self,
+        func: Callable[..., Any] | object = None,
+        out_idx: int | list[int] | None = None,
+        *args: object,
+        target: str | None = "auto",
+        target_host: object = None,
+        execution_backend: str | None = "auto",
+        verbose: bool = False,
+        pass_configs: Mapping[str, Any] | None = None,
+        compile_flags: list[str] | str | None = None,
+    ) -> JITKernel:
+        """The kernel of ``func``, compiled now or found in the cache.
+
+        ``func`` is a ``T.prim_func``, or a function that returns one when called with ``args``.
+        ArgumentError if it is missing; what compiling raises.
+        """
+        from tileops.jit import compile as compile_program
+
+        if func is None:
+            raise ArgumentError("KernelCache.cached: expected a T.prim_func, got None")
+        if args and callable(func):
+            func = func(*args)
+        return compile_program(
+            func,
+            out_idx=out_idx,
+            execution_backend=execution_backend,
+            target=target,
+            target_host=target_host,
+            verbose=verbose,
+            pass_configs=pass_configs,
+            compile_flags=compile_flags,
+        )
+
+    def clear_cache(self) -> None:
+        """Forget all entries, in memory and in the private directory; loaded kernels stay."""
+        clear_cache()
+
+
+def cached(*args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
+    """``KernelCache().cached(...)``."""
+    return KernelCache().cached(*args, **kwargs)
+
+
+def clear_cache() -> None:
+    """Forget all entries, in memory and in the private directory; loaded kernels stay."""
+    store().clear_memory()
+    directory = catalog.here().private
+    if directory is None:
+        return
+    for stored in usage.stored_entries(directory):
+        usage.discard(directory, stored.path)
+    scripts.clear(directory)
