@@ -36,8 +36,8 @@ class OpenRegion:
             "for": "loop",
             "parallel": "T.Parallel loop",
             "while": "`while` loop",
-            "then": "`if` branch",
-            "else": "`else` branch",
+            "then": "`if`",
+            "else": "`if`",
         }[self.kind]
         return what if self.loc is None else f"{what} at line {self.loc.line}"
 
