@@ -104,6 +104,12 @@ class JITKernel:
         return state_of(self._name).entry
 
     @property
+    def cache_path(self) -> Path | None:
+        """The folder of the cache that holds the kernel's code and artifacts; None without a cache."""
+        path = self.artifact.path
+        return None if path is None else Path(path)
+
+    @property
     def name(self) -> str:
         """``<function>__<10 hexadecimal digits of program, options and target>``."""
         return self._name
