@@ -1,6 +1,8 @@
 // Owns reading op.json and variant descriptions.
 #include "core/spec.h"
 
+#include <limits>
+
 #include "core/error.h"
 
 namespace tileops {
@@ -51,11 +53,21 @@ ArgSpec read_arg(const json::Value& value) {
   return arg;
 }
 
+// JSON has no infinities and no NaN: those come as strings.
+double read_float(const json::Value& value) {
+  if (value.type != json::Type::kString) return value.as_double("static");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (value.text == "inf") return kInfinity;
+  if (value.text == "-inf") return -kInfinity;
+  if (value.text == "nan") return std::numeric_limits<double>::quiet_NaN();
+  raise(ErrorKind::kInternal, "op description: '", value.text, "' is no float");
+}
+
 StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
   if (value.is_null()) return std::monostate{};
   switch (arg.kind) {
     case ArgKind::kInt: return value.as_int("static");
-    case ArgKind::kFloat: return value.as_double("static");
+    case ArgKind::kFloat: return read_float(value);
     case ArgKind::kTensor:  // given or not
     case ArgKind::kBool: return value.as_bool("static");
     case ArgKind::kString: return value.as_string("static");

@@ -1,5 +1,6 @@
 // Owns static argument values and scalar types: reading, key words, text.
 #include <cstring>
+#include <limits>
 
 #include "core/error.h"
 #include "core/spec.h"
@@ -45,8 +46,10 @@ void append_key_words(std::vector<uint64_t>& words, const StaticValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) {
     words.push_back(static_cast<uint64_t>(*number));
   } else if (const auto* real = std::get_if<double>(&value)) {
-    uint64_t bits;  // by bits: -0.0 and 0.0 differ, a NaN equals itself
-    std::memcpy(&bits, real, sizeof(bits));
+    // By bits: -0.0 and 0.0 differ, and all NaNs are one.
+    const double canonical = *real == *real ? *real : std::numeric_limits<double>::quiet_NaN();
+    uint64_t bits;
+    std::memcpy(&bits, &canonical, sizeof(bits));
     words.push_back(bits);
   } else if (const auto* flag = std::get_if<bool>(&value)) {
     words.push_back(*flag ? 1 : 0);

@@ -13,6 +13,7 @@ from tileops.runtime.binding import (
     retire_op,
     set_resolver,
     set_strict,
+    static_json,
     unload,
 )
 from tileops.runtime.devices import (
@@ -40,5 +41,6 @@ __all__ = [
     "retire_op",
     "set_resolver",
     "set_strict",
+    "static_json",
     "unload",
 ]

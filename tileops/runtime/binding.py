@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -46,7 +47,14 @@ def native() -> Any:
 
 
 def _text(value: Mapping[str, Any] | str) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+
+
+def static_json(value: object) -> object:
+    """The JSON form of a static argument: JSON has no infinities and no NaN, so those become strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
 
 
 def create_op(op: Mapping[str, Any] | str) -> int:
@@ -60,8 +68,13 @@ def create_op(op: Mapping[str, Any] | str) -> int:
 def add_variant(handle: int, variant: Mapping[str, Any] | str) -> int:
     """Add the checks and bindings of one combination of static arguments; return the variant's number.
 
+    ``static`` holds the values in order, then for each optional tensor whether it is given. In JSON text a
+    value must be in the form of ``static_json``.
+
     An equal combination that is there already wins: its number is returned.
     """
+    if not isinstance(variant, str):
+        variant = {**variant, "static": [static_json(value) for value in variant["static"]]}
     return int(native().add_variant(handle, _text(variant)))
 
 
