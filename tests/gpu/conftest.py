@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "programs"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "programs"), str(ROOT / "examples")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
