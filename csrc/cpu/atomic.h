@@ -34,7 +34,7 @@ TILEOPS_INLINE ValueOf<S> atomic_update(S* place, Change change) {
   W seen = __atomic_load_n(word, __ATOMIC_RELAXED);
   for (;;) {
     const ValueOf<S> before = widen(bit_cast<S>(seen));
-    const W after = bit_cast<W>(convert<S>(change(before)));
+    const W after = bit_cast<W>(encode<S>(change(before)));
     if (__atomic_compare_exchange_n(word, &seen, after, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
       return before;
   }

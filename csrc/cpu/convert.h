@@ -134,11 +134,12 @@ TILEOPS_INLINE f8e4m3fn to_f8e4m3fn(f32 x) {
   return out;
 }
 
-TILEOPS_INLINE f8e5m2 to_f8e5m2(f32 x) {
+// `largest` is the bit pattern that larger magnitudes saturate to: 0x7b is finite, 0x7c infinity.
+TILEOPS_INLINE f8e5m2 to_f8e5m2(f32 x, u32 largest = 0x7bu) {
   const u32 b = bit_cast<u32>(x);
   const u32 a = b & 0x7fffffffu;
   u32 r = a < 0x38800000u ? round_subnormal(a, 0x1p7f) : round_magnitude(a, 21, 0x38000000u);
-  r = r > 0x7bu ? 0x7bu : r;
+  r = r > largest ? largest : r;
   r = a > 0x7f800000u ? 0x7fu : r;
   f8e5m2 out;
   out.bits = static_cast<u8>(r | ((b >> 24) & 0x80u));
@@ -287,6 +288,16 @@ TILEOPS_CONVERTER(b8, b8{static_cast<u8>(x != From(0) ? 1 : 0)})
 template <class To, class From>
 TILEOPS_INLINE To convert(From x) {
   return Converter<To>::from(x);
+}
+
+// A value that is one of `To`'s already, in storage form; infinities of float8_e5m2 stay.
+template <class To>
+TILEOPS_INLINE To encode(ValueOf<To> x) {
+  if constexpr (IsSame<To, f8e5m2>::value) {
+    return to_f8e5m2(x, 0x7cu);
+  } else {
+    return convert<To>(x);
+  }
 }
 
 // A value of type `To` in computing form: rounded, but kept in the type that expressions use.

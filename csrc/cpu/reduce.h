@@ -158,7 +158,7 @@ static void reduce_columns(D* __restrict out, const S* __restrict src, i64 src_s
   for (i64 k = 0; k < length; ++k) {
     const S* __restrict row = src + k * src_step;
     for (i64 j = 0; j < n; ++j) {
-      out[j] = convert<D>(K::join(widen(out[j]), K::enter(entering<D>(row[j]))));
+      out[j] = encode<D>(K::join(widen(out[j]), K::enter(entering<D>(row[j]))));
     }
   }
 }
@@ -171,7 +171,7 @@ static void scan_line(D* dst, i64 dst_step, const S* src, i64 src_step, i64 n, b
   for (i64 i = 0; i < n; ++i) {
     const i64 at = reverse ? n - 1 - i : i;
     so_far = K::join(so_far, K::enter(entering<D>(src[at * src_step])));
-    dst[at * dst_step] = convert<D>(so_far);
+    dst[at * dst_step] = encode<D>(so_far);
   }
 }
 

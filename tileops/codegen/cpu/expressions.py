@@ -67,7 +67,7 @@ def stored(state: LaunchState, expr: Expr) -> str:
     if isinstance(expr, Cast):
         return f"convert<{kind}>({value(state, expr.a)})"
     if expr.dtype.is_bool or is_narrow_float(expr.dtype):
-        return f"convert<{kind}>({value(state, expr)})"
+        return f"encode<{kind}>({value(state, expr)})"
     return value(state, expr)
 
 

@@ -56,6 +56,6 @@ def _integer_call(expr: Call, args: Sequence[str]) -> str:
 
 def _reinterpret(expr: Call, arg: str) -> str:
     source, target = storage(expr.args[0].dtype), storage(expr.dtype)
-    bits = f"convert<{source}>({arg})" if is_narrow_float(expr.args[0].dtype) else arg
+    bits = f"encode<{source}>({arg})" if is_narrow_float(expr.args[0].dtype) else arg
     text = f"bit_cast<{target}>({bits})"
     return f"widen({text})" if is_narrow_float(expr.dtype) else text

@@ -80,7 +80,7 @@ def _row(
         f"const ValueOf<{element}> line = reduce_row<{kind}, {element}>({source}, {step}, {length});"
     )
     result = "line" if stmt.clear else f"{kind}<{element}>::join(widen(*out), line)"
-    w.line(f"*out = convert<{element}>({result});")
+    w.line(f"*out = encode<{element}>({result});")
 
 
 def _columns(
@@ -96,7 +96,7 @@ def _columns(
     w, element = state.writer, storage(stmt.dst.dtype)
     w.line(f"{element}* const out = {target};")
     if stmt.clear:
-        w.line(f"fill_row(out, 1, convert<{element}>({kind}<{element}>::start), {count});")
+        w.line(f"fill_row(out, 1, encode<{element}>({kind}<{element}>::start), {count});")
     w.line(f"reduce_columns<{kind}, {element}>(out, {source}, {step}, {length}, {count});")
 
 

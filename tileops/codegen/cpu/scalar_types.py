@@ -72,9 +72,9 @@ def literal(const: Const) -> str:
 
 def int_literal(value: int, dtype: DType) -> str:
     """An integer constant of ``dtype``."""
-    suffix = {"int64": "ll", "uint64": "ull", "uint32": "u"}.get(str(dtype), "")
+    suffix = {"int64": "l", "uint64": "ul", "uint32": "u"}.get(str(dtype), "")
     if value == -(2**63):
-        return "(-9223372036854775807ll - 1)"
+        return "(-9223372036854775807l - 1)"
     if value == -(2**31) and not suffix:
         return "(-2147483647 - 1)"
     text = f"{value}{suffix}"
@@ -89,6 +89,8 @@ def _float_literal(value: float, dtype: DType) -> str:
         return '__builtin_nan("")' if wide else '__builtin_nanf("")'
     if math.isinf(value):
         text = "__builtin_inf()" if wide else "__builtin_inff()"
+        if dtype == "float8_e4m3fn":  # has no infinities
+            text = f"round_to<{storage(dtype)}>({text})"
         return f"(-{text})" if value < 0 else text
     text = value.hex()
     if is_narrow_float(dtype):
