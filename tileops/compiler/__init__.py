@@ -1,4 +1,7 @@
-"""Owns the way from generated text to an artifact; the only package that imports Triton or runs a compiler."""
+"""Owns the way from generated text to an artifact.
+
+The only package that imports Triton or runs a compiler.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ __all__ = ["Artifact", "LaunchImage", "StageError", "compile_kernel", "toolchain
 def compile_kernel(code: KernelCode, target: Target, options: Mapping[str, str]) -> Artifact:
     """Compile generated code for ``target``; ``options`` are the program's pass configs and flags.
 
-    ToolchainError where a compiler is missing or refuses the text, SharedMemoryError where the target has too
-    little shared memory. Depends on its arguments and the toolchain only.
+    ToolchainError where a compiler is missing or refuses the text, SharedMemoryError where the
+    target has too little shared memory. Depends on its arguments and the toolchain only.
     """
     if code.language == "triton":
         from tileops.compiler.triton_stages import compile_triton

@@ -12,10 +12,11 @@ from tileops.errors import ToolchainError
 class LaunchImage:
     """One compiled launch.
 
-    ``image`` names its file in ``Artifact.files``, ``entry`` the symbol in it. ``hidden`` are pointers that the
-    compiler appended after the declared parameters ("global_scratch", "profile_scratch");
-    ``global_scratch_bytes`` is what one block needs of the first. ``spills`` is local memory in bytes a
-    thread (0 where everything stayed in registers). ``tensormaps`` describe host-made descriptors.
+    ``image`` names its file in ``Artifact.files``, ``entry`` the symbol in it. ``hidden`` are
+    pointers that the compiler appended after the declared parameters ("global_scratch",
+    "profile_scratch"); ``global_scratch_bytes`` is what one block needs of the first. ``spills``
+    is local memory in bytes a thread (0 where everything stayed in registers). ``tensormaps``
+    describe host-made descriptors.
     """
 
     image: str
@@ -32,7 +33,10 @@ class LaunchImage:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Compiled bytes and metadata, not loaded. ``toolchain`` names what made it, by version and content."""
+    """Compiled bytes and metadata, not loaded.
+
+    ``toolchain`` names what made it, by version and content.
+    """
 
     files: dict[str, bytes]
     launches: tuple[LaunchImage, ...]
@@ -40,7 +44,10 @@ class Artifact:
 
 
 class StageError(ToolchainError):
-    """A compiler refused generated code. ``statement`` is the number of the IR statement, or None."""
+    """A compiler refused generated code.
+
+    ``statement`` is the number of the IR statement, or None.
+    """
 
     def __init__(self, message: str, statement: int | None = None) -> None:
         self.statement = statement

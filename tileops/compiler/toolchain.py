@@ -1,4 +1,7 @@
-"""Owns the identity of the toolchain: what made an artifact, by version and content, never by path."""
+"""Owns the identity of the toolchain.
+
+What made an artifact, by version and content, never by path.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from tileops.target import Target
 def toolchain_versions(target: Target) -> dict[str, str]:
     """The tools that code for ``target`` goes through: name to version and content hash.
 
-    Reads package metadata and hashes files; imports no compiler. ToolchainError where a tool is missing.
+    Reads package metadata and hashes files; imports no compiler. ToolchainError where a tool is
+    missing.
     """
     if target.kind == "cpu":
         from tileops.compiler import gxx

@@ -1,5 +1,9 @@
-"""Owns Triton's environment during a compile: every variable and knob that changes code is set aside."""
+"""Owns Triton's environment during a compile.
 
+Every variable and knob that changes code is set aside.
+"""
+
+# ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
 import threading
@@ -10,7 +14,8 @@ from typing import Any
 # Compiles share Triton's process-wide knobs and the environment that its C++ parts read.
 _lock = threading.RLock()
 
-# Read by Triton's C++ parts directly (strings in libtriton.so of 3.6 and 3.9); the rest are Python knobs.
+# Read by Triton's C++ parts directly (strings in libtriton.so of 3.6 and 3.9); the rest are Python
+# knobs.
 _CPP_VARIABLES = (
     "AMDGCN_ENABLE_DUMP",
     "AMDGCN_USE_BUFFER_ATOMICS",
@@ -43,7 +48,9 @@ _CPP_VARIABLES = (
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Compile as if no variable of Triton's were set, without line information; restored at the end.
+    """Compile as if no variable of Triton's were set, without line information.
+
+    Restored at the end.
 
     Holds a process-wide lock: compiles in threads of one process run one after another.
     """

@@ -1,5 +1,9 @@
-"""Owns the run of Triton's compile stages, from text in memory to device code, without Triton's cache."""
+"""Owns the run of Triton's compile stages, from text in memory to device code.
 
+Without Triton's cache.
+"""
+
+# ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
 import linecache
@@ -23,10 +27,23 @@ _STAGES_LINE = re.compile(r"^(STAGES_(\d+) = tl\.constexpr\()(\d+)\)$", re.MULTI
 _text_lock = threading.RLock()
 
 _POINTEES = {
-    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
-    "uint32": "u32", "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32",
-    "tfloat32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
-}  # fmt: skip
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "tfloat32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
 _SCALARS = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
 _INTERMEDIATE = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 _BINARY = {"cuda": "cubin", "hip": "hsaco"}
@@ -43,8 +60,11 @@ class _Compiled:
 
 
 def compile_triton(code: KernelCode, target: Target, options: Mapping[str, str]) -> Artifact:
-    """Compile every launch of ``code``; ToolchainError without Triton, StageError with Triton's words,
-    SharedMemoryError where no pipeline depth fits the target."""
+    """Compile every launch of ``code``.
+
+    ToolchainError without Triton, StageError with Triton's words, SharedMemoryError where no
+    pipeline depth fits the target.
+    """
     _require_triton()
     files: dict[str, bytes] = {}
     images = []
@@ -64,7 +84,8 @@ def _require_triton() -> None:
         import triton
     except ImportError as error:
         raise ToolchainError(
-            "compiling for a GPU needs Triton 3.6 to 3.9, which is not installed: pip install triton"
+            "compiling for a GPU needs Triton 3.6 to 3.9, which is not installed: "
+            "pip install triton"
         ) from error
     if triton.knobs.runtime.interpret:
         raise ToolchainError(
@@ -75,7 +96,10 @@ def _require_triton() -> None:
 def _compile_fitting(
     code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
 ) -> _Compiled:
-    """The launch with the deepest pipelines, up to those asked for, whose shared memory the target has."""
+    """The launch with the deepest pipelines, up to those asked for.
+
+    Whose shared memory the target has.
+    """
     deepest = launch.num_stages
     built = _run_stages(code, source, launch, target, options)
     limit = target.shared_limit
@@ -116,13 +140,13 @@ def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedM
         parts.append(f"{buffer.name} {shape} {buffer.dtype}: {size}")
     return SharedMemoryError(
         f"{launch.entry} needs more shared memory than {target} has, also without pipelining; "
-        f"its shared buffers are {'; '.join(parts) or 'none (the tiles of its gemms are too large)'}",
+        f"its shared buffers are {'; '.join(parts) or 'none (its gemm tiles are too large)'}",
         expected=f"at most {target.shared_limit} bytes",
         found=f"{needed} bytes",
     )
 
 
-# -- one run -----------------------------------------------------------------------------------------
+# -- one run -----------------------------------------------------------------------------------
 def _run_stages(
     code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
 ) -> _Compiled:
@@ -169,7 +193,7 @@ def _stages_of(
     )
     stages: dict[str, Any] = {}
     backend.add_stages(stages, parsed, text.language)
-    metadata: dict[str, Any] = {"num_warps": launch.num_warps}
+    metadata: dict[str, Any] = {"num_warps": launch.num_warps, "num_ctas": 1}
     found: dict[str, bytes] = {}
     for name, run in stages.items():
         module = run(module, metadata)
@@ -178,7 +202,10 @@ def _stages_of(
 
 
 def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Every option that changes code, given explicitly: defaults differ between versions and environments."""
+    """Every option that changes code, given explicitly.
+
+    Defaults differ between versions and environments.
+    """
     checks = "tl.device_assert(" in source
     chosen: dict[str, Any] = {
         "num_warps": launch.num_warps,
@@ -224,7 +251,7 @@ def _explained(
     )
 
 
-# -- results -----------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------
 def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) -> LaunchImage:
     metadata = built.metadata
     binary = _BINARY[target.kind]

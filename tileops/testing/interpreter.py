@@ -1,7 +1,9 @@
-"""Owns the interpreter executor: runs a generated ``kernel.py`` on the CPU under Triton's interpreter.
+"""Owns the interpreter executor.
 
-The interpreter lives in a process of its own, started at the first call and kept: it must be told by the
-environment before Triton is imported, and a process so told cannot compile for a GPU.
+Runs a generated ``kernel.py`` on the CPU under Triton's interpreter.
+
+The interpreter lives in a process of its own, started at the first call and kept: it must be told
+by the environment before Triton is imported, and a process so told cannot compile for a GPU.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ Values = dict[int, int | float | bool]
 def interpret(
     code: KernelCode, program: Program, *args: torch.Tensor | float, repaired: bool = True
 ) -> tuple[torch.Tensor, ...]:
-    """Run all launches of ``code`` and give the outputs in the order in which a caller receives them.
+    """Run all launches of ``code`` and give the outputs in the order in which a caller gets them.
 
-    ``args`` are the tensors (on the CPU) and scalars of ``program`` in order, without the outputs that it
-    allocates; tensors that the program writes are changed in place. Outputs and workspaces start as NaN (or
-    the largest integer), so that what is never written shows. ``repaired=False`` runs Triton's interpreter as it
-    is. Raises ArgumentError for wrong arguments, InternalError for a failure of the kernel.
+    ``args`` are the tensors (on the CPU) and scalars of ``program`` in order, without the outputs
+    that it allocates; tensors that the program writes are changed in place. Outputs and workspaces
+    start as NaN (or the largest integer), so that what is never written shows. ``repaired=False``
+    runs Triton's interpreter as it is. Raises ArgumentError for wrong arguments, InternalError for
+    a failure of the kernel.
     """
     values, tensors = _bind(program, args)
     workspaces = [_poisoned(b, values) for b in program.workspaces]
@@ -50,7 +53,7 @@ def interpret(
     return tuple(tensors[position[id(program.params[n])]] for n in program.returns)
 
 
-# -- arguments ---------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------
 def _bind(
     program: Program, args: Sequence[torch.Tensor | float]
 ) -> tuple[Values, list[torch.Tensor]]:
@@ -126,7 +129,7 @@ def _operand(
     raise InternalError(f"the interpreter has no parameter of kind {param.kind!r}")
 
 
-# -- host expressions --------------------------------------------------------------------------------
+# -- host expressions --------------------------------------------------------------------------
 def _trunc_div(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
@@ -184,7 +187,7 @@ def evaluate(expr: Expr, values: Values) -> int | float | bool:
             raise InternalError(f"a host expression of kind {type(expr).__name__}")
 
 
-# -- the process -------------------------------------------------------------------------------------
+# -- the process -------------------------------------------------------------------------------
 class _Worker:
     """The interpreter's process. One request at a time: a JSON line and raw bytes, both ways."""
 

@@ -1,9 +1,10 @@
 """Owns the repairs of Triton's interpreter: each fault that makes it compute otherwise than a GPU.
 
-Every repair has a test that runs the interpreter without it and expects the fault, so that a repair that
-Triton no longer needs is noticed and removed.
+Every repair has a test that runs the interpreter without it and expects the fault, so that a
+repair that Triton no longer needs is noticed and removed.
 """
 
+# ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -36,7 +37,8 @@ def widen(data: Array, dtype: Any) -> Array:
         return data
     bits = torch.from_numpy(np.ascontiguousarray(data).copy())
     wide: Array = bits.view(_NARROW[str(dtype.scalar)]).float().numpy()
-    return wide.reshape(data.shape)
+    out: Array = wide.reshape(data.shape)
+    return out
 
 
 def narrow(data: Array, dtype: Any) -> Array:
@@ -53,7 +55,7 @@ def narrow(data: Array, dtype: Any) -> Array:
     return result
 
 
-# -- casts -------------------------------------------------------------------------------------------
+# -- casts -------------------------------------------------------------------------------------
 def _cast(self: Any, src: Any, dst_type: Any) -> Any:
     wide = widen(src.data, src.dtype)
     if not dst_type.scalar.is_floating() and wide.dtype.kind == "f":
@@ -65,7 +67,7 @@ def _fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
     return _cast(self, src, dst_type)
 
 
-# -- arithmetic --------------------------------------------------------------------------------------
+# -- arithmetic --------------------------------------------------------------------------------
 _binary_op = ti.InterpreterBuilder.binary_op
 _unary_op = ti.InterpreterBuilder.unary_op
 
@@ -85,13 +87,14 @@ def _unary(self: Any, arg: Any, op: Callable[..., Array]) -> Any:
     return ti.TensorHandle(narrow(op(widen(arg.data, arg.dtype)), arg.dtype), arg.dtype.scalar)
 
 
-# -- dot ---------------------------------------------------------------------------------------------
+# -- dot ---------------------------------------------------------------------------------------
 def _dot(
     self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any
 ) -> Any:
     left, right = widen(a.data, a.dtype), widen(b.data, b.dtype)
     if left.dtype == np.float16 and d.data.dtype == np.float16:
-        # Products of halves are exact in float32; the accumulator is rounded once, as the hardware does.
+        # Products of halves are exact in float32; the accumulator is rounded once, as the hardware
+        # does.
         total = np.matmul(left.astype(np.float32), right.astype(np.float32)) + d.data
         return ti.TensorHandle(total.astype(np.float16), d.dtype.scalar)
     work = d.data.dtype
@@ -99,7 +102,7 @@ def _dot(
     return ti.TensorHandle(product + d.data, d.dtype.scalar)
 
 
-# -- atomics -----------------------------------------------------------------------------------------
+# -- atomics -----------------------------------------------------------------------------------
 _atomic_rmw = ti.InterpreterBuilder.create_atomic_rmw
 
 
@@ -123,7 +126,7 @@ def _atomic(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: 
     return ti.TensorHandle(before, val.dtype.scalar)
 
 
-# -- loops -------------------------------------------------------------------------------------------
+# -- loops -------------------------------------------------------------------------------------
 def loop(start: Any, stop: Any = None, step: Any = 1, **_: Any) -> Iterator[Any]:
     """The numbers of a loop as int32 scalars: as Python's ints they divide and wrap otherwise."""
     if stop is None:
@@ -140,7 +143,7 @@ def _patch_lang_core(lang: Any, scope: Any) -> None:
     scope.set_attr(lang, "range", loop)
 
 
-# -- libdevice ---------------------------------------------------------------------------------------
+# -- libdevice ---------------------------------------------------------------------------------
 def _on_values(function: Callable[..., Array]) -> Callable[..., Any]:
     def apply(*args: Any) -> Any:
         first = args[0]
@@ -174,13 +177,15 @@ def _round_half_away(a: Array) -> Array:
 
 def _popcount(a: Array) -> Array:
     bits = a.view(f"u{a.dtype.itemsize}").astype(object)
-    return np.vectorize(lambda v: int(v).bit_count(), otypes=[np.int32])(bits)
+    out: Array = np.vectorize(lambda v: int(v).bit_count(), otypes=[np.int32])(bits)
+    return out
 
 
 def _leading_zeros(a: Array) -> Array:
     width = a.dtype.itemsize * 8
     bits = a.view(f"u{a.dtype.itemsize}").astype(object)
-    return np.vectorize(lambda v: width - int(v).bit_length(), otypes=[np.int32])(bits)
+    out: Array = np.vectorize(lambda v: width - int(v).bit_length(), otypes=[np.int32])(bits)
+    return out
 
 
 _LIBDEVICE: dict[str, Callable[..., Array]] = {
@@ -208,7 +213,7 @@ _LIBDEVICE: dict[str, Callable[..., Array]] = {
 }
 
 
-# -- putting them in place ---------------------------------------------------------------------------
+# -- putting them in place ---------------------------------------------------------------------
 @contextmanager
 def repaired() -> Iterator[None]:
     """Run with every repair in place; all are taken back at the end."""

@@ -1,4 +1,7 @@
-"""Owns the interpreter's process: reads launches from stdin, runs them under Triton's interpreter."""
+"""Owns the interpreter's process.
+
+Reads launches from stdin, runs them under Triton's interpreter.
+"""
 
 from __future__ import annotations
 

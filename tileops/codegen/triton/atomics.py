@@ -41,7 +41,8 @@ def emit_atomic(ctx: Context, stmt: Atomic) -> None:
     """One atomic an element; elements out of bounds are skipped."""
     if stmt.dst.buffer.is_on_chip:
         raise ctx.unsupported(
-            f"an atomic on on-chip buffer `{stmt.dst.buffer.name}`; use a reduction or a global buffer"
+            f"an atomic on on-chip buffer `{stmt.dst.buffer.name}`; "
+            "use a reduction or a global buffer"
         )
     if isinstance(stmt.value, Region):
         _emit_tile(ctx, stmt, stmt.value)

@@ -102,7 +102,9 @@ class Context:
 
     @contextmanager
     def over(self, vars_: tuple[Var, ...], extents: tuple[int, ...]) -> Iterator[Space]:
-        """A nest over ``vars_``: each becomes the lane numbers of its axis, or 0 where the extent is 1.
+        """A nest over ``vars_``.
+
+        Each becomes the lane numbers of its axis, or 0 where the extent is 1.
 
         The space has axes only for the variables of more than one value.
         """
@@ -167,8 +169,8 @@ class Context:
         exact = storage.padded == storage.extents and of.padded == of.extents
         if storage.dtype.bits != of.dtype.bits or (storage.padded != of.padded and not exact):
             raise self.unsupported(
-                f"a view of `{source.name}` whose elements do not correspond one to one to its own, or whose "
-                "extents are no powers of two"
+                f"a view of `{source.name}` whose elements do not correspond one to one "
+                "to its own, or whose extents are no powers of two"
             )
         self.storages[buffer.id] = storage
         self._sources[buffer.id] = source
@@ -219,7 +221,10 @@ class Context:
 
     @contextmanager
     def fresh_names(self, buffers: Ids) -> Iterator[None]:
-        """Give buffers other variables inside the block, so that a loop does not carry the outer ones."""
+        """Give buffers other variables inside the block.
+
+        So that a loop does not carry the outer ones.
+        """
         before = {b: self.tile_names[b] for b in buffers if b in self.defined}
         defined = set(self.defined)
         for b, name in before.items():

@@ -68,7 +68,10 @@ def emit_transpose(ctx: Context, stmt: Transpose) -> None:
 
 
 def emit_im2col(ctx: Context, stmt: Im2col) -> None:
-    """The tile of an implicit GEMM: rows are output positions, columns kernel positions and channels."""
+    """The tile of an implicit GEMM.
+
+    Rows are output positions, columns kernel positions and channels.
+    """
     rows, cols = extents_of(ctx, stmt.dst)[-2:]
     rank = len(stmt.dst.extents)
     vars_ = ctx.synthetic_vars(2)

@@ -38,7 +38,10 @@ def extents_of(ctx: Context, region: Region) -> tuple[int, ...]:
 
 
 def region_indices(region: Region, dims: Sequence[int], vars_: Sequence[Var]) -> tuple[Expr, ...]:
-    """The indices of a region's elements: its starts, plus ``vars_`` along the dimensions ``dims``."""
+    """The indices of a region's elements.
+
+    Its starts, plus ``vars_`` along the dimensions ``dims``.
+    """
     by_dim = dict(zip(dims, vars_, strict=True))
     return tuple(
         fold.add(start, by_dim[d]) if d in by_dim else start

@@ -1,4 +1,7 @@
-"""Owns expressions: IR scalars, evaluated for every lane of the current space at once, as Triton text."""
+"""Owns expressions.
+
+IR scalars, evaluated for every lane of the current space at once, as Triton text.
+"""
 
 from __future__ import annotations
 
@@ -120,10 +123,13 @@ def _tensor(a: Val) -> Val:
 
 
 def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
-    """Triton's ``//`` and ``%`` round towards zero, so they serve only where no operand is negative."""
+    """Triton's ``//`` and ``%`` round towards zero.
+
+    So they serve only where no operand is negative.
+    """
     symbol = "//" if expr.op == "floordiv" else "%"
     ranges = ctx.scope.ranges
-    if not expr.dtype.is_signed or a.static and b.static:
+    if not expr.dtype.is_signed or (a.static and b.static):
         return infix(symbol, text.PRODUCT, a, b, dtype)
     if ranges.is_non_negative(expr.a) and ranges.is_non_negative(expr.b):
         return infix(symbol, text.PRODUCT, a, b, dtype)

@@ -11,8 +11,8 @@ from tileops.ir.expr import Call
 _FLOAT32 = DType("float32")
 _BOOL = DType("bool")
 
-# Functions of tl that are as accurate as CUDA's own: exp2 is one instruction with 2 units in the last place,
-# the rounded forms are exact, log and erf call libdevice underneath.
+# Functions of tl that are as accurate as CUDA's own: exp2 is one instruction with 2 units in the
+# last place, the rounded forms are exact, log and erf call libdevice underneath.
 _TRITON = {
     "exp2": "tl.exp2",
     "log": "tl.log",
@@ -29,10 +29,24 @@ _TRITON = {
 _FAST = {"exp": "tl.exp", "sqrt": "tl.sqrt"}
 # tl.exp is exp2 of a rounded product: its error grows with the argument, libdevice's does not.
 _LIBDEVICE = {
-    "exp": "exp", "exp10": "exp10", "log10": "log10", "log1p": "log1p", "tan": "tan", "sinh": "sinh",
-    "cosh": "cosh", "tanh": "tanh", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
-    "pow": "pow", "trunc": "trunc", "nearbyint": "rint", "round": "round", "copysign": "copysign",
-}  # fmt: skip
+    "exp": "exp",
+    "exp10": "exp10",
+    "log10": "log10",
+    "log1p": "log1p",
+    "tan": "tan",
+    "sinh": "sinh",
+    "cosh": "cosh",
+    "tanh": "tanh",
+    "asin": "asin",
+    "acos": "acos",
+    "atan": "atan",
+    "atan2": "atan2",
+    "pow": "pow",
+    "trunc": "trunc",
+    "nearbyint": "rint",
+    "round": "round",
+    "copysign": "copysign",
+}
 _INTEGER = {"popcount": "popc", "clz": "clz"}
 
 

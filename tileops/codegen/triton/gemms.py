@@ -99,7 +99,8 @@ def _has_instruction(ctx: Context, dtype: DType, acc: DType) -> bool:
     return str(dtype) in ("float16", "bfloat16", "float32", "float64")
 
 
-# (significand bits, largest exponent): a dtype holds another exactly if it has at least as many of both.
+# (significand bits, largest exponent): a dtype holds another exactly if it has at least as many of
+# both.
 _FORMATS = {
     "float8_e4m3fn": (4, 8), "float8_e5m2": (3, 15), "float16": (11, 15), "bfloat16": (8, 127),
     "float32": (24, 127), "float64": (53, 1023), "int8": (8, 7), "uint8": (8, 8), "bool": (1, 1),
@@ -114,7 +115,10 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def _accumulator(ctx: Context, stmt: Gemm, operand: DType) -> DType:
-    """The dtype that tl.dot sums in: c's own, or float32 rounded once where there is no such form."""
+    """The dtype that tl.dot sums in.
+
+    C's own, or float32 rounded once where there is no such form.
+    """
     if stmt.c.dtype in ("float32", "float64", "int32"):
         return stmt.c.dtype
     if stmt.c.dtype == "float16" and operand == "float16":

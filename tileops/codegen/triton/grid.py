@@ -1,4 +1,7 @@
-"""Owns the grid: flattened to one dimension for the launch, and back to block numbers in the kernel."""
+"""Owns the grid.
+
+Flattened to one dimension for the launch, and back to block numbers in the kernel.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +64,8 @@ def _quotient(rest: Val, order: list[Val], n: int) -> Val:
 def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[list[Val], Val]:
     """The first two block numbers in panels: blocks that run together share rows and columns in L2.
 
-    A panel is ``size`` rows (``row``) or columns (``column``) of blocks; it is walked across, every second
-    one backwards.
+    A panel is ``size`` rows (``row``) or columns (``column``) of blocks; it is walked across,
+    every second one backwards.
     """
     size_text, _, kind = swizzle.partition(":")
     size = int(size_text)
@@ -82,7 +85,8 @@ def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[l
     line(f"{names['width']} = tl.minimum({size}, {left})")
     line(f"{names['step']} = {names['offset']} // {names['width']}")
     crossing = Val(
-        f"tl.where({names['panel']} % 2 == 1, {across.at(text.SUM)} - 1 - {names['step']}, {names['step']})",
+        f"tl.where({names['panel']} % 2 == 1, {across.at(text.SUM)} - 1 - {names['step']}, "
+        f"{names['step']})",
         _INT32,
     )
     within = Val(

@@ -9,7 +9,10 @@ from tileops.codegen.triton.text import ATOM, Val
 
 
 def to_space(tile: Val, axes: Sequence[int], space: Space) -> Val:
-    """A tile laid out by dimensions as a value of ``space``; ``axes`` gives the axis of each dimension."""
+    """A tile laid out by dimensions as a value of ``space``.
+
+    ``axes`` gives the axis of each dimension.
+    """
     order = sorted(range(len(axes)), key=lambda d: axes[d])
     out = permuted(tile, order)
     if len(axes) < space.rank:
@@ -30,8 +33,8 @@ def permuted(tile: Val, order: Sequence[int]) -> Val:
 def to_tile(value: Val, space: Space, axes: Sequence[int | None]) -> Val:
     """A value of ``space`` laid out by a tile's dimensions, extent 1 where it does not vary.
 
-    ``axes`` gives the axis of each dimension, None where the index is the same for all lanes. The value
-    varies along no other axis. A scalar stays a scalar.
+    ``axes`` gives the axis of each dimension, None where the index is the same for all lanes. The
+    value varies along no other axis. A scalar stays a scalar.
     """
     if value.is_scalar or list(axes) == list(range(space.rank)):
         return value

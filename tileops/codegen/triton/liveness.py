@@ -1,4 +1,7 @@
-"""Owns liveness of on-chip buffers: what a statement needs from before, replaces whole, and leaves behind."""
+"""Owns liveness of on-chip buffers.
+
+What a statement needs from before, replaces whole, and leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ class Liveness:
         return out
 
     def exposed(self, stmt: Stmt) -> Ids:
-        """Buffers whose value from before the statement it may use (a partial write keeps the rest)."""
+        """Buffers whose earlier value the statement may use; a partial write keeps the rest."""
         if isinstance(stmt, Alloc) and stmt.init is None:
             return _NONE
         own = self._on_chip(read_buffers(stmt)) if not isinstance(stmt, View) else _NONE

@@ -21,7 +21,10 @@ EmitBody = Callable[[Context, Body, Ids], None]
 
 
 def emit_for(ctx: Context, loop: For, live: Ids, emit_body: EmitBody) -> None:
-    """A counted loop. Tiles that live across iterations get a value before it; all others are its own."""
+    """A counted loop.
+
+    Tiles that live across iterations get a value before it; all others are its own.
+    """
     start, stop = emit_expr(ctx, loop.start), emit_expr(ctx, loop.stop)
     if not (start.is_scalar and stop.is_scalar):
         _emit_lane_loop(ctx, loop, start, stop, live, emit_body)
@@ -65,7 +68,10 @@ def _emit_loop_body(ctx: Context, head: str, body: Body, live: Ids, emit_body: E
 def _emit_lane_loop(
     ctx: Context, loop: For, start: Val, stop: Val, live: Ids, emit_body: EmitBody
 ) -> None:
-    """A loop whose bounds differ between lanes: all run the widest range, each takes part in its own."""
+    """A loop whose bounds differ between lanes.
+
+    All run the widest range, each takes part in its own.
+    """
     lo = ctx.temporary("first", start) if not start.is_scalar else start
     hi = ctx.temporary("last", stop) if not stop.is_scalar else stop
     first = lo.text if lo.is_scalar else f"tl.min({lo.text})"
@@ -81,7 +87,10 @@ def _emit_lane_loop(
 
 
 def emit_while(ctx: Context, loop: While, live: Ids, emit_body: EmitBody) -> None:
-    """A loop with a run-time condition, which is evaluated before it and at the end of each iteration."""
+    """A loop with a run-time condition.
+
+    Which is evaluated before it and at the end of each iteration.
+    """
     written = ctx.liveness.written(loop.body)
     exposed = ctx.liveness.exposed(loop)
     carried = written & (exposed | live)

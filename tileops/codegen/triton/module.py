@@ -1,4 +1,7 @@
-"""Owns the generated module: one Triton function a launch, assembled into the text of ``kernel.py``."""
+"""Owns the generated module.
+
+One Triton function a launch, assembled into the text of ``kernel.py``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from tileops.target import Target
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
-    """The Triton text of a specialised program; UnsupportedConstructError for what it cannot express."""
+    """The Triton text of a specialised program.
+
+    UnsupportedConstructError for what it cannot express.
+    """
     numbers = number_statements(program.launches)
     written = [
         _Written(program, launch, target, spec, _entry(program, n), numbers)
@@ -37,9 +43,9 @@ def _entry(program: Program, index: int) -> str:
     return name if len(program.launches) == 1 else f"{name}_{index}"
 
 
-def num_warps(threads: int) -> int:
+def num_warps(threads: int, warp_size: int = 32) -> int:
     """Warps of a block: the largest power of two within its threads, at most 16."""
-    warps = max(1, -(-threads // 32))
+    warps = max(1, -(-threads // warp_size))
     return min(16, 1 << (warps.bit_length() - 1))
 
 
@@ -72,9 +78,13 @@ class _Written:
             if isinstance(s, Alloc) and s.buffer.scope == "shared"
         )
         self.code = LaunchCode(
-            entry, params, flat_grid(launch), num_warps(launch.threads), max(ctx.stages, default=1),
+            entry,
+            params,
+            flat_grid(launch),
+            num_warps(launch.threads, target.warp_size),
+            max(ctx.stages, default=1),
             shared_buffers=shared,
-        )  # fmt: skip
+        )
 
 
 def _head(program: Program, written: list[_Written]) -> list[str]:

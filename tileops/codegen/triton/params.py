@@ -1,4 +1,7 @@
-"""Owns the parameters of a generated kernel: which tensors, sizes and scalars it takes, and in what order."""
+"""Owns the parameters of a generated kernel.
+
+Which tensors, sizes and scalars it takes, and in what order.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,30 @@ from tileops.ir.program import Program
 from tileops.ir.walk import walk_expr
 
 _TYPES = {
-    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
-    "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
     "float64": "f64",
-}  # fmt: skip
+}
 
 _KIND_ORDER = ("tensor", "workspace", "size", "scalar", "host")
 
 
 def address_sizes(program: Program) -> frozenset[int]:
-    """Ids of the run-time sizes that feed an address or bound a row: the *fast* kernel assumes that 16 divides
-    each of them (without it Triton cannot form wide loads)."""
+    """Ids of the run-time sizes that feed an address or bound a row.
+
+    The *fast* kernel assumes that 16 divides each of them (without it Triton cannot form wide
+    loads).
+    """
     found: set[int] = set()
     for buffer in [t.buffer for t in program.tensors()] + list(program.workspaces):
         feeding: list[Expr] = [*buffer.shape[1:], *buffer.shape[-1:], *(buffer.strides or ())]

@@ -17,7 +17,7 @@ _BOOL = DType("bool")
 
 
 def emit_scan(ctx: Context, stmt: Scan) -> None:
-    """``dst[.., i, ..]`` is the sum or maximum of ``src`` up to ``i`` (from ``i`` on where reversed)."""
+    """Each element of ``dst`` is the sum or maximum of ``src`` up to it (reversed: from it)."""
     extents = extents_of(ctx, stmt.src)
     rank = len(extents)
     vars_ = ctx.synthetic_vars(rank)

@@ -1,4 +1,7 @@
-"""Owns iteration spaces: the box of points that one elementwise operation covers, padded to powers of two."""
+"""Owns iteration spaces.
+
+The box of points that one elementwise operation covers, padded to powers of two.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ def power_of_two(n: int) -> int:
 
 @dataclass(frozen=True)
 class Space:
-    """Loop variables with their extents; ``padded`` are the extents of the tiles that stand for them."""
+    """Loop variables with their extents.
+
+    ``padded`` are the extents of the tiles that stand for them.
+    """
 
     vars: tuple[Var, ...] = ()
     extents: tuple[int, ...] = ()
@@ -57,7 +63,10 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def expand_text(axis: int, rank: int) -> str:
-    """The subscript that puts a one-dimensional tile at ``axis`` of ``rank``: ``[:, None]``, or nothing."""
+    """The subscript that puts a one-dimensional tile at ``axis`` of ``rank``.
+
+    ``[:, None]``, or nothing.
+    """
     if rank == 1:
         return ""
     return "[" + ", ".join(":" if a == axis else "None" for a in range(rank)) + "]"

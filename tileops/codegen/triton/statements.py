@@ -71,6 +71,12 @@ def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
             copies.emit_transpose(ctx, stmt)
         case Im2col():
             copies.emit_im2col(ctx, stmt)
+        case _:
+            _emit_combining(ctx, stmt)
+
+
+def _emit_combining(ctx: Context, stmt: Stmt) -> None:
+    match stmt:
         case Gemm():
             gemms.emit_gemm(ctx, stmt)
         case Reduce():

@@ -1,4 +1,7 @@
-"""Owns how on-chip buffers are held: every buffer is one padded tile in a Python variable of the kernel."""
+"""Owns how on-chip buffers are held.
+
+Every buffer is one padded tile in a Python variable of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.location import Location
 
-# Tensor-core instructions need 16 rows, columns and products; Triton takes fewer only for some types.
+# Tensor-core instructions need 16 rows, columns and products; Triton takes fewer only for some
+# types.
 _GEMM_MIN = 16
 _GEMM_MIN_K8 = 32
 
@@ -22,9 +26,9 @@ _GEMM_MIN_K8 = 32
 class Storage:
     """One buffer as a tile of its dimensions ``dims``: those of more than one element.
 
-    ``extents`` and ``padded`` are those dimensions' true and padded sizes; with none the buffer is a scalar.
-    ``lanes`` is the shape of the elementwise nest that the buffer was allocated in (one scalar a
-    lane), else empty.
+    ``extents`` and ``padded`` are those dimensions' true and padded sizes; with none the buffer is
+    a scalar. ``lanes`` is the shape of the elementwise nest that the buffer was allocated in (one
+    scalar a lane), else empty.
     """
 
     buffer: Buffer
@@ -52,8 +56,11 @@ class Storage:
 
 
 class Padding:
-    """The padded size of each extent in one launch: the same extent always gets the same size, so that
-    tiles and nests of equal extents fit each other without a conversion."""
+    """The padded size of each extent in one launch.
+
+    The same extent always gets the same size, so that tiles and nests of equal extents fit each
+    other without a conversion.
+    """
 
     def __init__(self, launch: Launch) -> None:
         self._least: dict[int, int] = {}
@@ -76,6 +83,7 @@ class Padding:
                 self._least[extent] = max(self._least.get(extent, 1), least)
 
     def __call__(self, extent: int) -> int:
+        """The padded size of ``extent``."""
         return max(power_of_two(extent), self._least.get(extent, 1))
 
 

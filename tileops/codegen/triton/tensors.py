@@ -22,7 +22,10 @@ _BOOL = DType("bool")
 
 
 def load_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
-    """The elements of a global buffer at ``indices``; out of bounds reads give the safe value (0)."""
+    """The elements of a global buffer at ``indices``.
+
+    Out of bounds reads give the safe value (0).
+    """
     address = pointer(ctx, buffer, indices)
     mask = both(bounds_mask(ctx, buffer, indices), _lane_mask(ctx, address.axes))
     mask = both(mask, ctx.scope.mask)
@@ -43,7 +46,8 @@ def store_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: V
     if not needed <= address.axes:
         if value.axes - address.axes:
             raise ctx.unsupported(
-                f"several points of the nest write one element of `{buffer.name}` with different values"
+                f"several points of the nest write one element of `{buffer.name}` "
+                "with different values"
             )
         address = spread_pointer(ctx, address, needed)
     suffix = "" if mask is None else f", mask={mask.text}"
@@ -59,7 +63,7 @@ def access_mask(
 
 
 def spread_pointer(ctx: Context, a: Val, axes: frozenset[int]) -> Val:
-    """A pointer made to vary along further axes (Triton does not broadcast a pointer to its mask)."""
+    """A pointer made to vary along further axes: Triton does not broadcast it to its mask."""
     if axes <= a.axes:
         return a
     shape = ctx.space.shape(a.axes | axes)
@@ -109,9 +113,12 @@ def bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val | 
 
 
 def pointer(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
-    """The address of each lane's element: ``base + (same for all lanes) + (differs between lanes)``.
+    """The address of each lane's element.
 
-    The last part holds no loop variable where the indices are affine, so that a loop computes it once.
+    ``base + (same for all lanes) + (differs between lanes)``.
+
+    The last part holds no loop variable where the indices are affine, so that a loop computes it
+    once.
     """
     base: Expr = fold.const(0)
     moving: Val | None = None

@@ -10,7 +10,8 @@ from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Const
 
-# Python's precedence, lowest first; an operand that binds weaker than its operator is put in parentheses.
+# Python's precedence, lowest first; an operand that binds weaker than its operator is put in
+# parentheses.
 COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 
 _TRITON_TYPES = {
@@ -37,9 +38,9 @@ _TRITON_TYPES = {
 class Val:
     """Text of one value.
 
-    ``axes`` are the axes of the current space along which the value varies; with none the text is a scalar,
-    else a tile of the space's rank with extent 1 along all other axes. ``static`` marks what Triton may hold
-    as a compile-time value, which has no ``.to``.
+    ``axes`` are the axes of the current space along which the value varies; with none the text is
+    a scalar, else a tile of the space's rank with extent 1 along all other axes. ``static`` marks
+    what Triton may hold as a compile-time value, which has no ``.to``.
     """
 
     text: str
@@ -85,7 +86,10 @@ def literal(const: Const) -> Val:
 
 
 def infix(op: str, prec: int, a: Val, b: Val, dtype: DType) -> Val:
-    """``a op b``; the right operand is put in parentheses at equal precedence. ``+ 0`` is left out."""
+    """``a op b``; the right operand is put in parentheses at equal precedence.
+
+    ``+ 0`` is left out.
+    """
     if op in ("+", "-") and b.text == "0":
         return a
     if op == "+" and a.text == "0":

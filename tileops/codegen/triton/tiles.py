@@ -1,4 +1,7 @@
-"""Owns access to on-chip tiles: which lanes read and write which elements, as whole-tile expressions."""
+"""Owns access to on-chip tiles.
+
+Which lanes read and write which elements, as whole-tile expressions.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def classify(ctx: Context, storage: Storage, dim: int, index: Expr) -> Index:
     return Index("same" if value.is_scalar else "any", value=value)
 
 
-# -- reads -------------------------------------------------------------------------------------------
+# -- reads -------------------------------------------------------------------------------------
 def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     """The elements of an on-chip buffer at ``indices``, one a lane."""
     storage = ctx.storage(buffer)
@@ -135,7 +138,7 @@ def _position(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> Val:
     return out
 
 
-# -- writes ------------------------------------------------------------------------------------------
+# -- writes ------------------------------------------------------------------------------------
 def store_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
     """Write ``value`` to the elements of an on-chip buffer at ``indices``, for the active lanes."""
     storage = ctx.storage(buffer)
@@ -214,8 +217,8 @@ def _check_writable(
     axes = [p.axis for p in plan if p.kind in ("axis", "shift")]
     if any(p.kind == "any" for p in plan) or len(set(axes)) < len(axes):
         raise ctx.unsupported(
-            f"a write to on-chip buffer `{buffer.name}` at an index that is not affine in the loop variables "
-            "with one variable a dimension",
+            f"a write to on-chip buffer `{buffer.name}` at an index that is not affine in the "
+            "loop variables with one variable a dimension",
             found=_index_text(buffer, indices),
         )
 
@@ -233,7 +236,10 @@ def _place(
     value: Val,
     mask: Val | None,
 ) -> tuple[Val, Val | None]:
-    """Bring ``value`` along one dimension into the tile's place, and narrow the mask to what is written."""
+    """Bring ``value`` along one dimension into the tile's place.
+
+    And narrow the mask to what is written.
+    """
     if index.kind == "axis" and ctx.space.extents[index.axis] >= storage.extents[dim]:
         return value, mask
     lanes = Val(ctx.iota(storage.padded[dim], dim, len(plan)), _INT32)
@@ -257,7 +263,10 @@ def _shift(
     value: Val,
     mask: Val | None,
 ) -> tuple[Val, Val | None]:
-    """Element ``e`` of the dimension takes the value of lane ``(e - offset) / factor``, where there is one."""
+    """Element ``e`` of the dimension takes the value of lane ``(e - offset) / factor``.
+
+    Where there is one.
+    """
     if index.value is None:
         raise ctx.unsupported("an index without a value")
     rank, size, extent = len(plan), storage.padded[dim], ctx.space.extents[index.axis]
@@ -291,7 +300,10 @@ def _shift(
 def _gather_along(
     ctx: Context, value: Val, axis: int, dim: int, size: int, plan: list[Index], source: Val
 ) -> Val:
-    """``value`` re-read along ``dim`` at lanes ``source``; unchanged where it does not vary there."""
+    """``value`` re-read along ``dim`` at lanes ``source``.
+
+    Unchanged where it does not vary there.
+    """
     if axis not in value.axes:
         return value
     shape = []

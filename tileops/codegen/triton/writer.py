@@ -1,4 +1,7 @@
-"""Owns the lines of a kernel being written: indentation, the prologue, and which statement each came from."""
+"""Owns the lines of a kernel being written.
+
+Indentation, the prologue, and which statement each came from.
+"""
 
 from __future__ import annotations
 
