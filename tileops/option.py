@@ -113,22 +113,3 @@ def compile_workers(count: int) -> Override:
 def reset() -> None:
     """Forget every option that was set: the environment alone decides again."""
     settings.clear_overrides()
-
-
-class _Debug:
-    """Options for looking at what the compiler does: ``tileops.option.debug``."""
-
-    def dump_ir(self, enable: bool = True) -> Override:
-        """Keep the IR after each pass in the cache entry, ``ir/NN_<pass>.txt``."""
-        return Override("dump_ir", bool(enable))
-
-    def sync(self, enable: bool = True) -> Override:
-        """Wait for the device after each launch, so that an error names its op."""
-        return Override("sync", bool(enable))
-
-    def check(self, enable: bool = True) -> Override:
-        """Check every index at run time."""
-        return Override("check", bool(enable))
-
-
-debug = _Debug()

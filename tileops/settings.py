@@ -91,14 +91,8 @@ class Settings:
     strict: bool = False
     verbose: bool | None = None
     log: tuple[str, ...] = ()
-    dump_ir: bool = False
-    sync: bool = False
-    check: bool = False
-    bundle: tuple[str, ...] = ()
     target: str | None = None
     cxx: str | None = None
-    ptxas: str | None = None
-    libcuda: str | None = None
     compile_workers: int | None = None
     home: str | None = None
     xdg_cache_home: str | None = None
@@ -155,21 +149,9 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("TILEOPS_LOG", "log", _words, "Topics to print on stderr: `compile`, `cache`, `all`."),
     Variable(
-        "TILEOPS_DUMP_IR", "dump_ir", _flag, "Keep the IR after each pass in the entry, `ir/`."
-    ),
-    Variable(
-        "TILEOPS_SYNC", "sync", _flag, "Wait for the device after each launch (for debugging)."
-    ),
-    Variable(
-        "TILEOPS_CHECK", "check", _flag, "Check every index at run time (for debugging; slow)."
-    ),
-    Variable("TILEOPS_BUNDLE", "bundle", _paths, "Bundles of prebuilt ops to register."),
-    Variable(
         "TILEOPS_TARGET", "target", _text, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
     ),
     Variable("TILEOPS_CXX", "cxx", _text, "C++ compiler for CPU kernels."),
-    Variable("TILEOPS_PTXAS", "ptxas", _text, "ptxas to use in place of Triton's own."),
-    Variable("TILEOPS_LIBCUDA", "libcuda", _text, "CUDA driver library to load."),
     Variable(
         "TILEOPS_COMPILE_WORKERS",
         "compile_workers",

@@ -35,9 +35,14 @@ def expressions() -> st.SearchStrategy[Expr]:
     leaves = st.one_of(st.sampled_from([X, Y]), st.integers(-9, 9).map(fold.const))
 
     def grow(children: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-        plain = st.builds(fold.binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), children, children)
+        plain = st.builds(
+            fold.binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), children, children
+        )
         divided = st.builds(
-            fold.binary, st.sampled_from(["floordiv", "floormod"]), children, st.integers(1, 9).map(fold.const)
+            fold.binary,
+            st.sampled_from(["floordiv", "floormod"]),
+            children,
+            st.integers(1, 9).map(fold.const),
         )
         return st.one_of(plain, divided)
 

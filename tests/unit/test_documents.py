@@ -14,11 +14,8 @@ DOCUMENTS = [
     *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "third_party").glob("*.md"),
 ]  # fmt: skip
 
-# Settings that have a function of their own name in tileops.option, or another one.
-_OPTIONS = {
-    **{name: f"`option.{name}`" for name in vars(option) if not name.startswith("_")},
-    **{name: f"`option.debug.{name}`" for name in ("dump_ir", "sync", "check")},
-}
+# Settings that have a function of their own name in tileops.option.
+_OPTIONS = {name: f"`option.{name}`" for name in vars(option) if not name.startswith("_")}
 
 
 def settings_table() -> str:

@@ -37,7 +37,13 @@ GEMM = Gemm(whole(A_S), whole(B_S), whole(ACC), False, False, C(False))
 
 
 def test_a_tile_rewritten_by_each_iteration_belongs_to_the_loop() -> None:
-    body = (Alloc(A_S), Alloc(B_S), Alloc(ACC), Fill(whole(ACC), C(0.0)), loop(tile(A_S), tile(B_S), GEMM))
+    body = (
+        Alloc(A_S),
+        Alloc(B_S),
+        Alloc(ACC),
+        Fill(whole(ACC), C(0.0)),
+        loop(tile(A_S), tile(B_S), GEMM),
+    )
     placed = place_allocs(launch(body))
     assert placed.unset == {1, 2, 3}
     outer = placed.launch.body
@@ -46,7 +52,9 @@ def test_a_tile_rewritten_by_each_iteration_belongs_to_the_loop() -> None:
 
 
 def test_an_accumulator_that_is_never_cleared_needs_a_first_value() -> None:
-    placed = place_allocs(launch((Alloc(A_S), Alloc(B_S), Alloc(ACC), loop(tile(A_S), tile(B_S), GEMM))))
+    placed = place_allocs(
+        launch((Alloc(A_S), Alloc(B_S), Alloc(ACC), loop(tile(A_S), tile(B_S), GEMM)))
+    )
     assert placed.unset == {1, 2}
     assert placed.launch.body[0] == Alloc(ACC)
 
