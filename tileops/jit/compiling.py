@@ -16,6 +16,7 @@ from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import CompileMissError, UnsupportedOnTargetError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, ScalarParam, TensorParam
+from tileops.jit import toolchain
 from tileops.jit.record import record_of
 from tileops.target import Target
 
@@ -46,8 +47,6 @@ class Request:
 
 def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
-    from tileops.compiler import toolchain_versions
-
     with counters.timed("key"):
         return cache.key_of(
             ir=print_program(request.program),
@@ -55,7 +54,7 @@ def key_of(request: Request) -> cache.Key:
             target=str(request.target),
             specialization={"fast": request.spec.fast, "index64": request.spec.index64},
             codegen=sources.digest(),
-            toolchain=toolchain_versions(request.target),
+            toolchain=toolchain.versions(request.target),
         )
 
 

@@ -13,7 +13,7 @@ from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.definition import Definition
 from tileops.jit.kernel_state import NAMESPACE, Build, supply
 from tileops.jit.statics import StaticParam
-from tileops.jit.targets import device_target, is_runnable_on
+from tileops.jit.targets import device_target, device_text, is_runnable_on
 from tileops.op import names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import OpSpec, spec_of, written_parameters
@@ -28,7 +28,7 @@ class EagerProvider(Provider):
         self.build = build
         self.op: Op | None = None
         self.statics: tuple[StaticParam, ...] = ()
-        self.returns_tuple = False
+        self.wraps_result = False
         self.lock = threading.RLock()
         self.script: str | None = None
         self._is_retired = False
@@ -53,7 +53,8 @@ class EagerProvider(Provider):
         self._check_carried(given)
         digest = digest_of(program)
         self.script = digest_of(program, 64)
-        self.returns_tuple = program.returns_tuple
+        # torch has no tuple of one tensor
+        self.wraps_result = program.returns_tuple and len(program.returns) == 1
         origin = names.Origin(definition.func.__module__, definition.func.__qualname__, digest)
         holder = names.Holder(origin, self.retire)
         namespace, _, name = (definition.options.name or definition.name).rpartition("::")
@@ -146,7 +147,7 @@ class EagerProvider(Provider):
         elif not is_runnable_on(target, *device):
             raise ArgumentError(
                 f"{op.spec.name}: the program is compiled for {target} (jit's target=) and cannot "
-                f"run on {device[0]}:{device[1]}, which is {device_target(*device)}"
+                f"run on {device_text(*device)}, which is {device_target(*device)}"
             )
         names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
         consts = dict(zip(names_of_consts, request["consts"], strict=True))

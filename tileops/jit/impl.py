@@ -82,7 +82,7 @@ class JITImpl:
         except ProgramError:
             return  # only some arguments make it a program; the first call says what is wrong
         self._exact = {p.name: _EXACT[p.kind] for p in statics if p.kind in _EXACT}
-        if not self._eager.returns_tuple:
+        if not self._eager.wraps_result:
             self._count = len(self._inputs)
         self._op = op.overload
 
@@ -213,7 +213,7 @@ class JITImpl:
             rest = {k: v for k, v in given.items() if k not in bound}
             return str(self.bind(**bound)._route(tuple(rest), *rest.values()))
         op = self._eager.register(given, is_derived=self._is_derived)
-        wraps = "tuple" if self._eager.returns_tuple else "plain"
+        wraps = "tuple" if self._eager.wraps_result else "plain"
         return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(given)}"
 
     def _not_carried(self, given: Mapping[str, object]) -> dict[str, object]:
@@ -224,6 +224,8 @@ class JITImpl:
                 params[name].encode(value)
             except NotCarriedError:
                 found[name] = value
+            except ArgumentTypeError as error:
+                raise ArgumentTypeError(f"{self._title}: {error}") from None
         return found
 
     def _params(self, given: Mapping[str, object]) -> dict[str, StaticParam]:

@@ -105,7 +105,7 @@ class JITKernel:
 
     @property
     def cache_path(self) -> Path | None:
-        """The folder of the cache that holds the kernel's code and artifacts; None without a cache."""
+        """The folder of the cache that holds the kernel's artifacts; None without a cache."""
         path = self.artifact.path
         return None if path is None else Path(path)
 

@@ -13,7 +13,7 @@ from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program, const_value
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
-from tileops.jit.targets import default_target, device_target, is_runnable_on
+from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
 from tileops.op import names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import spec_of
@@ -92,7 +92,7 @@ class KernelState(Provider):
         if self.build.target is not None and not is_runnable_on(self.build.target, *device):
             raise ArgumentError(
                 f"{op.spec.name}: the kernel was compiled for {self.build.target} and cannot run "
-                f"on  {device[0]}:{device[1]}, which is {device_target(*device)}"
+                f"on {device_text(*device)}, which is {device_target(*device)}"
             )
         target = self.build.target or device_target(*device)
         spec = Specialization(request["fast"], request["index64"])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import pickle
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from tileops.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from tileops.jit.impl import JITImpl
 
 
 def reduce_program(program: JITImpl) -> tuple[Any, ...]:
-    """How a program is pickled; PicklingError where its name does not lead to it."""
+    """How a program is pickled; ArgumentTypeError where its name does not lead to it."""
     module, qualname = program.func.__module__, program.func.__qualname__
     bound = dict(program.definition.bound)
     try:
@@ -20,7 +21,7 @@ def reduce_program(program: JITImpl) -> tuple[Any, ...]:
     except (ImportError, AttributeError):
         found = None
     if getattr(found, "func", None) is not program.func:
-        raise pickle.PicklingError(
+        raise ArgumentTypeError(
             f"program {module}.{qualname} cannot be pickled: its name does not lead to it; define "
             "it at the top of a module"
         )

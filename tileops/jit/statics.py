@@ -30,6 +30,7 @@ class StaticParam:
     name: str
     kind: str | None
     default: object = EMPTY
+    is_annotated: bool = False
 
     @property
     def is_required(self) -> bool:
@@ -42,13 +43,20 @@ class StaticParam:
         return ArgSpec(self.name, self.kind + ("" if self.is_required else "?"), "static")
 
     def encode(self, value: object) -> object:
-        """``value`` as the op takes it; NotCarriedError where the schema's type cannot carry it."""
+        """``value`` as the op takes it; NotCarriedError where the schema's type cannot carry it.
+
+        ArgumentTypeError where the annotation says that another type was meant.
+        """
         if value is None and self.default is None:
             return None
         encoded = _encode(self.kind, value)
-        if encoded is None:
-            raise NotCarriedError(self.name)
-        return encoded
+        if encoded is not None:
+            return encoded
+        if self.is_annotated and self.kind is not None and value is not None:
+            raise ArgumentTypeError(
+                f"argument '{self.name}': expected {self.kind}, got {type(value).__name__}"
+            )
+        raise NotCarriedError(self.name)
 
     def decode(self, value: object) -> object:
         """What the program sees for ``value`` of the op: None means the default."""
@@ -65,13 +73,13 @@ def static_param(
     name: str, default: object, annotation: object, value: object = EMPTY
 ) -> StaticParam:
     """The parameter as its annotation says, or its default, or the first value that it gets."""
-    kind = _kind_of_annotation(annotation)
+    kind = annotated = _kind_of_annotation(annotation)
     for sample in (default, value):
         if kind is None and sample is not EMPTY and sample is not None:
             kind = kind_of_value(sample)
     if default is not EMPTY and default is not None and _encode(kind, default) is None:
         kind = None  # the annotation does not describe the default
-    return StaticParam(name, kind, default)
+    return StaticParam(name, kind, default, is_annotated=annotated is not None)
 
 
 def kind_of_value(value: object) -> str | None:

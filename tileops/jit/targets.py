@@ -83,3 +83,8 @@ def is_runnable_on(target: Target, device_type: str, device_index: int) -> bool:
     if target.kind == "cpu":
         return device_type == "cpu"
     return device_type == "cuda" and device_target("cuda", device_index) == target
+
+
+def device_text(device_type: str, device_index: int) -> str:
+    """A device as torch prints it."""
+    return device_type if device_type == "cpu" else f"{device_type}:{device_index}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import torch
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -15,5 +13,8 @@ def constant(function: _F) -> _F:
 
     It must return text, a number or a bool; its arguments must be constants of the trace.
     """
-    torch.compiler.assume_constant_result(function)  # type: ignore[no-untyped-call,unused-ignore]
+    # What torch.compiler.assume_constant_result sets. That imports Dynamo, which takes longer than
+    # all else at a first call, and Dynamo imports Triton; a program that is never traced needs
+    # neither.
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

@@ -1,0 +1,42 @@
+"""Owns the toolchain's part of a key at a warm start: recalled, so that no compiler is imported.
+
+Asking the compilers means importing them, hashing an assembler and starting g++. What they said is
+remembered beside the cache while the files they said it of stay the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+
+from tileops import settings
+from tileops.cache import memo
+from tileops.target import Target
+
+
+def versions(target: Target) -> dict[str, str]:
+    """The tools that code for ``target`` goes through: name to version and content.
+
+    ToolchainError where one is missing and was never seen here.
+    """
+    name, choice = f"toolchain of {target}", _choice(target)
+    known = memo.recall(name, choice)
+    if isinstance(known, dict):
+        return known
+    from tileops.compiler import toolchain_files, toolchain_versions
+
+    found = toolchain_versions(target)
+    memo.remember(name, choice, toolchain_files(target), found)
+    return found
+
+
+def _choice(target: Target) -> list[str | None]:
+    """What decides which files the tools are, found without their help."""
+    if target.kind != "cpu":
+        spec = importlib.util.find_spec("triton")
+        return [spec.origin if spec is not None else None]
+    named = settings.current().cxx
+    cross = f"{'aarch64' if target.arch == 'aarch64' else 'x86_64'}-linux-gnu-g++"
+    names = shlex.split(named)[:1] if named else ["g++", cross]
+    return [named, *(shutil.which(name) for name in names)]
