@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-for folder in ("tests/programs", "examples"):
-    if str(ROOT / folder) not in sys.path:
-        sys.path.insert(0, str(ROOT / folder))
-
 from tileops.frontend.signature import signature_of
 from tileops.frontend.trace import trace
 from tileops.ir.expr import Var
 from tileops.ir.program import Program
+
+ROOT = Path(__file__).resolve().parents[2]
+for folder in ("tests/programs", "examples"):
+    if str(ROOT / folder) not in sys.path:
+        sys.path.insert(0, str(ROOT / folder))
 
 
 def specialise(impl: Any, args: tuple[Any, ...], **options: Any) -> Program:
