@@ -24,6 +24,7 @@ class SmallBuffer {
 };
 
 inline constexpr std::size_t kMaxSizes = 128;
+inline constexpr std::size_t kMaxOutputs = 32;
 
 // What binding a call yields, and where the call runs.
 struct Binding {

@@ -12,7 +12,25 @@
 namespace tileops {
 namespace {
 
-constexpr std::size_t kMaxOutputs = 16;
+// The outputs of a call until they are handed to torch.
+class Outputs {
+ public:
+  Outputs() = default;
+  Outputs(const Outputs&) = delete;
+  Outputs& operator=(const Outputs&) = delete;
+  ~Outputs() {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (handles_[i] != nullptr) aoti_torch_delete_tensor_object(handles_[i]);
+    }
+  }
+  void push(TensorHandle tensor) { handles_[count_++] = tensor.release(); }
+  AtenTensorHandle operator[](std::size_t i) const { return handles_[i]; }
+  AtenTensorHandle release(std::size_t i) { return std::exchange(handles_[i], nullptr); }
+
+ private:
+  std::size_t count_ = 0;
+  AtenTensorHandle handles_[kMaxOutputs];  // the first count_ are valid
+};
 
 // The device of an op without tensors: the argument, or the CPU as for torch's own factories.
 void read_device(const Inputs& inputs, Binding& call) {
@@ -167,18 +185,18 @@ TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, i
   return TensorHandle(handle);
 }
 
-void* data_of(const TensorHandle& tensor) {
+void* data_of(AtenTensorHandle tensor) {
   void* data = nullptr;
-  check_torch(aoti_torch_get_data_ptr(tensor.get(), &data), "aoti_torch_get_data_ptr");
+  check_torch(aoti_torch_get_data_ptr(tensor, &data), "aoti_torch_get_data_ptr");
   return data;
 }
 
-void allocate_outputs(const Binding& call, const Entry& entry, const int64_t* slots, TensorHandle* outputs) {
+void allocate_outputs(const Binding& call, const Entry& entry, const int64_t* slots, Outputs& outputs) {
   for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
     const auto& shape = entry.spec.outputs[i].shape;
     SmallBuffer<int64_t, 16> sizes(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) sizes.data()[d] = slots[shape[d]];
-    outputs[i] = allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), entry.output_dtypes[i], "an output");
+    outputs.push(allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), entry.output_dtypes[i], "an output"));
   }
 }
 
@@ -199,7 +217,7 @@ void bump_versions(const Binding& call) {
   }
 }
 
-void run(const Binding& call, const Entry& entry, const int64_t* slots, const TensorHandle* outputs) {
+void run(const Binding& call, const Entry& entry, const int64_t* slots, const Outputs& outputs) {
   const EntrySpec& spec = entry.spec;
   SmallBuffer<void*, 32> tensors(spec.tensors.size());
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
@@ -223,7 +241,7 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Te
     // torch aligns CPU memory to 64 bytes only.
     const int64_t size = bytes + (call.cuda ? 0 : kWorkspaceAlignment);
     workspace = allocate(call, &size, 1, torch_codes().uint8, "a workspace");
-    const auto address = reinterpret_cast<uintptr_t>(data_of(workspace));
+    const auto address = reinterpret_cast<uintptr_t>(data_of(workspace.get()));
     base = reinterpret_cast<char*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
   }
   for (std::size_t i = 0; i < spec.workspaces.size(); ++i) workspaces.data()[i] = base + offsets.data()[i];
@@ -255,11 +273,11 @@ void call_op(Op& op, StableIValue* stack) {
   }
   SmallBuffer<int64_t, 128> slots(entry->spec.host.slot_count());
   evaluate_host(entry->spec.host, call, slots.data());
-  TensorHandle outputs[kMaxOutputs];
+  Outputs outputs;
   allocate_outputs(call, *entry, slots.data(), outputs);
   run(call, *entry, slots.data(), outputs);
   for (std::size_t i = 0; i < op.spec.returns.size(); ++i) {
-    stack[i] = reinterpret_cast<uintptr_t>(outputs[op.spec.returns[i]].release());
+    stack[i] = reinterpret_cast<uintptr_t>(outputs.release(op.spec.returns[i]));
   }
 }
 

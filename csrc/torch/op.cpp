@@ -61,6 +61,9 @@ void Op::add_entry(uint32_t number, const std::string& text, const EntrySpec::Im
   Variant& target = variant(number);
   auto entry = std::make_unique<Entry>();
   entry->spec = EntrySpec::from_json(json::parse(text), spec, target.spec, images, resolving_capability);
+  if (entry->spec.outputs.size() > kMaxOutputs) {
+    raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxOutputs, " outputs");
+  }
   for (const OutputRule& output : entry->spec.outputs) entry->output_dtypes.push_back(dtype_code(output.dtype));
   const EntrySpec& made = entry->spec;
   std::vector<uint64_t> key = {device_word(made.cuda, made.capability)};

@@ -34,6 +34,7 @@ struct State {
   int devices = 2;
   int capability[8] = {90, 90, 80, 90, 90, 90, 90, 90};
   int load_delay_us = 0;
+  int capturing = 0;
 };
 
 State& state() {
@@ -86,6 +87,7 @@ EXPORT void fake_reset() {
   state().failures.clear();
   state().devices = 2;
   state().load_delay_us = 0;
+  state().capturing = 0;
 }
 
 EXPORT void fake_fail(const char* call, int result) {
@@ -95,6 +97,7 @@ EXPORT void fake_fail(const char* call, int result) {
 
 EXPORT void fake_devices(int count) { state().devices = count; }
 EXPORT void fake_load_delay(int us) { state().load_delay_us = us; }
+EXPORT void fake_capture(int status) { state().capturing = status; }
 EXPORT void fake_push(int device) { current.push_back(reinterpret_cast<CUcontext>(&contexts[device])); }
 EXPORT void fake_pop() { current.pop_back(); }
 EXPORT int fake_current() { return current_device(); }
@@ -213,7 +216,7 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle
   return planned("cuLaunchKernelEx");
 }
 EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = static_cast<CUstreamCaptureStatus>(state().capturing);
   return CUDA_SUCCESS;
 }
 // The map's bytes hold the arguments, so that the launch shows what was encoded.

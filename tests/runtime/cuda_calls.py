@@ -1,0 +1,95 @@
+"""Calls of a CUDA op from the dispatcher down to a recorded driver; run as a program of its own.
+
+Arguments: the recorded driver, and a stand-in for libtorch_cuda.so. A process of its own, because the stand-in
+must be what the runtime finds at its first look.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from typing import Any
+
+import torch
+
+from tests.runtime import descriptions as d
+from tileops import runtime
+from tileops.errors import CompileMissError
+from tileops.runtime.binding import native
+
+
+def main(driver_path: str, torch_cuda_path: str) -> None:
+    fake = ctypes.CDLL(driver_path)
+    fake.fake_log.restype = ctypes.c_char_p
+    ctypes.CDLL(torch_cuda_path)
+    native().set_driver_library(driver_path)
+
+    def log() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in fake.fake_log().decode().splitlines()]
+
+    name = d.fresh_name("device")
+    handle = runtime.create_op(
+        d.op(name, "(SymInt n, *, Device? device=None) -> ()",
+             [d.arg("n", "int", "scalar"), d.arg("device", "device?", "device")])
+    )  # fmt: skip
+    requests: list[dict[str, Any]] = []
+
+    def resolve(handle: int, request: dict[str, Any]) -> None:
+        requests.append(request)
+        if request["kind"] == "variant":
+            runtime.add_variant(handle, d.variant(scalars=[d.scalar(0, "n", "int32")], host=d.host(["scalar:0"])))
+            return
+        entry = d.entry(device="cuda", host=d.host(["scalar:0"]), consts=[], fast=request["fast"],
+                        launches=[d.launch("k.cubin", "k", 0, [d.p_scalar(0, "i32")])])  # fmt: skip
+        runtime.add_entry(handle, request["variant"], entry, {"k.cubin": b"FAKE\nk 4\n"})
+
+    runtime.set_resolver(handle, resolve)
+    call = getattr(torch.ops.tileops, name).default
+
+    # A miss under capture: an error before any driver call that a capture forbids, and no resolver.
+    fake.fake_capture(1)
+    assert runtime.is_capturing(0)
+    expect_miss(lambda: call(7, device="cuda:0"))
+    assert requests == []
+    assert log() == []
+    fake.fake_capture(0)
+    assert not runtime.is_capturing(0)
+
+    call(7, device="cuda:1")
+    assert [r["kind"] for r in requests] == ["variant", "entry"]
+    assert requests[1] == {
+        "kind": "entry", "variant": 0, "device_type": "cuda", "device_index": 1, "capability": 90, "consts": [],
+        "fast": True, "index64": False, "sizes": {}, "entries": 0,
+    }  # fmt: skip
+    launches = [line for line in log() if line["call"] == "launch"]
+    assert [(line["device"], line["stream"], line["params"]) for line in launches] == [(1, 0x5001, ["07000000"])]
+
+    # The entry exists now, but its image is not on device 0: loading it would break a capture as well.
+    fake.fake_capture(1)
+    expect_miss(lambda: call(7, device="cuda:0"))
+    call(9, device="cuda:1")  # loaded: captures directly
+    fake.fake_capture(0)
+    call(7, device="cuda:0")
+    assert [line["device"] for line in log() if line["call"] == "launch"] == [1, 1, 0]
+    assert len(requests) == 2  # one architecture, one entry
+
+    # Another architecture is another entry.
+    fake.fake_devices(3)
+    call(7, device="cuda:2")
+    assert requests[-1]["capability"] == 80
+    print("good")
+
+
+def expect_miss(call: Any) -> None:
+    try:
+        call()
+    except CompileMissError as error:
+        assert "while a CUDA graph is being captured" in str(error), error
+        assert "run the op once" in str(error), error
+    else:
+        raise AssertionError("no error")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

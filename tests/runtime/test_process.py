@@ -1,0 +1,133 @@
+"""The runtime in other processes: without Python, after a fork, at import, and what the binary links."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import tileops
+from tests.runtime import cpu_ops
+from tests.runtime.conftest import GXX, HERE, ROOT, cuda_include
+
+Build = Callable[..., Path]
+PACKAGE = Path(tileops.__file__).parent
+TORCH = Path(torch.__file__).parent
+
+
+def test_a_cpp_program_without_python(build_kernel: Build, tmp_path: Path) -> None:
+    program = tmp_path / "no_python"
+    subprocess.run(
+        [GXX, "-std=c++20", "-O1", str(HERE / "no_python.cpp"), "-o", str(program),
+         f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'csrc' / 'cpu'}", "-isystem", str(cuda_include()),
+         "-isystem", str(TORCH / "include"), f"-L{PACKAGE}", f"-L{TORCH / 'lib'}", "-ltileops",
+         "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{PACKAGE}:{TORCH / 'lib'}"],
+        check=True,
+    )  # fmt: skip
+    done = subprocess.run(
+        [program, build_kernel(cpu_ops.ADD)], check=True, capture_output=True, text=True, timeout=60
+    )
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert lines["unresolved"] == "CompileMissError: plain: no kernel fits the call and no resolver is set"
+    assert lines["equal"] == "1"
+    assert lines["wrong"] == "ArgumentTypeError: plain: argument 'b': expected dtype float32, got float64"
+    assert lines["python"] == "0"
+    print(f"\na call from C++ without Python: {lines['ns_op']} ns")
+
+
+def test_the_library_uses_the_stable_abi_alone() -> None:
+    def symbols(*flags: str) -> list[str]:
+        listing = subprocess.run(
+            ["nm", "-DC", *flags, str(PACKAGE / "libtileops.so")], check=True, capture_output=True, text=True
+        )
+        return listing.stdout.splitlines()
+
+    undefined = symbols("--undefined")
+    assert len(undefined) > 50
+    foreign = [s for s in undefined if "at::" in s or "c10::" in s or "torch::" in s or " Py" in s or " cu" in s]
+    assert foreign == []
+    needed = subprocess.run(
+        ["readelf", "-d", str(PACKAGE / "libtileops.so")], check=True, capture_output=True, text=True
+    ).stdout
+    libraries = {line.split("[")[1].split("]")[0] for line in needed.splitlines() if "(NEEDED)" in line}
+    assert {name for name in libraries if "torch" in name or "c10" in name} == {"libtorch_cpu.so", "libc10.so"}
+    assert not [name for name in libraries if "python" in name or "cuda" in name]
+
+
+def run_python(text: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", text], check=True, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_importing_the_runtime_loads_no_native_code() -> None:
+    out = run_python(
+        "import tileops.runtime, sys\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "print('tileops._C' in sys.modules, 'libtileops' in maps, 'libcuda.so' in maps)"
+    )
+    assert out == "False False False"
+
+
+def test_using_cpu_ops_loads_no_driver(build_kernel: Build) -> None:
+    cpu_ops.add_op(build_kernel).call(torch.ones(2), torch.ones(2))
+    library = build_kernel(cpu_ops.ADD)
+    out = run_python(
+        "import torch\n"
+        "from tests.runtime import cpu_ops\n"
+        f"op = cpu_ops.add_op(lambda text: __import__('pathlib').Path({str(library)!r}))\n"
+        "print(op.call(torch.ones(2), torch.ones(2)).tolist(), 'libcuda.so' in open('/proc/self/maps').read())"
+    )
+    assert out == "[2.0, 2.0] False"
+
+
+def test_a_fork_after_import_and_after_calls(build_kernel: Build) -> None:
+    library = build_kernel(cpu_ops.ADD)
+    out = run_python(
+        "import os, torch\n"
+        "from tests.runtime import cpu_ops\n"
+        f"path = __import__('pathlib').Path({str(library)!r})\n"
+        "torch.set_num_threads(1)\n"  # torch's own intra-op threads do not survive a fork
+        "old = cpu_ops.add_op(lambda text: path)\n"
+        "a = torch.randn(5000)\n"
+        "assert torch.equal(old.call(a, a), a + a)\n"
+        "for _ in range(3):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        new = cpu_ops.add_op(lambda text: path)\n"
+        "        good = torch.equal(old.call(a, a), a + a) and torch.equal(new.call(a, a), a + a)\n"
+        "        os._exit(0 if good else 1)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), end=' ')\n"
+    )
+    assert out == "0 0 0"
+
+
+def test_a_call_at_interpreter_exit(build_kernel: Build) -> None:
+    library = build_kernel(cpu_ops.ADD)
+    out = run_python(
+        "import atexit, torch\n"
+        "from tests.runtime import cpu_ops\n"
+        f"op = cpu_ops.add_op(lambda text: __import__('pathlib').Path({str(library)!r}))\n"
+        "atexit.register(lambda: print(op.call(torch.ones(2), torch.ones(2)).tolist()))\n"
+    )
+    assert out == "[2.0, 2.0]"
+
+
+def test_cuda_calls_streams_and_graph_capture(fake_driver_path: Path, tmp_path: Path) -> None:
+    library = tmp_path / "libtorch_cuda.so"
+    subprocess.run(
+        [GXX, "-std=c++17", "-fPIC", "-shared", "-Wl,-soname,libtorch_cuda.so",
+         str(HERE / "fake_torch_cuda.cpp"), "-o", str(library)],
+        check=True,
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runtime.cuda_calls", str(fake_driver_path), str(library)],
+        capture_output=True, text=True, timeout=120, cwd=ROOT,
+    )  # fmt: skip
+    assert done.stdout == "good\n", done.stderr
