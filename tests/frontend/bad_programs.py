@@ -1,55 +1,16 @@
-"""Owns programs that break one rule each. Every one has a golden file with the error that it must raise."""
+"""Owns programs whose body breaks one rule each; golden files hold the errors that they raise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType
-from typing import NamedTuple
-
 import tileops.language as T
+from tests.frontend.registry import bad
 from tileops.errors import (
-    NoBuilderError,
     ProgramError,
     ProgramIndexError,
     ProgramSyntaxError,
     ProgramTypeError,
     ProgramValueError,
-    UnsupportedConstructError,
 )
-from tileops.frontend import trace
-
-FIRST_CALL = {"M": 256, "N": 256, "K": 64}
-
-
-class BadProgram(NamedTuple):
-    error: type[Exception]
-    run: Callable[[], object]
-
-
-BAD: dict[str, BadProgram] = {}
-
-
-def bad(error: type[Exception], **static: object) -> Callable[[FunctionType], FunctionType]:
-    """Register an eager program that must fail with ``error`` when it is traced."""
-
-    def register(func: FunctionType) -> FunctionType:
-        def run() -> object:
-            return trace(func, name=func.__name__, static=static, consts=None)
-
-        BAD[func.__name__] = BadProgram(error, run)
-        return func
-
-    return register
-
-
-def bad_definition(error: type[Exception]) -> Callable[[FunctionType], FunctionType]:
-    """Register a plain function that must fail with ``error`` when it is called."""
-
-    def register(func: FunctionType) -> FunctionType:
-        BAD[func.__name__] = BadProgram(error, func)
-        return func
-
-    return register
 
 
 # -- shapes and dtypes ---------------------------------------------------------------------------
@@ -294,7 +255,7 @@ def break_out_of_parallel(A):
             A[i] = 1.0
 
 
-# -- names and values --------------------------------------------------------------------------------
+# -- names and values ----------------------------------------------------------------------------
 @bad(ProgramValueError)
 def name_read_outside_its_region(A):
     M = T.const("M")
@@ -396,151 +357,3 @@ def try_statement(A):
             A[0] = 1.0
         finally:
             A[1] = 1.0
-
-
-# -- the signature -------------------------------------------------------------------------------------
-@bad(ProgramValueError)
-def output_that_is_not_returned(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    C = T.empty((M,), T.float32)
-    D = T.empty((M,), T.float32)
-    with T.Kernel(1) as bx:
-        C[bx] = A[bx]
-        D[bx] = A[bx]
-    return C
-
-
-@bad(ProgramValueError)
-def return_of_something_else(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1) as bx:
-        A[bx] = 0.0
-    return A
-
-
-@bad(ProgramValueError)
-def unused_size_constant(A):
-    M, N = T.const("M, N")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1) as bx:
-        A[bx] = 0.0
-
-
-@bad(ProgramValueError)
-def dynamic_size_of_no_input(A):
-    M = T.const("M")
-    L = T.dynamic("L")
-    A: T.Tensor((M,), T.float32)
-    C = T.empty((L,), T.float32)
-    with T.Kernel(1) as bx:
-        C[bx] = A[bx]
-    return C
-
-
-@bad(ProgramTypeError)
-def compile_time_parameter_without_a_value(A, block):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1) as bx:
-        A[bx] = 0.0
-
-
-@bad(ProgramValueError)
-def strides_of_another_rank(A):
-    M, N = T.const("M, N")
-    A: T.StridedTensor((M, N), (1,), T.float32)
-    with T.Kernel(1) as bx:
-        A[bx, 0] = 0.0
-
-
-@bad(ProgramTypeError)
-def annotation_that_is_no_type(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    M: T.float32
-    with T.Kernel(1) as bx:
-        A[bx] = 0.0
-
-
-@bad_definition(ProgramTypeError)
-def prim_func_parameter_without_an_annotation():
-    @T.prim_func
-    def main(A: T.Tensor((8,), T.float32), n):
-        with T.Kernel(1) as bx:
-            A[bx] = n
-
-
-@bad(ProgramTypeError)
-def unknown_argument_of_a_construct(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1):
-        T.alloc_shared((8,), T.float32, place="left")
-
-
-@bad(ProgramValueError)
-def parameter_used_before_its_annotation(A):
-    M = T.const("M")
-    C = T.empty(A.shape, T.float32)
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1) as bx:
-        C[bx] = A[bx]
-    return C
-
-
-# -- launches and constructs -----------------------------------------------------------------------------
-@bad(ProgramValueError)
-def negative_thread_count(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1, threads=0) as bx:
-        A[bx] = 0.0
-
-
-@bad(ProgramValueError)
-def kernel_inside_a_kernel(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1) as bx, T.Kernel(2) as by:
-        A[bx] = by
-
-
-@bad(ProgramValueError)
-def run_time_shape_of_a_tile(A):
-    M = T.dynamic("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1):
-        T.alloc_shared((M,), T.float32)
-
-
-@bad(NoBuilderError)
-def store_outside_a_kernel(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    A[0] = 1.0
-    with T.Kernel(1) as bx:
-        A[bx] = 0.0
-
-
-@bad(UnsupportedConstructError)
-def construct_that_tileops_lacks(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1):
-        barrier = T.alloc_barrier(1)
-        T.barrier_wait(barrier, 0)
-
-
-@bad(UnsupportedConstructError)
-def layout_of_a_global_tensor(A):
-    M = T.const("M")
-    A: T.Tensor((M,), T.float32)
-    with T.Kernel(1):
-        T.annotate_layout({A: T.Layout((8,), lambda i: i)})
-
-
-@bad_definition(NoBuilderError)
-def construct_outside_a_program():
-    T.alloc_shared((8,), T.float32)

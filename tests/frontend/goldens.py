@@ -1,4 +1,4 @@
-"""Owns comparison with golden files. `UPDATE_GOLDEN=1 pytest tests/frontend` rewrites them for review."""
+"""Owns comparison with golden files; UPDATE_GOLDEN=1 rewrites them for review."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def matmul_relu_lazy(M, N, K, block_M=128, block_N=128, block_K=32):
     return matmul_relu
 
 
-# -- elementwise -------------------------------------------------------------------------------------
+# -- elementwise ---------------------------------------------------------------------------------
 def add(A, B, block: int = 1024):
     N = T.dynamic("N")
     A: T.Tensor((N,), T.float32)
@@ -65,7 +65,9 @@ def add_lazy(block=1024):
     N = T.dynamic("N")
 
     @T.prim_func
-    def add(A: T.Tensor((N,), T.float32), B: T.Tensor((N,), T.float32), C: T.Tensor((N,), T.float32)):
+    def add(
+        A: T.Tensor((N,), T.float32), B: T.Tensor((N,), T.float32), C: T.Tensor((N,), T.float32)
+    ):
         with T.Kernel(T.ceildiv(N, block), threads=256) as bx:
             for i in T.Parallel(block):
                 C[bx * block + i] = A[bx * block + i] + B[bx * block + i]
@@ -73,7 +75,7 @@ def add_lazy(block=1024):
     return add
 
 
-# -- rows ----------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------
 def rmsnorm(X, W, eps: float = 1e-6, rows: int = 4):
     M, N = T.const("M, N")
     X: T.Tensor((M, N), T.bfloat16)
@@ -96,7 +98,9 @@ def rmsnorm(X, W, eps: float = 1e-6, rows: int = 4):
 def rmsnorm_lazy(M, N, eps=1e-6, rows=4):
     @T.prim_func
     def rmsnorm(
-        X: T.Tensor((M, N), T.bfloat16), W: T.Tensor((N,), T.bfloat16), Y: T.Tensor((M, N), T.bfloat16)
+        X: T.Tensor((M, N), T.bfloat16),
+        W: T.Tensor((N,), T.bfloat16),
+        Y: T.Tensor((M, N), T.bfloat16),
     ):
         with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
             x = T.alloc_fragment((rows, N), T.float32)
@@ -125,7 +129,8 @@ def softmax(X, block: int = 128):
         total = T.alloc_var(T.float32, 0.0)
         for k in T.serial(T.ceildiv(N, block)):
             for i in T.Parallel(block):
-                x[i] = T.if_then_else(k * block + i < N, X[row, k * block + i], -T.infinity(T.float32))
+                column = k * block + i
+                x[i] = T.if_then_else(column < N, X[row, column], -T.infinity(T.float32))
             T.reduce_max(x, part)
             new = T.max(highest, part[0])
             total *= T.exp(highest - new)
@@ -141,7 +146,7 @@ def softmax(X, block: int = 128):
     return Y
 
 
-# -- two launches ----------------------------------------------------------------------------------------
+# -- two launches --------------------------------------------------------------------------------
 def split_k(A, B, split: int = 4, block: int = 64, block_K: int = 32):
     M, N, K = T.const("M, N, K")
     A: T.Tensor((M, K), T.float16)
@@ -171,7 +176,7 @@ def split_k(A, B, split: int = 4, block: int = 64, block_K: int = 32):
     return C
 
 
-# -- attention -------------------------------------------------------------------------------------------
+# -- attention -----------------------------------------------------------------------------------
 def attention(Q, K, V, causal: bool = False, block_M: int = 64, block_N: int = 64):
     B, H, S, D = T.const("B, H, S, D")
     Q: T.Tensor((B, H, S, D), T.float16)
@@ -221,11 +226,7 @@ def attention(Q, K, V, causal: bool = False, block_M: int = 64, block_N: int = 6
     return O
 
 
-def attention_lazy(batch, heads, seq_len, dim, causal=False, block_M=64, block_N=64):
-    scale = (1.0 / dim) ** 0.5 * 1.44269504  # log2(e)
-    shape = [batch, heads, seq_len, dim]
-    dtype, accum = "float16", "float"
-
+def attention_macros(seq_len, causal, scale, accum, block_M, block_N):
     @T.macro
     def mask(score: T.FragmentBuffer([block_M, block_N], accum), k: T.int32, bx: T.int32):
         if causal:
@@ -250,6 +251,16 @@ def attention_lazy(batch, heads, seq_len, dim, causal=False, block_M=64, block_N
         for i in T.Parallel(block_M):
             total[i] = total[i] * before[i] + row[i]
         T.copy(score, weight)
+
+    return mask, online_softmax
+
+
+def attention_lazy(batch, heads, seq_len, dim, causal=False, block_M=64, block_N=64):
+    scale = (1.0 / dim) ** 0.5 * 1.44269504  # log2(e)
+    shape = [batch, heads, seq_len, dim]
+    dtype, accum = "float16", "float"
+
+    mask, online_softmax = attention_macros(seq_len, causal, scale, accum, block_M, block_N)
 
     @T.prim_func
     def attention(

@@ -1,4 +1,4 @@
-"""Owns: every broken program raises its error class, with the text of its golden file, at its line."""
+"""Every broken program raises its error class, with the text of its golden file, at its line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tileops.errors import ProgramError, TileopsError
-from tests.frontend.bad_programs import BAD
+from tests.frontend import bad_programs, bad_signatures
 from tests.frontend.goldens import GOLDEN, check
+from tests.frontend.registry import BAD
+from tileops.errors import ProgramError, TileopsError
 
-FILE = Path(__file__).with_name("bad_programs.py")
+FILES = tuple(Path(str(m.__file__)) for m in (bad_programs, bad_signatures))
 
 
 def normalised(text: str) -> str:
     """The error's text without the folder and line number of the program's file."""
-    text = re.sub(rf"{re.escape(str(FILE))}:\d+", "bad_programs.py:LINE", text)
+    for file in FILES:
+        text = re.sub(rf"{re.escape(str(file))}:\d+", f"{file.name}:LINE", text)
     return re.sub(r"at line \d+", "at line LINE", text)
 
 
@@ -37,10 +39,11 @@ def test_a_program_error_points_at_the_program(name: str) -> None:
         program.run()
     location = caught.value.location
     assert location is not None
-    assert Path(location.file) == FILE
-    source = FILE.read_text(encoding="utf-8").splitlines()
+    assert Path(location.file) in FILES
+    source = Path(location.file).read_text(encoding="utf-8").splitlines()
     first = next(i for i, line in enumerate(source) if line.startswith(f"def {name}("))
-    last = next((i for i in range(first + 1, len(source)) if source[i].startswith(("def ", "@"))), len(source))
+    starts = (i for i in range(first + 1, len(source)) if source[i].startswith(("def ", "@")))
+    last = next(starts, len(source))
     assert first < location.line <= last
 
 

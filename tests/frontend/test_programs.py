@@ -1,4 +1,4 @@
-"""Owns: the printed IR of the example programs, in eager and lazy mode, symbolic and specialised."""
+"""The printed IR of the example programs, in eager and lazy mode, symbolic and specialised."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from tests.frontend import programs
+from tests.frontend.goldens import check
 from tileops.frontend import trace, with_out_idx
 from tileops.ir.printer import print_program
 from tileops.ir.verifier import verify
-from tests.frontend import programs
-from tests.frontend.goldens import check
 
 MATMUL = {"M": 512, "N": 384, "K": 256}
 HEADS = {"B": 2, "H": 4, "S": 200, "D": 64}

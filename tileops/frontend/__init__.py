@@ -5,14 +5,12 @@ from __future__ import annotations
 from tileops.frontend.prim_func import PrimFunc, make_prim_func
 from tileops.frontend.signature import ParamInfo, Signature, signature_of
 from tileops.frontend.trace import trace, trace_prim_func, with_out_idx
-from tileops.language.definitions import install_prim_func_tracer
-
-install_prim_func_tracer(make_prim_func)
 
 __all__ = [
     "ParamInfo",
     "PrimFunc",
     "Signature",
+    "make_prim_func",
     "signature_of",
     "trace",
     "trace_prim_func",

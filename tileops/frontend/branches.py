@@ -17,8 +17,9 @@ _MISSING = object()
 class Branch:
     """An ``if`` while its branches are traced.
 
-    A condition that Python knows picks one branch. One over sizes (before T.Kernel, or over size constants of a
-    symbolic trace) runs both in place, and names assigned in them become selections. Any other becomes an IR If.
+    A condition that Python knows picks one branch. One over sizes (before T.Kernel, or over size
+    constants of a symbolic trace) runs both in place, and names assigned in them become selections.
+    Any other becomes an IR If.
     """
 
     def __init__(
@@ -43,7 +44,8 @@ class Branch:
         self._const_only = (
             symbolic and isinstance(cond, Value) and tracer.depends_on_consts_only(cond.expr)
         )
-        # A symbolic trace is never turned into code: the specialised one knows which branch it takes.
+        # A symbolic trace is never turned into code: the specialised one knows which branch it
+        # takes.
         self._records = symbolic and not self._const_only and tracer.launch is not None
         self._selects = symbolic and not self._records
         self.symbolic = symbolic
@@ -115,6 +117,7 @@ class Branch:
         if self._const_only:
             return a
         raise ProgramValueError(
-            f"`{name}` is not a number and differs between the branches of a condition on run-time sizes",
+            f"`{name}` is not a number and differs between the branches of a condition on "
+            "run-time sizes",
             location=self._loc,
         )

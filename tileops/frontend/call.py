@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import CellType, FunctionType
+from typing import cast
 
 from tileops.errors import ProgramTypeError
 from tileops.frontend.expressions import HOOKS
@@ -41,7 +42,7 @@ def _positional(func: FunctionType, arguments: Mapping[str, object]) -> list[obj
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             out.append(arguments[p.name])
         elif p.kind == p.VAR_POSITIONAL:
-            out.extend(arguments[p.name])  # type: ignore[call-overload]
+            out.extend(cast("tuple[object, ...]", arguments[p.name]))
     return out
 
 
@@ -51,7 +52,7 @@ def _keywords(func: FunctionType, arguments: Mapping[str, object]) -> dict[str, 
         if p.kind == p.KEYWORD_ONLY:
             out[p.name] = arguments[p.name]
         elif p.kind == p.VAR_KEYWORD:
-            out.update(arguments[p.name])  # type: ignore[call-overload]
+            out.update(cast("Mapping[str, object]", arguments[p.name]))
     return out
 
 
@@ -60,7 +61,8 @@ def inline_macro(
 ) -> object:
     """Trace a macro into the running program; what it returns.
 
-    Parameters annotated T.Ref are passed by reference; other scalars are bound to what they are now.
+    Parameters annotated T.Ref are passed by reference; other scalars are bound to what they are
+    now.
     """
     caller, names = tracer.location, tracer.take_names()
     signature = inspect.signature(func)
@@ -88,7 +90,8 @@ def _reference(func: FunctionType, name: str, value: object, caller: object) -> 
     if isinstance(value, (Element, RegionRef)) or not isinstance(value, (Value, bool, int, float)):
         return value
     raise ProgramTypeError(
-        f"macro {func.__name__}: `{name}` is passed by reference and needs a T.alloc_var, an element or a slice",
+        f"macro {func.__name__}: `{name}` is passed by reference and needs a T.alloc_var, an "
+        "element or a slice",
         location=caller,  # type: ignore[arg-type]
     )
 

@@ -1,4 +1,4 @@
-"""Owns the rewrite of expressions: lazy operators, conditional expressions, chained comparisons, names."""
+"""Owns the rewrite of expressions: logic, conditional expressions, comparisons, names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _thunk(body: ast.expr) -> ast.expr:
 
 
 class ExpressionRewriter(ast.NodeTransformer):
-    """Rewrites one function's expressions. ``region_names`` are read through a hook that checks their region."""
+    """Rewrites a function's expressions; a hook checks each reading of one of ``region_names``."""
 
     def __init__(self, file: str, region_names: set[str]) -> None:
         self._file = file
@@ -43,6 +43,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         return out
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """``and`` and ``or``."""
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         values = [self.visit(v) for v in node.values]
         out = values[-1]
@@ -51,14 +52,17 @@ class ExpressionRewriter(ast.NodeTransformer):
         return out
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """``not``."""
         self.generic_visit(node)
         return hook("not_", node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """``a if c else b``."""
         self.generic_visit(node)
         return hook("choose", node.test, _thunk(node.body), _thunk(node.orelse))
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """``a < b < c``."""
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -67,6 +71,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         return hook("compare", names, operands)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A name that is read."""
         if not isinstance(node.ctx, ast.Load):
             return node
         if node.id in self._region_names:
@@ -74,31 +79,39 @@ class ExpressionRewriter(ast.NodeTransformer):
         return hook("builtin", node) if node.id in _OVERRIDDEN else node
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
+        """``:=``, which is refused."""
         raise ProgramSyntaxError(
             "`:=` cannot be used in a tile program", location=location_of(node, self._file)
         )
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        """A lambda is plain Python."""
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        """A comprehension is plain Python."""
         return node
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
+        """A comprehension is plain Python."""
         return node
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
+        """A comprehension is plain Python."""
         return node
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
+        """A comprehension is plain Python."""
         return node
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
+        """``await``, which is refused."""
         raise ProgramSyntaxError(
             "`await` cannot be used in a tile program", location=location_of(node, self._file)
         )
 
     def visit_Yield(self, node: ast.Yield) -> ast.AST:
+        """``yield``, which is refused."""
         raise ProgramSyntaxError(
             "`yield` cannot be used in a tile program", location=location_of(node, self._file)
         )

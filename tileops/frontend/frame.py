@@ -1,4 +1,4 @@
-"""Owns the hooks that a rewritten function calls while it runs: one frame for each call of a function."""
+"""Owns the hooks that a rewritten function calls: one frame for each call of a function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tileops.language.value import (
 )
 from tileops.location import Location
 
-_BINARY: dict[str, Callable[[object, object], object]] = {
+_BINARY: dict[str, Callable[..., object]] = {
     "Add": operator.iadd,
     "Sub": operator.isub,
     "Mult": operator.imul,
@@ -44,7 +44,7 @@ _BINARY: dict[str, Callable[[object, object], object]] = {
     "BitXor": operator.ixor,
     "MatMult": operator.imatmul,
 }
-_COMPARE: dict[str, Callable[[object, object], object]] = {
+_COMPARE: dict[str, Callable[..., object]] = {
     "Eq": operator.eq,
     "NotEq": operator.ne,
     "Lt": operator.lt,
@@ -53,8 +53,8 @@ _COMPARE: dict[str, Callable[[object, object], object]] = {
     "GtE": operator.ge,
     "Is": operator.is_,
     "IsNot": operator.is_not,
-    "In": lambda a, b: operator.contains(b, a),  # type: ignore[arg-type]
-    "NotIn": lambda a, b: not operator.contains(b, a),  # type: ignore[arg-type]
+    "In": lambda a, b: operator.contains(b, a),
+    "NotIn": lambda a, b: not operator.contains(b, a),
 }
 _LOOPS = ("for", "parallel", "while")
 
@@ -62,7 +62,8 @@ _LOOPS = ("for", "parallel", "while")
 class Frame:
     """The hooks of one running function: its names, its open branches and loops.
 
-    ``declare_parameter`` handles ``name: T.Tensor(...)``; only the outermost function of a program has it.
+    ``declare_parameter`` handles ``name: T.Tensor(...)``; only the outermost function of a program
+    has it.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Frame:
         return snapshot(name, value)
 
     def _check_carried(self, name: str) -> None:
-        """A name from before the loop cannot change in it: each iteration would see the first value."""
+        """Refuse to change a name from before the loop: each iteration would see it."""
         regions, scope = self._tracer.regions, self._scopes[name]
         inside = regions.index(scope) + 1 if scope in regions else self._base
         if scope is not None and scope not in regions:
@@ -128,7 +129,8 @@ class Frame:
         loop = next((r for r in regions[inside:] if r.kind in _LOOPS), None)
         if loop is not None:
             raise ProgramValueError(
-                f"`{name}` is an immutable value from before the {loop.describe()} and is changed in it; make "
+                f"`{name}` is an immutable value from before the {loop.describe()} and is changed "
+                "in it; make "
                 "it a T.alloc_var to carry a value from one iteration to the next",
                 location=self._tracer.location,
             )
@@ -137,7 +139,8 @@ class Frame:
         """``current op= value`` without the assignment."""
         if isinstance(current, BufferRef):
             raise ProgramTypeError(
-                f"`{current.name}` is a buffer; update its elements, as in {current.name}[i, j] += ...",
+                f"`{current.name}` is a buffer; update its elements, as in {current.name}[i, j] "
+                "+= ...",
                 location=self._tracer.location,
             )
         return _BINARY[op](current, value)
@@ -192,7 +195,7 @@ class Frame:
         )
 
     def _lazily(self, thunk: Callable[[], object]) -> object:
-        """Evaluate an operand that may never be needed at run time; it may not record statements."""
+        """Evaluate an operand that may not be needed at run time, so it may not use macros."""
         self._tracer.lazy_depth += 1
         try:
             return thunk()
@@ -269,7 +272,7 @@ class Frame:
         branch.end(names)
 
     def merges(self, name: str) -> bool:
-        """True if ``name`` gets the value that the condition selects; else it ends with its branch."""
+        """True if ``name`` gets the value that the condition selects; else it ends here."""
         branch = self._ended
         assert branch is not None
         if branch.merges(name):
@@ -291,7 +294,8 @@ class Frame:
             loop = serial(loop.start, loop.stop, loop.step)
         if not isinstance(loop, LoopFrame):
             raise ProgramTypeError(
-                "a `for` in a tile program runs over range(...) or a loop of the language; unroll other "
+                "a `for` in a tile program runs over range(...) or a loop of the language; unroll "
+                "other "
                 "iterables in a plain Python function",
                 expected="range, T.serial, T.unroll, T.Parallel, T.Pipelined, T.grid, ...",
                 found=describe(loop),
@@ -386,7 +390,8 @@ class Frame:
         """``return value``; only outside regions and run-time conditions."""
         if len(self._tracer.regions) > self._base or any(b.symbolic for b in self._branches):
             raise ProgramSyntaxError(
-                "`return` cannot stand inside a loop, a T.Kernel block or a condition that is known only at "
+                "`return` cannot stand inside a loop, a T.Kernel block or a condition that is "
+                "known only at "
                 "run time",
                 location=self._tracer.location,
             )

@@ -1,4 +1,4 @@
-"""Owns the parameters of a running trace: from annotations to tensors and scalars, in signature order."""
+"""Owns the parameters of a running trace: annotations become tensors and scalars, in order."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Undeclared:
             f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`"
         )
 
-    __setitem__ = __getitem__  # type: ignore[assignment]
+    __setitem__ = __getitem__
 
 
 class Parameters:
-    """Collects what the annotations declare; ``order`` are the names that a caller passes at run time."""
+    """Collects what annotations declare; ``order`` are the names that a call passes."""
 
     def __init__(self, tracer: Tracer, order: Sequence[str]) -> None:
         self._tracer = tracer
@@ -102,14 +102,15 @@ class Parameters:
                 self._tracer.params.append(self._declared[name])
             elif name not in passed:
                 raise ProgramTypeError(
-                    f"the parameter `{name}` has no annotation that ran; write `{name}: T.Tensor(shape, dtype)` "
+                    f"the parameter `{name}` has no annotation that ran; write `{name}: "
+                    "T.Tensor(shape, dtype)` "
                     "before T.Kernel",
                     location=self._tracer.location,
                 )
 
 
 def check_sizes(tracer: Tracer, function: Location | None) -> None:
-    """Every size constant must be an entry of a shape; every dynamic size must be found from the inputs."""
+    """Refuse size constants that are no entry of a shape, and dynamic sizes that no input tells."""
     entries: list[Expr] = []
     for param in tracer.params:
         if isinstance(param, TensorParam) and not param.allocated:
@@ -122,14 +123,16 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
         name, where = size.var.name, tracer.const_locations.get(size.var.id, function)
         if size.kind == "const" and size.var.id not in direct:
             raise ProgramValueError(
-                f"the size constant `{name}` is not an entry of any tensor's shape or strides, so no call can "
+                f"the size constant `{name}` is not an entry of any tensor's shape or strides, so "
+                "no call can "
                 "tell its value",
                 location=where,
             )
         if size.kind == "dynamic" and size.var.id not in reachable:
             if size.var.id in used:
                 raise ProgramValueError(
-                    f"the size `{name}` (T.dynamic) is in no input tensor's shape or strides, so no call can "
+                    f"the size `{name}` (T.dynamic) is in no input tensor's shape or strides, so "
+                    "no call can "
                     "tell its value",
                     location=where,
                 )

@@ -26,7 +26,8 @@ class PrimFunc:
         """A prim_func cannot be called: ArgumentTypeError saying what to do."""
         raise ArgumentTypeError(
             f"the prim_func `{self.name}` is a program and not a kernel; compile it with "
-            f"tileops.compile({self.name}), or return it from a function decorated with @tileops.jit"
+            f"tileops.compile({self.name}), or return it from a function decorated with "
+            "@tileops.jit"
         )
 
     def with_attr(self, key: str, value: object) -> PrimFunc:

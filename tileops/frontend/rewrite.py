@@ -1,7 +1,7 @@
-"""Owns the rewrite: a program's syntax tree with control flow and assignment turned into calls of hooks.
+"""Owns the rewrite of a program's syntax tree: control flow and assignment become calls of hooks.
 
-The rewritten function calls methods of one free variable, ``HOOKS`` (see ``frame``). User names stay ordinary
-Python locals, so closures, helpers and expressions need no translation.
+The rewritten function calls methods of one free variable, ``HOOKS`` (see ``frame``). User names
+stay ordinary Python locals, so closures, helpers and expressions need no translation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tileops.location import Location
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A rewritten function: its code (with ``HOOKS`` among its free names) and the places of its statements."""
+    """A rewritten function: its code, with ``HOOKS`` a free name, and its statements' places."""
 
     code: CodeType
     locations: tuple[Location, ...]
@@ -33,7 +33,7 @@ _cache: dict[tuple[CodeType, str], Rewritten] = {}
 
 
 def rewritten(func: FunctionType) -> Rewritten:
-    """The rewritten form of ``func``, made once. ProgramSyntaxError for a form the language does not have."""
+    """The rewritten form of ``func``, made once; ProgramSyntaxError for a refused form."""
     key = (func.__code__, func.__code__.co_filename)
     if key not in _cache:
         _cache[key] = _rewrite(func)
@@ -143,7 +143,8 @@ class _StatementRewriter:
             if isinstance(node, (ast.Break, ast.Continue, ast.Return)) and position + 1 < len(body):
                 where = location_of(body[position + 1], self.file)
                 warnings.warn(
-                    f"{where.file}:{where.line}: statements after break, continue or return are dropped",
+                    f"{where.file}:{where.line}: statements after break, continue or return are "
+                    "dropped",
                     stacklevel=2,
                 )
                 break
@@ -283,7 +284,7 @@ class _StatementRewriter:
         value = hook("annotated", self.expr(node.value), _thunk(self.expr(node.annotation)))
         return [*out, self.assign_leaf(node.target, value)]
 
-    # -- control flow --------------------------------------------------------------------------------
+    # -- control flow ----------------------------------------------------------------------------
     def on_If(self, node: ast.If) -> list[ast.stmt]:
         names = assigned_names([*node.body, *node.orelse])
         state: list[ast.expr] = [ast.Call(ast.Name("locals", ast.Load()), [], [])] if names else []
@@ -350,7 +351,7 @@ class _StatementRewriter:
             items.append(ast.withitem(context, ast.Name(value, ast.Store())))
             if item.optional_vars is not None:
                 entered += self.assign_any(item.optional_vars, ast.Name(value, ast.Load()))
-        body = [ast.If(hook("runs_body"), [*entered, *self.block(node.body)], [])]
+        body: list[ast.stmt] = [ast.If(hook("runs_body"), [*entered, *self.block(node.body)], [])]
         return [*out, ast.With(items, body)]
 
 

@@ -1,4 +1,4 @@
-"""Owns what a function's tree says about its names: which are local, and which are assigned in a region."""
+"""Owns what a function's tree says about its names: where they are assigned and read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def target_names(target: ast.AST) -> list[str]:
 
 
 def assigned_names(body: Sequence[ast.stmt]) -> list[str]:
-    """The local names that assignments in ``body`` bind, without repeats, loop variables excluded."""
+    """The names that assignments in ``body`` bind, without repeats and loop variables."""
     out: dict[str, None] = {}
     for node in own_nodes(body):
         if isinstance(node, ast.Assign):
@@ -61,7 +61,7 @@ def region_names(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def carried_names(body: Sequence[ast.stmt]) -> set[str]:
-    """The names that a loop's body reads before it assigns them: a value of the iteration before."""
+    """The names that a loop's body reads before it assigns them, so carried between iterations."""
     read: set[str] = set()
     assigned: set[str] = set()
     carried: set[str] = set()

@@ -21,8 +21,9 @@ _DTYPES = frozenset((*dtype_names(), *aliases()))
 class ParamInfo:
     """One parameter. ``kind``: tensor, scalar (a run-time number) or static (a compile-time value).
 
-    ``annotation`` is the dtype's name for a scalar, the annotation's text for a tensor, and the annotation
-    itself for a static parameter (``inspect._empty`` where there is none, text where it is not evaluated).
+    ``annotation`` is the dtype's name for a scalar, the annotation's text for a tensor, and the
+    annotation itself for a static parameter (``inspect._empty`` where there is none, text where it
+    is not evaluated).
     """
 
     name: str
@@ -33,7 +34,7 @@ class ParamInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """The mode (``eager`` or ``lazy``) and the parameters of a program, read from its source alone."""
+    """The mode, ``eager`` or ``lazy``, and the parameters of a program, read from its source."""
 
     mode: str
     params: tuple[ParamInfo, ...]
@@ -45,7 +46,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the tree says, found once: it does not depend on the function object's defaults or globals."""
+    """What the tree says whatever the function object's defaults and globals are; found once."""
 
     mode: str
     in_body: dict[str, ast.expr]
@@ -67,7 +68,7 @@ def _facts(func: FunctionType) -> _Facts:
 
 
 def signature_of(func: FunctionType) -> Signature:
-    """The signature of ``func``, which is not run. ProgramSyntaxError where its source cannot be found."""
+    """The signature of ``func``, which is not run; ProgramSyntaxError where it has no source."""
     facts = _facts(func)
     params = []
     for name, parameter in inspect.signature(func).parameters.items():
@@ -87,7 +88,7 @@ def is_annotated_in_body(func: FunctionType, name: str) -> bool:
 
 
 def _is_lazy(tree: ast.FunctionDef) -> bool:
-    """A function that defines a prim_func, or that only builds and returns something else's program."""
+    """True for a function that defines a prim_func, or only returns what another one built."""
     nodes = list(own_nodes(tree.body))
     for node in nodes:
         if isinstance(node, ast.FunctionDef) and any(_is_prim_func(d) for d in node.decorator_list):
@@ -147,7 +148,8 @@ def _kind_of(func: FunctionType | None, node: ast.expr | None) -> str:
     if isinstance(node, ast.Attribute) and node.attr in _DTYPES:
         return "scalar"
     if isinstance(node, ast.Name) and func is not None:
-        # `from tileops.language import int32`: a bare name is a scalar type only if it is the language's.
+        # `from tileops.language import int32`: a bare name is a scalar type only if it is the
+        # language's.
         return "scalar" if _is_language_dtype(func.__globals__.get(node.id)) else "static"
     return "static"
 
@@ -161,7 +163,7 @@ def _dtype_name(node: ast.expr) -> str:
 
 
 def _static_annotation(annotation: object) -> object:
-    """A static parameter's annotation; text (postponed evaluation) is resolved where it names a builtin."""
+    """A static parameter's annotation; text is resolved where it names a builtin type."""
     if isinstance(annotation, str):
         builtin_types = {"int": int, "float": float, "bool": bool, "str": str}
         return builtin_types.get(annotation, annotation)

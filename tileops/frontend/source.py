@@ -14,7 +14,7 @@ _parsed: dict[tuple[CodeType, str], ast.FunctionDef] = {}
 
 
 def function_tree(func: FunctionType) -> ast.FunctionDef:
-    """The ``def`` of ``func``, numbered as in its file. ProgramSyntaxError where no source can be found.
+    """The ``def`` of ``func``, numbered as in its file; ProgramSyntaxError where it has no source.
 
     The tree is shared between callers and must not be changed.
     """
@@ -30,7 +30,8 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
         lines, first = inspect.getsourcelines(func)
     except (OSError, TypeError) as error:
         raise ProgramSyntaxError(
-            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile program must be "
+            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile "
+            "program must be "
             "defined in a file or a notebook cell, not by exec() or on the command line",
             location=Location(code.co_filename, code.co_firstlineno),
         ) from error

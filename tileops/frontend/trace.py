@@ -27,8 +27,8 @@ from tileops.location import Location
 
 Options = Sequence[tuple[str, str]]
 
-# Values tried for size constants when a body needs their numbers: Python's own arithmetic on them cannot be
-# recorded, so the writes of the program are learned from a trace with numbers.
+# Values tried for size constants when a body needs their numbers: Python's own arithmetic on them
+# cannot be recorded, so the writes of the program are learned from a trace with numbers.
 _REPRESENTATIVES = (128, 64, 256, 1024, 32, 4096, 16, 1)
 
 
@@ -42,8 +42,9 @@ def trace(
 ) -> Program:
     """Trace an eager function.
 
-    ``static`` are the values of its compile-time parameters (defaults fill in). ``consts`` are the numbers of
-    its size constants; None makes them size variables (a symbolic trace). Raises located ProgramErrors.
+    ``static`` are the values of its compile-time parameters (defaults fill in). ``consts`` are the
+    numbers of its size constants; None makes them size variables (a symbolic trace). Raises located
+    ProgramErrors.
     """
     signature = signature_of(func)
     job = _EagerTrace(func, name, signature, dict(static), options)
@@ -53,7 +54,8 @@ def trace(
     try:
         return job.run_with(tracer)
     except ProgramError:
-        # A construct of the body may need the number behind a size constant; the signature does not.
+        # A construct of the body may need the number behind a size constant; the signature does
+        # not.
         if not tracer.const_ids or tracer.launch is None:
             raise
         program = job.without_body()
@@ -183,7 +185,7 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
 def _resolve(
     func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]
 ) -> object:
-    """An annotation that was left as text (postponed evaluation), evaluated where the function stands."""
+    """An annotation that postponed evaluation left as text, evaluated where the function stands."""
     if not isinstance(annotation, str) or is_tensor_type(annotation) or type(annotation) is not str:
         return annotation
     closure = {
@@ -283,7 +285,11 @@ def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tupl
         loc = tracer.output_locations[buffer.id]
         tracer.params.append(TensorParam(buffer.name, buffer, allocated=True, loc=loc))
     is_tuple = isinstance(returned, (tuple, list))
-    values = [] if returned is None else list(returned) if is_tuple else [returned]  # type: ignore[call-overload]
+    values: list[object] = []
+    if isinstance(returned, (tuple, list)):
+        values = list(returned)
+    elif returned is not None:
+        values = [returned]
     numbers = {b.id: first + i for i, b in enumerate(tracer.outputs)}
     returns = []
     for value in values:
@@ -306,9 +312,10 @@ def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tupl
 
 
 def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
-    """``program`` with the parameters numbered in ``out_idx`` allocated and returned instead of passed.
+    """``program`` with the parameters of ``out_idx`` allocated and returned instead of passed.
 
-    Negative numbers count from the end. Raises ArgumentError for a number that is no tensor parameter.
+    Negative numbers count from the end. Raises ArgumentError for a number that is no tensor
+    parameter.
     """
     indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
     if program.returns:
@@ -321,14 +328,14 @@ def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
         number = index + count if index < 0 else index
         if not 0 <= number < count or not isinstance(program.params[number], TensorParam):
             raise ArgumentError(
-                f"{program.name}: out_idx {index} is not the number of a tensor parameter; there are {count} "
-                "parameters"
+                f"{program.name}: out_idx {index} is not the number of a tensor parameter; there "
+                f"are {count} parameters"
             )
         returns.append(number)
     if len(set(returns)) != len(returns):
         raise ArgumentError(f"{program.name}: out_idx {indices} names a parameter twice")
     params = tuple(
-        dataclasses.replace(p, allocated=True) if i in returns else p
+        dataclasses.replace(p, allocated=True) if isinstance(p, TensorParam) and i in returns else p
         for i, p in enumerate(program.params)
     )
     return dataclasses.replace(

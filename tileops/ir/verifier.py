@@ -1,4 +1,4 @@
-"""Owns the structural rules of the tile IR: what every program obeys after the trace and after each pass."""
+"""Owns the structural rules of the tile IR, which hold after the trace and after each pass."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ _PREDICATES = ("isnan", "isinf", "isfinite")
 
 
 def verify(program: Program) -> None:
-    """Check a program's structure; InternalError names the first fault and the statement that has it."""
+    """Check a program's structure; InternalError names the first fault and its statement."""
     _Verifier(program).run()
 
 
 class _Verifier:
-    """One pass over a program. ``_vars`` and ``_buffers`` are what is defined at the current statement."""
+    """One walk of a program; ``_vars`` and ``_buffers`` are what is defined at the statement."""
 
     def __init__(self, program: Program) -> None:
         self._program = program

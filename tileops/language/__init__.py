@@ -76,7 +76,6 @@ from tileops.language.definitions import (
     const,
     dynamic,
     macro,
-    prim_func,
     symbolic,
 )
 from tileops.language.gemm import (
@@ -163,6 +162,9 @@ from tileops.language.persistent import (
     Persistent,
     PersistentTileScheduler,
     loop_break,
+)
+from tileops.language.prim_func import (
+    prim_func,
 )
 from tileops.language.reducers import (
     all_of,

@@ -1,4 +1,4 @@
-"""Owns the constructs that bring buffers to life: on-chip tiles, scalar variables, workspaces, outputs."""
+"""Owns the constructs that make buffers: on-chip tiles, scalar variables, workspaces, outputs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def _check_static(tracer: Tracer, construct: str, extents: tuple[Expr, ...]) -> 
                 )
         elif not tracer.depends_on_consts_only(extent):
             raise ProgramValueError(
-                f"{construct} needs a shape that is known at compile time (T.const or Python numbers)",
+                f"{construct} needs a shape that is known at compile time (T.const or Python "
+                "numbers)",
                 location=here(),
             )
 
@@ -64,14 +65,15 @@ def alloc_fragment(shape: object, dtype: object, scope: str = "local.fragment") 
 
 
 def alloc_local(shape: object, dtype: object, scope: str = "local") -> BufferRef:
-    """A small array private to a thread, the same in all threads as no thread index can reach it."""
+    """A small array private to a thread; all threads hold the same."""
     return BufferRef(_alloc("T.alloc_local", "local", shape, dtype, scope))
 
 
 def alloc_var(dtype: object, *args: object, init: object = None) -> VarRef:
     """A scalar that changes: ``alloc_var(dtype, [init], [scope], *, init=None)``.
 
-    Without ``init`` it starts as 0 once, at its declaration; ``init`` is stored each time the statement runs.
+    Without ``init`` it starts as 0 once, at its declaration; ``init`` is stored each time the
+    statement runs.
     """
     tracer = require_tracer("T.alloc_var")
     tracer.require_launch("T.alloc_var")
@@ -101,7 +103,7 @@ def _var_arguments(args: tuple[object, ...], init: object) -> tuple[object, str]
 
 
 def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferRef:
-    """A workspace in global memory, allocated anew for each call and shared by the program's launches."""
+    """A workspace in global memory, new for each call and shared by the program's launches."""
     tracer = require_tracer("T.alloc_global")
     if scope != "global":
         raise UnsupportedConstructError(f"T.alloc_global with scope {scope!r}", location=here())
@@ -115,9 +117,11 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
 def alloc_reducer(
     shape: object, dtype: object, op: str = "sum", replication: str | None = None
 ) -> BufferRef:
-    """A fragment that collects contributions of many iterations; ``op`` is sum, max, min or a bit operation.
+    """A fragment that collects contributions of many iterations.
 
-    ``replication`` is the older form (fill, update by ``+=`` in T.Parallel, T.finalize_reducer in place).
+    ``op`` is sum, max, min, bitand, bitor or bitxor.
+    ``replication`` is the older form (fill, update by ``+=`` in T.Parallel, T.finalize_reducer in
+    place).
     """
     if op not in REDUCER_OPS:
         raise ProgramValueError(
@@ -128,9 +132,11 @@ def alloc_reducer(
         )
     if replication not in (None, "all", "none"):
         raise ProgramValueError(
-            "T.alloc_reducer: unknown replication", expected="'all' or 'none'", found=repr(replication),
+            "T.alloc_reducer: unknown replication",
+            expected="'all' or 'none'",
+            found=repr(replication),
             location=here(),
-        )  # fmt: skip
+        )
     buffer = _alloc("T.alloc_reducer", "reducer", shape, dtype, "local.fragment")
     if op.startswith("bit") and buffer.dtype.is_float:
         raise ProgramTypeError(
@@ -140,7 +146,7 @@ def alloc_reducer(
 
 
 def empty(*shape: object, dtype: object = "float32") -> BufferRef:
-    """An output tensor: ``empty(M, N, dtype=...)``, ``empty((M, N), dtype)``. The program must return it."""
+    """An output that the program returns: ``empty(M, N, dtype=t)`` or ``empty((M, N), t)``."""
     tracer = require_tracer("T.empty")
     if tracer.launch is not None:
         raise ProgramValueError("T.empty stands outside `with T.Kernel`", location=here())

@@ -1,4 +1,4 @@
-"""Owns the parameter annotations of the language: T.Tensor, T.StridedTensor, T.SharedBuffer, T.Ref."""
+"""Owns the parameter annotations of the language: T.Tensor, T.StridedTensor, T.Ref and the like."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tileops.language.value import as_dtype
 
 @dataclass(frozen=True, eq=False)
 class TensorType:
-    """What ``T.Tensor(shape, dtype)`` makes: the type of a tensor parameter. ``strides`` None: row-major."""
+    """The type of a tensor parameter; without ``strides`` it is row-major and contiguous."""
 
     shape: tuple[object, ...]
     dtype: DType
@@ -96,7 +96,7 @@ def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
 
 
 class _RefAnnotation:
-    """``T.Ref``: a macro's parameter that is passed by reference (a T.alloc_var, an element or a region)."""
+    """``T.Ref``: a macro's parameter that is passed by reference (a variable, element or slice)."""
 
     def __getitem__(self, key: object) -> _RefAnnotation:
         return self

@@ -22,12 +22,6 @@ from tileops.language.value import (
     wrap,
 )
 
-Number = bool | int | float
-
-
-def _both_python(a: object, b: object) -> bool:
-    return isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float))
-
 
 def ceildiv(a: object, b: object) -> object:
     """``(a + b - 1) // b``: a Python int for two ints, else a value."""
@@ -71,12 +65,16 @@ def _division_by_zero() -> int:
 
 def minimum(a: object, b: object) -> object:
     """The smaller of two scalars; a NaN operand is ignored."""
-    return min(a, b) if _both_python(a, b) else binary("min", a, b)  # type: ignore[type-var]
+    if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
+        return min(a, b)
+    return binary("min", a, b)
 
 
 def maximum(a: object, b: object) -> object:
     """The larger of two scalars; a NaN operand is ignored."""
-    return max(a, b) if _both_python(a, b) else binary("max", a, b)  # type: ignore[type-var]
+    if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
+        return max(a, b)
+    return binary("max", a, b)
 
 
 def clamp(x: object, lo: object, hi: object) -> object:

@@ -85,7 +85,7 @@ def atomic_add(
     use_tma: bool = False,
     annotations: object = None,
 ) -> Value | None:
-    """``dst += value`` atomically: one element, or each element of a tile. ``use_tma`` is a hint."""
+    """``dst += value`` atomically, one element or each of a tile; ``use_tma`` is a hint."""
     return _atomic("T.atomic_add", "add", dst, value, memory_order, return_prev)
 
 

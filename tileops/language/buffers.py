@@ -1,4 +1,4 @@
-"""Owns what a program holds of a buffer: the buffer itself, its elements, its slices and scalar variables."""
+"""Owns what a program holds of a buffer: itself, its elements, its slices, and scalar variables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DataPointer:
 
 
 class BufferRef:
-    """A tensor or tile in a program. Indexing gives an element, or a region where an index is a slice."""
+    """A tensor or tile in a program. Indexing gives an element, or a region where it slices."""
 
     __slots__ = ("node", "reducer")
 
@@ -119,7 +119,8 @@ class BufferRef:
         keys = _index_tuple(self, key)
         if any(isinstance(k, slice) for k in keys):
             raise ProgramTypeError(
-                f"a slice of `{self.name}` cannot be assigned; use T.copy, T.fill or a T.Parallel loop",
+                f"a slice of `{self.name}` cannot be assigned; use T.copy, T.fill or a T.Parallel "
+                "loop",
                 location=here(),
             )
         store(self, _indices(self, keys), value)
@@ -214,7 +215,8 @@ def _index_tuple(ref: BufferRef, key: object) -> tuple[object, ...]:
     keys = key if isinstance(key, tuple) else tuple(key) if isinstance(key, list) else (key,)
     if len(keys) != ref.ndim:
         raise ProgramIndexError(
-            f"`{ref.name}` has {ref.ndim} dimension{'s' if ref.ndim != 1 else ''} and is indexed with "
+            f"`{ref.name}` has {ref.ndim} dimension{'s' if ref.ndim != 1 else ''} and is indexed "
+            "with "
             f"{len(keys)} {'indices' if len(keys) != 1 else 'index'}",
             expected=ref.describe(),
             location=here(),
@@ -263,14 +265,16 @@ def _check_parallel_index(
             continue
         if ref.node.scope == "local":
             raise ProgramValueError(
-                f"the local buffer `{ref.name}` is indexed by the T.Parallel variable `{var.name}`; a local "
+                f"the local buffer `{ref.name}` is indexed by the T.Parallel variable "
+                f"`{var.name}`; a local "
                 "buffer is private to one thread, use T.alloc_fragment",
                 location=here(),
             )
         symbolic = tracer is not None and tracer.depends_on_consts_only(extent)
         if not isinstance(extent, Const) and not symbolic:
             raise ProgramValueError(
-                f"the fragment `{ref.name}` is indexed by the T.Parallel variable `{var.name}`, whose extent "
+                f"the fragment `{ref.name}` is indexed by the T.Parallel variable `{var.name}`, "
+                "whose extent "
                 "is not a compile-time constant",
                 found=f"extent {print_expr(extent)}",
                 location=here(),
@@ -307,7 +311,8 @@ def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
     out = isinstance(whole, Const) and isinstance(stop, Const) and stop.value > whole.value
     if out and ref.node.is_on_chip:
         raise ProgramIndexError(
-            f"the slice of dimension {dim} of `{ref.name}` ends at {print_expr(stop)}, past its end",
+            f"the slice of dimension {dim} of `{ref.name}` ends at {print_expr(stop)}, past its "
+            "end",
             expected=ref.describe(),
             location=here(),
         )
@@ -321,7 +326,8 @@ def _bound(value: object, whole: Expr) -> Expr:
     return index_expr(value, "a slice bound")
 
 
-# How a reducer of kind k combines: the expression `k(old, new)` that a store may spell out, and the atomic.
+# How a reducer of kind k combines: the expression `k(old, new)` that a store may spell out, and the
+# atomic.
 REDUCER_OPS = {
     "sum": ("add", "add"),
     "max": ("max", "max"),

@@ -23,8 +23,8 @@ def device_assert(cond: object, msg: str = "", no_stack_info: bool = False) -> N
     """Check ``cond`` when the kernel runs; a failure stops the kernel with ``msg``."""
     tracer = require_tracer("T.device_assert")
     tracer.require_launch("T.device_assert")
-    # The line is no part of the message: the statement carries its location, and printed IR must not
-    # depend on where in a file the program stands.
+    # The line is no part of the message: the statement carries its location, and printed IR must
+    # not depend on where in a file the program stands.
     tracer.emit(Assert(fold.truth(to_expr(cond, "the condition")), msg))
 
 

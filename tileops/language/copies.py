@@ -38,10 +38,12 @@ def copy(
     annotations: object = None,
     loop_layout: object = None,
 ) -> None:
-    """Copy a tile, converting to the destination's dtype. Out-of-bounds reads give 0, writes are dropped.
+    """Copy a tile, converting to the destination's dtype.
 
-    Each side is a buffer, a slice, or a start element that takes the other side's extents. The keyword
-    arguments are hints.
+    Out-of-bounds reads give 0, out-of-bounds writes are dropped.
+
+    Each side is a buffer, a slice, or a start element that takes the other side's extents. The
+    keyword arguments are hints.
     """
     tracer = require_tracer("T.copy")
     a, b = operand("T.copy", "the source", src), operand("T.copy", "the destination", dst)
@@ -115,8 +117,11 @@ def _check_bounds(construct: str, region: Region) -> None:
     for dim, (start, extent, whole) in enumerate(
         zip(region.starts, region.extents, region.buffer.shape, strict=True)
     ):
-        static = isinstance(start, Const) and isinstance(extent, Const) and isinstance(whole, Const)
-        if static and int(start.value) + int(extent.value) > int(whole.value):  # type: ignore[union-attr]
+        ends = (start, extent, whole)
+        first, count, limit = (int(e.value) if isinstance(e, Const) else None for e in ends)
+        if first is None or count is None or limit is None:
+            continue
+        if first + count > limit:
             raise ProgramValueError(
                 f"{construct}: dimension {dim} ends outside the buffer",
                 found=show(region),
@@ -197,7 +202,8 @@ def im2col(
 ) -> None:
     """Gather one tile of an NHWC image as the matrix of an implicit GEMM, zero padded.
 
-    The tile is at (``nhw_step``, ``c_step``) in units of tiles; kernel, stride, dilation and pad are square.
+    The tile is at (``nhw_step``, ``c_step``) in units of tiles; kernel, stride, dilation and pad
+    are square.
     """
     tracer = require_tracer("T.im2col")
     if not isinstance(img, BufferRef) or img.ndim != 4:

@@ -1,13 +1,10 @@
-"""Owns what declares a program: prim_func, macro, and the size variables const and dynamic."""
+"""Owns macros and the size variables const and dynamic."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
-import sys
 import warnings
-from collections.abc import Callable, Mapping
 from types import FunctionType
 
 from tileops.dtypes import DType
@@ -16,35 +13,13 @@ from tileops.ir.expr import Var
 from tileops.language.tracer import Tracer, active_tracer, iter_names, require_tracer
 from tileops.language.value import Value, as_dtype
 
-_tracer_of_prim_funcs: list[Callable[..., object]] = []
-
-
-def install_prim_func_tracer(trace: Callable[..., object]) -> None:
-    """Set what ``@T.prim_func`` calls: ``trace(func, name=, names_in_scope=)``. The front end does this."""
-    _tracer_of_prim_funcs[:] = [trace]
-
-
-def prim_func(func: FunctionType | None = None, **options: object) -> object:
-    """Decorator: trace a function with annotated parameters at once and give its PrimFunc."""
-    if func is None:
-        return lambda f: _prim_func(f, sys._getframe(1).f_locals)
-    return _prim_func(func, sys._getframe(1).f_locals)
-
-
-def _prim_func(func: FunctionType, names_in_scope: Mapping[str, object]) -> object:
-    if not _tracer_of_prim_funcs:
-        # The front end lies above this layer and registers itself when it is imported; a program that
-        # imported only the language gets it here, by name.
-        importlib.import_module("tileops.frontend")
-    return _tracer_of_prim_funcs[0](func, name=func.__name__, names_in_scope=names_in_scope)
-
 
 class Macro:
     """A function that is traced into its caller, with its own names. Made by ``@T.macro``."""
 
     def __init__(self, func: FunctionType) -> None:
         self.func = func
-        functools.update_wrapper(self, func)  # type: ignore[arg-type]
+        functools.update_wrapper(self, func)
 
     def __get__(self, instance: object, owner: object = None) -> object:
         return self if instance is None else functools.partial(self, instance)
@@ -54,7 +29,8 @@ class Macro:
         tracer = require_tracer(f"the macro {self.func.__name__}")
         if tracer.lazy_depth:
             raise ProgramValueError(
-                f"the macro {self.func.__name__} cannot stand inside `and`, `or` or a conditional expression "
+                f"the macro {self.func.__name__} cannot stand inside `and`, `or` or a conditional "
+                "expression "
                 "whose condition is known only at run time",
                 location=tracer.location,
             )
@@ -72,12 +48,14 @@ def macro(func: FunctionType | None = None, **options: object) -> object:
 def const(name: str, dtype: object = "int32") -> object:
     """Size constants ``"M, N"``: one kernel for each combination of their values (eager mode).
 
-    Each must be an entry of some tensor's shape or strides. One name gives one value, several a tuple.
+    Each must be an entry of some tensor's shape or strides. One name gives one value, several a
+    tuple.
     """
     tracer = active_tracer()
     if tracer is None:
         raise NoBuilderError(
-            "T.const was used outside a program; call it inside a function decorated with @tileops.jit"
+            "T.const was used outside a program; call it inside a function decorated with "
+            "@tileops.jit"
         )
     out = tuple(_one_const(tracer, n, as_dtype(dtype)) for n in iter_names(name))
     return out[0] if len(out) == 1 else out
@@ -102,7 +80,7 @@ _foreign_ids = itertools.count(-2, -1)
 
 
 def dynamic(name: str, dtype: object = "int32") -> object:
-    """Run-time sizes ``"M, N"``: one kernel serves all their values; bound from tensor shapes at each call.
+    """Run-time sizes ``"M, N"``, bound from tensor shapes at each call; one kernel serves all.
 
     One name gives one value, several a tuple.
     """

@@ -40,7 +40,8 @@ def gemm(
 ) -> None:
     """``C (+)= op(A) @ op(B)`` on the last two dimensions; leading extents are 1.
 
-    ``clear_accum``, a Python bool or a run-time condition, starts from zero. ``policy`` and ``k_pack`` are hints.
+    ``clear_accum``, a Python bool or a run-time condition, starts from zero. ``policy`` and
+    ``k_pack`` are hints.
     """
     tracer = require_tracer("T.gemm")
     if mbar is not None:
@@ -55,11 +56,11 @@ def gemm(
     _check_equal("M", "A", m, a, "C", cm, c)
     _check_equal("N", "B", n, b, "C", cn, c)
     _check_dtypes(a.dtype, b.dtype, c.dtype)
-    name = _POLICIES.get(int(policy))
-    if name is None:
+    share = _POLICIES.get(int(policy))
+    if share is None:
         raise ProgramValueError("T.gemm: unknown policy", found=repr(policy), location=here())
     clear = fold.truth(to_expr(clear_accum, "clear_accum"))
-    tracer.emit_tile("T.gemm", Gemm(a, b, c, bool(transpose_A), bool(transpose_B), clear, name))
+    tracer.emit_tile("T.gemm", Gemm(a, b, c, bool(transpose_A), bool(transpose_B), clear, share))
 
 
 def _rows_columns(region: Region, transposed: bool) -> tuple[Expr, Expr]:
@@ -108,7 +109,8 @@ def _check_dtypes(a: DType, b: DType, c: DType) -> None:
         )
     if a.is_bool or c.is_bool or a.is_integer != c.is_integer:
         raise ProgramTypeError(
-            "T.gemm: the accumulator must be a float for float operands and an integer for integer operands",
+            "T.gemm: the accumulator must be a float for float operands and an integer for "
+            "integer operands",
             expected="an integer dtype" if a.is_integer else "a float dtype",
             found=f"A of {a}, C of {c}",
             location=here(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
@@ -18,8 +18,11 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
     state = require_tracer("T.use_swizzle").require_launch("T.use_swizzle")
     width = as_int(panel_size)
     if width is None or width < 0:
-        raise ProgramValueError("T.use_swizzle: panel_size must be a positive int", found=describe(panel_size),
-                                location=here())  # fmt: skip
+        raise ProgramValueError(
+            "T.use_swizzle: panel_size must be a positive int",
+            found=describe(panel_size),
+            location=here(),
+        )
     if order not in _ORDERS:
         raise ProgramValueError(
             "T.use_swizzle: unknown order",
@@ -40,7 +43,7 @@ class Layout:
 
 
 def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
-    """Layout hints for on-chip buffers, ignored. For a global tensor the hint would permute its storage."""
+    """Layout hints for on-chip buffers, ignored; an error for a tensor, which they permute."""
     require_tracer("T.annotate_layout").require_launch("T.annotate_layout")
     for buffer in layout_map:
         if not isinstance(buffer, BufferRef):
@@ -49,7 +52,8 @@ def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
             )
         if buffer.node.scope == "global":
             raise UnsupportedConstructError(
-                f"T.annotate_layout of the global tensor `{buffer.name}`, which permutes its storage",
+                f"T.annotate_layout of the global tensor `{buffer.name}`, which permutes its "
+                "storage",
                 location=here(),
             )
 
@@ -134,10 +138,10 @@ def annotate_pass_configs(configs: Mapping[object, object]) -> None:
         tracer.options[str(name)] = str(value)
 
 
-def annotate_compile_flags(flags: object) -> None:
+def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     """Extra compiler flags of this program, a string or a list of strings."""
     tracer = require_tracer("T.annotate_compile_flags")
-    words = flags.split() if isinstance(flags, str) else [str(f) for f in flags]  # type: ignore[attr-defined]
+    words = flags.split() if isinstance(flags, str) else [str(f) for f in flags]
     tracer.options["compile_flags"] = " ".join(words)
 
 

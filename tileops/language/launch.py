@@ -87,7 +87,8 @@ class KernelFrame:
 def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> KernelFrame:
     """A launch of a grid of 1 to 3 extents; ``with T.Kernel(gx, gy, threads=128) as (bx, by)``.
 
-    ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the meaning.
+    ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the
+    meaning.
     """
     tracer = require_tracer("T.Kernel")
     if prelude is not None:
@@ -100,7 +101,8 @@ def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> K
     for extent in grid:
         if has_load(extent):
             raise UnsupportedConstructError(
-                "a grid extent of T.Kernel that is read from a tensor; pass it as a scalar argument",
+                "a grid extent of T.Kernel that is read from a tensor; pass it as a scalar "
+                "argument",
                 location=here(),
             )
         tracer.check_expr_alive(extent)

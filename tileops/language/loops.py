@@ -20,7 +20,7 @@ from tileops.language.value import INT32, INT64, Value, as_int, describe, has_lo
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop variable: it runs from ``start`` to ``stop``; the user sees ``offset + variable * step``."""
+    """One loop variable: it runs from ``start`` to ``stop``, or counts the steps between them."""
 
     start: Expr
     stop: Expr
@@ -40,7 +40,8 @@ class LoopFrame:
 
     def __iter__(self) -> object:
         raise ProgramSyntaxError(
-            f"a loop over {self.construct} stands in a plain Python function; decorate the function with "
+            f"a loop over {self.construct} stands in a plain Python function; decorate the "
+            "function with "
             "@T.macro",
             location=here(),
         )
@@ -121,7 +122,8 @@ def _depends(exprs: tuple[Expr, ...], variables: tuple[Var, ...]) -> bool:
 
 def _imperfect() -> ProgramValueError:
     return ProgramValueError(
-        "T.Parallel loops must be perfectly nested: the inner one is the only statement of the outer one",
+        "T.Parallel loops must be perfectly nested: the inner one is the only statement of the "
+        "outer one",
         location=here(),
     )
 
@@ -171,7 +173,7 @@ def _axis(construct: str, start: object, stop: object, step: object = None) -> A
 def serial(
     start: object, stop: object = None, step: object = None, *, annotations: object = None
 ) -> LoopFrame:
-    """A loop in order, as Python's ``range``; bounds may be run-time values, the step is a constant."""
+    """A loop in order, as ``range``; bounds may be run-time values, the step is a constant."""
     require_tracer("T.serial")
     return LoopFrame("T.serial", "serial", (_axis("T.serial", start, stop, step),))
 

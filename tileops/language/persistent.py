@@ -33,8 +33,9 @@ def _mod(a: Expr, b: Expr) -> Expr:
 
 
 def _grouped_coordinates(tile: Expr, domain: Sequence[Expr], group: Expr) -> tuple[Expr, ...]:
-    """The coordinates of tile number ``tile``: the last dimension is walked in groups, fastest inside one.
+    """The coordinates of tile number ``tile``.
 
+    The last dimension is walked in groups and is the fastest inside a group.
     The last group may be narrower, so every tile of the domain occurs once.
     """
     last = domain[-1]
@@ -111,7 +112,7 @@ def loop_break() -> None:
 
 
 class PersistentTileScheduler:
-    """The state of a block that walks the tiles of a ``num_m`` x ``num_n`` grid, every ``num_workers``-th.
+    """The state of a block that walks each ``num_workers``-th tile of a grid of tiles.
 
     ``init(worker)``, then ``while valid():`` work on (``m_idx``, ``n_idx``), then ``next_tile()``.
     ``num_workers`` None is the number of multiprocessors of the device.

@@ -52,7 +52,7 @@ def reducer_init(reducer: object, init: object = None) -> None:
 
 
 def reducer_update(acc: object, value: object) -> None:
-    """Contribute ``value`` to the element ``acc`` of a reducer; each iteration of T.Parallel counts once."""
+    """Contribute ``value`` to the element ``acc`` of a reducer, once for each iteration."""
     tracer = require_tracer("T.reducer_update")
     tracer.require_launch("T.reducer_update")
     if not isinstance(acc, Element):

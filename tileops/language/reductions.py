@@ -24,9 +24,10 @@ def reduce(
     nan_propagate: bool = False,
     annotations: object = None,
 ) -> None:
-    """``out = reduce(buffer, dim)`` accumulated in ``out``'s dtype; not ``clear`` folds the old ``out`` in.
+    """Reduce ``buffer`` along ``dim`` into ``out``, accumulated in ``out``'s dtype.
 
-    ``out`` has ``buffer``'s shape without ``dim``, or with extent 1 there. ``batch`` is a hint.
+    Without ``clear`` the old ``out`` takes part. ``out`` has ``buffer``'s shape without ``dim``, or
+    with extent 1 there. ``batch`` is a hint.
     """
     kind = str(reduce_type)
     if kind not in REDUCE_KINDS:

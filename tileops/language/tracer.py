@@ -1,4 +1,4 @@
-"""Owns the state of one running trace: open regions, live names, launches and the signature so far."""
+"""Owns the state of one running trace: open regions, live names, the launch and the signature."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tileops.location import Location
 
 @dataclass(eq=False)
 class OpenRegion:
-    """A statement list that is being recorded. ``kind``: launch, for, parallel, while, then or else.
+    """A statement list that is being recorded.
 
+    ``kind`` is launch, for, parallel, while, then or else.
     ``names`` are the variables and buffers that end with the region.
     """
 
@@ -54,8 +55,8 @@ class LaunchState:
 class Tracer(Builder):
     """The builder of a trace, with what the language needs to know beyond the recorded IR.
 
-    ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a macro
-    (the front end provides it). ``skip_bodies`` records launches without their statements.
+    ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a
+    macro (the front end provides it). ``skip_bodies`` records launches without their statements.
     """
 
     def __init__(
@@ -202,7 +203,8 @@ class Tracer(Builder):
         self.require_launch(construct)
         if self.in_parallel:
             raise ProgramValueError(
-                f"{construct} is a tile operation and cannot stand inside T.Parallel, whose body handles "
+                f"{construct} is a tile operation and cannot stand inside T.Parallel, whose body "
+                "handles "
                 "one element",
                 location=self.location,
             )
@@ -253,7 +255,8 @@ class Tracer(Builder):
         if region is None:
             return ProgramValueError(f"`{name}` belongs to another program", location=self.location)
         return ProgramValueError(
-            f"`{name}` is read outside the {region} that defines it; a value that must outlive a region is "
+            f"`{name}` is read outside the {region} that defines it; a value that must outlive a "
+            "region is "
             "a T.alloc_var",
             location=self.location,
         )
@@ -295,7 +298,7 @@ def here() -> Location | None:
 
 
 def iter_names(text: object) -> Iterator[str]:
-    """The names in ``"M, N K"``, split at commas and white space; ProgramTypeError for another type."""
+    """The names in ``"M, N K"``, split at commas and blanks; ProgramTypeError for another type."""
     if not isinstance(text, str):
         raise ProgramTypeError(
             "size names are given as one string",

@@ -1,4 +1,4 @@
-"""Owns the names of the language that tileops does not have: each raises an error that names it and its line."""
+"""Owns the names of the language that tileops does not have; using one raises an error."""
 
 from __future__ import annotations
 
@@ -6,47 +6,83 @@ from tileops.errors import UnsupportedConstructError
 from tileops.language.tracer import here
 
 _GROUPS: dict[str, str] = {
-    "a raw pointer": "ptr make_tensor access_ptr address_of handle match_buffer tvm_access_ptr",
-    "C or CUDA source text": "import_source CUDASourceCodeKernel call_extern call_intrin call_pure_extern"
-    " call_pure_intrin",
-    "a barrier": "alloc_barrier alloc_cluster_barrier mbarrier_wait_parity mbarrier_arrive barrier_arrive"
-    " barrier_wait mbarrier_expect_tx mbarrier_arrive_expect_tx cp_async_barrier_noinc named_barrier_arrive"
-    " named_barrier_sync ptx_arrive_barrier ptx_init_barrier_thread_count ptx_wait_barrier"
-    " ptx_arrive_barrier_expect_tx create_list_of_mbarrier get_mbarrier",
-    "Blackwell tensor memory": "alloc_tmem deallocate_tmem tcgen05_gemm tcgen05_mma_arrive"
-    " tcgen05_gemm_blockscaled tcgen05_cp_warpx4 tcgen05_sf_warp_transpose tcgen05_before_thread_sync"
-    " tcgen05_after_thread_sync mma_gemm_blockscaled",
-    "an asynchronous copy or gemm": "async_copy tma_copy tma_load tma_load_2sm tma_store tma_gather4 tma_scatter4"
-    " tma_store_wait tma_store_arrive create_tma_descriptor ptx_cp_async ptx_wait_group ptx_commit_group"
-    " fence_proxy_async wgmma_gemm wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait",
-    "warp specialisation": "set_max_nreg WarpSpecialize ws WSSchedule WSRole WSPipeline WSScope WSInstr WSSync"
-    " annotate_ws_schedule ws_op WSID",
-    "a cluster of blocks": "ClusterKernel block_rank_in_cluster cluster_sync cluster_arrive"
-    " cluster_arrive_relaxed cluster_wait copy_cluster clc_try_cancel clc_try_cancel_multicast clc_is_canceled"
-    " clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z",
-    "the sparse tensor cores": "gemm_sp gemm_sp_v2",
-    "a thread index": "get_thread_binding get_thread_bindings thread_binding launch_thread get_lane_idx"
-    " get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect",
-    "a synchronisation of threads": "sync_warp sync_grid syncthreads_or syncthreads_and syncthreads_count"
-    " tvm_storage_sync",
-    "an exchange between threads": "shfl_sync shfl_xor shfl_up shfl_down tvm_warp_shuffle"
-    " tvm_thread_allreduce comm_reducer warp_reduce_sum warp_reduce_max warp_reduce_min"
-    " warp_reduce_bitand warp_reduce_bitor any_sync all_sync ballot_sync ballot activemask match_any_sync"
-    " match_all_sync",
-    "an instruction of one thread": "dp4a ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128"
-    " sts32 sts64 sts128 __ldg",
-    "vector arithmetic": "Shuffle Ramp Broadcast add2 sub2 mul2 fma2 max2 min2 abs2 vectorlow vectorhigh",
-    "a thread layout": "Fragment",
-    "a random number generator": "rng_init rng_rand rng_rand_float",
-    "TIR": "evaluate attr alloc_buffer block reads writes block_attr Buffer buffer_store decl_buffer"
-    " While let LetStmt func_attr preflattened_buffer allocate axis q_multiply_shift",
+    "a raw pointer": """
+        ptr make_tensor access_ptr address_of handle match_buffer tvm_access_ptr
+    """,
+    "C or CUDA source text": """
+        import_source CUDASourceCodeKernel call_extern call_intrin call_pure_extern
+        call_pure_intrin
+    """,
+    "a barrier": """
+        alloc_barrier alloc_cluster_barrier mbarrier_wait_parity mbarrier_arrive
+        barrier_arrive barrier_wait mbarrier_expect_tx mbarrier_arrive_expect_tx
+        cp_async_barrier_noinc named_barrier_arrive named_barrier_sync ptx_arrive_barrier
+        ptx_init_barrier_thread_count ptx_wait_barrier ptx_arrive_barrier_expect_tx
+        create_list_of_mbarrier get_mbarrier
+    """,
+    "Blackwell tensor memory": """
+        alloc_tmem deallocate_tmem tcgen05_gemm tcgen05_mma_arrive tcgen05_gemm_blockscaled
+        tcgen05_cp_warpx4 tcgen05_sf_warp_transpose tcgen05_before_thread_sync
+        tcgen05_after_thread_sync mma_gemm_blockscaled
+    """,
+    "an asynchronous copy or gemm": """
+        async_copy tma_copy tma_load tma_load_2sm tma_store tma_gather4 tma_scatter4
+        tma_store_wait tma_store_arrive create_tma_descriptor ptx_cp_async ptx_wait_group
+        ptx_commit_group fence_proxy_async wgmma_gemm wait_wgmma warpgroup_arrive
+        warpgroup_commit_batch warpgroup_wait
+    """,
+    "warp specialisation": """
+        set_max_nreg WarpSpecialize ws WSSchedule WSRole WSPipeline WSScope WSInstr WSSync
+        annotate_ws_schedule ws_op WSID
+    """,
+    "a cluster of blocks": """
+        ClusterKernel block_rank_in_cluster cluster_sync cluster_arrive
+        cluster_arrive_relaxed cluster_wait copy_cluster clc_try_cancel
+        clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y
+        clc_get_first_ctaid_z
+    """,
+    "the sparse tensor cores": """
+        gemm_sp gemm_sp_v2
+    """,
+    "a thread index": """
+        get_thread_binding get_thread_bindings thread_binding launch_thread get_lane_idx
+        get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect
+    """,
+    "a synchronisation of threads": """
+        sync_warp sync_grid syncthreads_or syncthreads_and syncthreads_count
+        tvm_storage_sync
+    """,
+    "an exchange between threads": """
+        shfl_sync shfl_xor shfl_up shfl_down tvm_warp_shuffle tvm_thread_allreduce
+        comm_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand
+        warp_reduce_bitor any_sync all_sync ballot_sync ballot activemask match_any_sync
+        match_all_sync
+    """,
+    "an instruction of one thread": """
+        dp4a ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32
+        sts64 sts128 __ldg
+    """,
+    "vector arithmetic": """
+        Shuffle Ramp Broadcast add2 sub2 mul2 fma2 max2 min2 abs2 vectorlow vectorhigh
+    """,
+    "a thread layout": """
+        Fragment
+    """,
+    "a random number generator": """
+        rng_init rng_rand rng_rand_float
+    """,
+    "TIR": """
+        evaluate attr alloc_buffer block reads writes block_attr Buffer buffer_store
+        decl_buffer While let LetStmt func_attr preflattened_buffer allocate axis
+        q_multiply_shift
+    """,
 }
 _REASONS = {name: reason for reason, text in _GROUPS.items() for name in text.split()}
 _VECTOR_BASES = ("bool", "int", "uint", "float", "bfloat")
 
 
 class UnsupportedName:
-    """Stands for a construct that tileops does not have; using it raises UnsupportedConstructError."""
+    """A construct that tileops does not have; using it raises UnsupportedConstructError."""
 
     def __init__(self, name: str, reason: str) -> None:
         self._name = name
@@ -64,6 +100,7 @@ class UnsupportedName:
         return f"T.{self._name}"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
+        """Raise the error."""
         raise self.error()
 
     def __getitem__(self, key: object) -> object:

@@ -1,4 +1,4 @@
-"""Owns the scalars that a program computes with: run-time values whose operators record expressions."""
+"""Owns the scalars of a program: run-time values whose operators record expressions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class ConstNeededError(ProgramTypeError):
 class Value:
     """A scalar known only when the kernel runs. Its operators build expressions.
 
-    ``foreign`` marks values made outside a trace (from T.dynamic), which a trace adopts at first use.
+    ``foreign`` marks values made outside a trace (from T.dynamic), which a trace adopts at first
+    use.
     """
 
     __slots__ = ("_expr", "foreign")
@@ -86,7 +87,8 @@ class Value:
 
     def __setitem__(self, key: object, value: object) -> None:
         raise ProgramTypeError(
-            "a scalar value is immutable and cannot be stored to; use T.alloc_var for a scalar that changes",
+            "a scalar value is immutable and cannot be stored to; use T.alloc_var for a scalar "
+            "that changes",
             location=here(),
         )
 
@@ -203,7 +205,8 @@ def _needs_number(what: str, expr: Expr) -> ProgramTypeError:
     if tracer is not None and tracer.const_ids and tracer.depends_on_consts_only(expr):
         kind = ConstNeededError
     return kind(
-        f"Python asked for {what} of a value that is known only when the kernel runs; write the condition "
+        f"Python asked for {what} of a value that is known only when the kernel runs; write the "
+        "condition "
         "with `if`, `while`, `and`, `or`, `not` in the kernel function or in a T.macro, or use "
         "T.if_then_else",
         found=f"a run-time {expr.dtype}",
@@ -242,7 +245,7 @@ def describe(value: object) -> str:
 
 
 def wrap(expr: Expr, *sources: object) -> Value:
-    """A value for ``expr``; foreign where a source was and no trace runs that could have adopted it."""
+    """A value for ``expr``; foreign where a source was, unless a trace runs that adopted it."""
     if active_tracer() is None:
         return Value(expr, any(isinstance(s, Value) and s.foreign for s in sources))
     return Value(expr)
@@ -339,13 +342,13 @@ def unwrap_int(expr: Expr) -> int | Value:
     return Value(expr)
 
 
-# A pure integer expression up to this many nodes is repeated where its name is used, so that index analysis
-# sees it; longer ones, floats and everything that reads memory get a name of their own.
+# A pure integer expression up to this many nodes is repeated where its name is used, so that index
+# analysis sees it; longer ones, floats and everything that reads memory get a name of their own.
 _INLINE_NODES = 12
 
 
 def snapshot(name: str, value: object) -> object:
-    """``value`` as it is now, for ``name = value``: a bound variable where it could change or is long."""
+    """``value`` as it is now, for ``name = value``: bound to a variable if it could change."""
     tracer = active_tracer()
     if not isinstance(value, Value) or tracer is None:
         return value
@@ -367,10 +370,7 @@ def snapshot(name: str, value: object) -> object:
 
 
 def _count_at_most(expr: Expr, limit: int) -> bool:
-    for count, _ in enumerate(walk_expr(expr)):
-        if count >= limit:
-            return False
-    return True
+    return all(count < limit for count, _ in enumerate(walk_expr(expr)))
 
 
 def bind(name: str, expr: Expr) -> Value:
@@ -392,10 +392,11 @@ class dtype(DType):
     __slots__ = ()
 
     def __new__(cls, value: object) -> dtype:
+        """The type that ``value`` names; ProgramTypeError if it names none."""
         return str.__new__(cls, str(as_dtype(value)))
 
     def __call__(self, value: object, *more: object) -> Value:
-        """``value`` converted to this type; several values would make a vector, which is not supported."""
+        """``value`` converted to this type; several values (a vector) are not supported."""
         if more:
             raise UnsupportedConstructError(
                 f"T.{self!s}(...) of several values makes a vector, which tileops does not have",
