@@ -6,7 +6,6 @@ import importlib
 import linecache
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -35,9 +34,8 @@ X = torch.ones(3)
 
 
 @pytest.fixture(autouse=True)
-def _warnings_anew() -> Iterator[None]:
+def _warnings_anew() -> None:
     log.forget_warnings()
-    yield
 
 
 def run_cell(module: ModuleType, text: str, number: int) -> None:

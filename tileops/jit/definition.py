@@ -43,8 +43,8 @@ class Definition:
 
     @property
     def name(self) -> str:
-        """The function's own name, which kernels carry."""
-        return self.func.__name__
+        """The name of the op without its namespace: ``jit(name=...)``, else the function's own."""
+        return (self.options.name or self.func.__name__).rpartition("::")[2]
 
     @cached_property
     def signature(self) -> frontend.Signature:
