@@ -9,11 +9,18 @@ from collections.abc import Mapping
 
 from tileops.codegen.kernel_code import KernelCode
 from tileops.compiler.artifact import Artifact, LaunchImage, StageError
-from tileops.compiler.toolchain import toolchain_versions
+from tileops.compiler.toolchain import toolchain_files, toolchain_versions
 from tileops.errors import InternalError
 from tileops.target import Target
 
-__all__ = ["Artifact", "LaunchImage", "StageError", "compile_kernel", "toolchain_versions"]
+__all__ = [
+    "Artifact",
+    "LaunchImage",
+    "StageError",
+    "compile_kernel",
+    "toolchain_files",
+    "toolchain_versions",
+]
 
 
 def compile_kernel(code: KernelCode, target: Target, options: Mapping[str, str]) -> Artifact:

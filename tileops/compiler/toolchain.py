@@ -30,6 +30,17 @@ def toolchain_versions(target: Target) -> dict[str, str]:
     return out
 
 
+def toolchain_files(target: Target) -> tuple[Path, ...]:
+    """The files that ``toolchain_versions`` speaks of: while they stay, so does its answer."""
+    if target.kind == "cpu":
+        from tileops.compiler import gxx
+
+        return (Path(gxx.command(target)[0]).resolve(),)
+    spec = util.find_spec("triton")
+    package = (Path(spec.origin),) if spec is not None and spec.origin is not None else ()
+    return (*package, _ptxas(target)) if target.kind == "cuda" else package
+
+
 def _triton_version() -> str:
     for name in ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm"):
         try:
