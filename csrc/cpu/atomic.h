@@ -78,6 +78,32 @@ TILEOPS_INLINE ValueOf<S> atomic_load(S* place) {
   return widen(bit_cast<S>(__atomic_load_n(reinterpret_cast<W*>(place), __ATOMIC_SEQ_CST)));
 }
 
+// The same on a tile, which one thread owns.
+template <class S, class Change>
+TILEOPS_INLINE ValueOf<S> plain_update(S* place, Change change) {
+  const ValueOf<S> before = widen(*place);
+  *place = encode<S>(change(before));
+  return before;
+}
+#define TILEOPS_PLAIN(NAME, EXPRESSION)                                                 \
+  template <class S>                                                                    \
+  TILEOPS_INLINE ValueOf<S> plain_##NAME(S* place, ValueOf<S> x) {                      \
+    return plain_update(place, [x](ValueOf<S> y) -> ValueOf<S> { return EXPRESSION; }); \
+  }
+TILEOPS_PLAIN(add, round_to<S>(y + x))
+TILEOPS_PLAIN(max, greatest<ValueOf<S>>(y, x))
+TILEOPS_PLAIN(min, least<ValueOf<S>>(y, x))
+TILEOPS_PLAIN(or, static_cast<ValueOf<S>>(y | x))
+TILEOPS_PLAIN(and, static_cast<ValueOf<S>>(y& x))
+TILEOPS_PLAIN(xor, static_cast<ValueOf<S>>(y ^ x))
+TILEOPS_PLAIN(exchange, (static_cast<void>(y), x))
+TILEOPS_PLAIN(store, (static_cast<void>(y), x))
+#undef TILEOPS_PLAIN
+template <class S>
+TILEOPS_INLINE ValueOf<S> plain_load(S* place) {
+  return widen(*place);
+}
+
 // Integers have the instruction.
 #define TILEOPS_ATOMIC_ADD(T)                              \
   TILEOPS_INLINE T atomic_add(T* place, T x) {             \

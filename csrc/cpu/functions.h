@@ -4,7 +4,7 @@
 //
 // Errors in units in the last place of the float32 result, measured over all arguments or dense
 // samples by tests/cpu: exp and exp2 1; log, log2, log10, tanh, sigmoid, erf, exp10, sqrt and
-// everything that goes through float64 0.51; rsqrt 1. Polynomials are Chebyshev fits of the named
+// everything that goes through float64 0.51; rsqrt 1.5. Polynomials are Chebyshev fits of the named
 // quotient on the reduced range.
 #ifndef TILEOPS_CPU_FUNCTIONS_H_
 #define TILEOPS_CPU_FUNCTIONS_H_

@@ -14,8 +14,8 @@ from tileops.ir.stmt import Atomic, Body, Parallel
 
 def emit_atomic(state: LaunchState, stmt: Atomic) -> None:
     """One update, skipped where its element does not exist, or one an element of a tile."""
-    if isinstance(stmt.value, Region):
-        emit_parallel(state, _as_nest(state, stmt, stmt.value), _emit_each)
+    if isinstance(stmt.value, Region) or stmt.dst.squeezed():
+        emit_parallel(state, _as_nest(state, stmt), _emit_each)
     else:
         _emit_scalar(state, stmt)
 
@@ -32,37 +32,33 @@ def _emit_scalar(state: LaunchState, stmt: Atomic) -> None:
     if isinstance(stmt.value, Region):
         raise InternalError("a scalar atomic has a scalar operand")
     operand = "" if stmt.value is None else f", {value(state, fold.cast(stmt.value, buffer.dtype))}"
-    text = f"atomic_{stmt.op}(&{element(state, buffer, at)}{operand})"
+    # A tile belongs to the one thread that runs its block.
+    kind = "plain" if buffer.is_on_chip else "atomic"
+    text = f"{kind}_{stmt.op}(&{element(state, buffer, at)}{operand})"
     conditions = " && ".join(guards(state, buffer, at))
     if stmt.result is None:
         state.writer.line(f"if ({conditions}) {text};" if conditions else f"{text};")
         return
-    kind = computing(stmt.result.dtype)
     if conditions:
         text = f"({conditions}) ? {text} : {safe_value(state, buffer)}"
     name = state.declare(stmt.result)
-    state.writer.line(f"const {kind} {name} = {text};")
+    state.writer.line(f"const {computing(stmt.result.dtype)} {name} = {text};")
 
 
-def _as_nest(state: LaunchState, stmt: Atomic, source: Region) -> Parallel:
+def _as_nest(state: LaunchState, stmt: Atomic) -> Parallel:
     """The tile form as a nest over the dimensions that both sides walk."""
-    dst_dims, src_dims = stmt.dst.squeezed(), source.squeezed()
-    if len(dst_dims) != len(src_dims):
-        raise InternalError(f"atomic pairs {len(src_dims)} with {len(dst_dims)} dimensions")
-    names = [state.fresh_var(f"e{n}") for n in range(len(dst_dims))]
-    extents = tuple(stmt.dst.extents[d] for d in dst_dims)
-    dst_at = _moved(stmt.dst, dst_dims, names)
-    src_at = _moved(source, src_dims, names)
-    ones = tuple(fold.const(1) for _ in dst_at)
-    one = Atomic(
-        op=stmt.op,
-        dst=Region(stmt.dst.buffer, dst_at, ones),
-        value=Load(source.dtype, source.buffer, src_at),
-        order=stmt.order,
-    )
-    if not names:
-        names, extents = [state.fresh_var("e0")], (fold.const(1),)
-    return Parallel(tuple(names), extents, (one,))
+    dims = stmt.dst.squeezed() or (len(stmt.dst.extents) - 1,)
+    names = [state.fresh_var(f"e{n}") for n in range(len(dims))]
+    value = stmt.value
+    if isinstance(value, Region):
+        source_dims = value.squeezed() or (len(value.extents) - 1,)
+        if len(source_dims) != len(dims):
+            raise InternalError(f"atomic pairs {len(source_dims)} with {len(dims)} dimensions")
+        value = Load(value.dtype, value.buffer, _moved(value, source_dims, names))
+    at = _moved(stmt.dst, dims, names)
+    ones = tuple(fold.const(1) for _ in at)
+    one = Atomic(stmt.op, Region(stmt.dst.buffer, at, ones), value, order=stmt.order)
+    return Parallel(tuple(names), tuple(stmt.dst.extents[d] for d in dims), (one,))
 
 
 def _moved(region: Region, dims: tuple[int, ...], names: list[Var]) -> tuple[Expr, ...]:

@@ -55,6 +55,8 @@ def value(state: LaunchState, expr: Expr) -> str:
             return cast_text(value(state, expr.a), expr)
         case Select(cond=c, a=a, b=b):
             return f"({value(state, c)} ? {value(state, a)} : {value(state, b)})"
+        case Call(name="reinterpret", args=(Load() as source,)) if is_narrow_float(source.dtype):
+            return _reinterpreted_load(state, expr, source)
         case Call():
             return call_text(expr, [value(state, a) for a in expr.args])
         case _:
@@ -213,6 +215,19 @@ def load(state: LaunchState, expr: Load) -> str:
     if not conditions:
         return text
     return f"({' && '.join(conditions)} ? {text} : {safe_value(state, expr.buffer)})"
+
+
+def _reinterpreted_load(state: LaunchState, expr: Expr, source: Load) -> str:
+    """The bits of a narrow float as stored: a NaN would lose its payload on the way through float."""
+    text = f"bit_cast<{storage(expr.dtype)}>({element(state, source.buffer, source.indices)})"
+    if is_narrow_float(expr.dtype):
+        text = f"widen({text})"
+    conditions = guards(state, source.buffer, source.indices)
+    if not conditions:
+        return text
+    blank = f"bit_cast<{storage(expr.dtype)}>(encode<{storage(source.dtype)}>({safe_value(state, source.buffer)}))"
+    blank = f"widen({blank})" if is_narrow_float(expr.dtype) else blank
+    return f"({' && '.join(conditions)} ? {text} : {blank})"
 
 
 def safe_value(state: LaunchState, buffer: Buffer) -> str:

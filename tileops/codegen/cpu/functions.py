@@ -30,6 +30,9 @@ def call_text(expr: Call, args: Sequence[str]) -> str:
         return _integer_call(expr, args)
     if name not in _FLOAT:
         raise InternalError(f"cpu code generation: unknown function {name} of {source}")
+    if name == "fma" and is_narrow_float(expr.dtype):
+        # In float64 the product is exact and the sum as good as exact, so that one rounding is left.
+        args = [f"static_cast<f64>({a})" for a in args]
     text = f"fn_{name}({', '.join(args)})"
     return f"round_to<{storage(expr.dtype)}>({text})" if is_narrow_float(expr.dtype) else text
 
