@@ -1,0 +1,137 @@
+"""Each repair of Triton's interpreter is right, and still needed: without it the fault shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.dtypes import dtype_of
+from tileops.errors import InternalError
+from tileops.ir.builder import Builder
+from tileops.ir.fold import const
+from tileops.ir.program import TensorParam
+from tileops.testing.interpreter import interpret
+
+HEAD = """
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def kernel({names}):
+"""
+
+
+def run(body: str, *tensors: torch.Tensor, repaired: bool = True) -> None:
+    """Run ``body`` with pointers A, B, C ... to the tensors, which it may write."""
+    names = [chr(ord("A") + n) for n in range(len(tensors))]
+    builder = Builder("kernel")
+    params = []
+    for n, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+        dtype = dtype_of(tensor.dtype)
+        shape = tuple(const(e) for e in tensor.shape)
+        builder.params.append(TensorParam(name, builder.new_buffer(name, shape, dtype, "global")))
+        params.append(KernelParam(name, "tensor", n, "ptr", str(dtype)))
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    source = HEAD.format(names=", ".join(names)) + lines
+    code = KernelCode("triton", source, (LaunchCode("kernel", tuple(params), const(1)),))
+    interpret(code, builder.finish((), returns_tuple=False), *tensors, repaired=repaired)
+
+
+def outcome(body: str, inputs: tuple[torch.Tensor, ...], out: torch.Tensor, repaired: bool) -> Any:
+    """The output, or None where the interpreter refuses."""
+    result = out.clone()
+    try:
+        run(body, *(x.clone() for x in inputs), result, repaired=repaired)
+    except InternalError:
+        return None
+    return result
+
+
+def check(
+    body: str, inputs: tuple[torch.Tensor, ...], out: torch.Tensor, expected: torch.Tensor
+) -> None:
+    got = outcome(body, inputs, out, repaired=True)
+    assert got is not None
+    same = torch.equal(got.view(torch.uint8), expected.contiguous().view(torch.uint8))
+    assert same, f"got {got}, expected {expected}"
+    faulty = outcome(body, inputs, out, repaired=False)
+    if faulty is not None:
+        matches = torch.equal(faulty.view(torch.uint8), expected.contiguous().view(torch.uint8))
+        assert not matches, "Triton's interpreter is right without this repair; remove it"
+
+
+def test_dot_of_bfloat16_multiplies_values() -> None:
+    a = torch.randint(-4, 5, (16, 16)).bfloat16()
+    b = torch.randint(-4, 5, (16, 16)).bfloat16()
+    body = """
+r = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+tl.store(C + r, tl.dot(tl.load(A + r), tl.load(B + r)))
+"""
+    check(body, (a, b), torch.zeros(16, 16), a.float() @ b.float())
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_casts_round_to_nearest_even(name: str) -> None:
+    dtype = getattr(torch, name)
+    triton_name = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8e4nv"}.get(name, "float8e5")
+    x = torch.randn(1024, generator=torch.Generator().manual_seed(1)) * 3
+    x[:6] = torch.tensor([0.0, -0.0, 1.0078125, 1.01171875, 2.0**-8, 300.0])
+    body = f"""
+r = tl.arange(0, 1024)
+tl.store(B + r, tl.load(A + r).to(tl.{triton_name}))
+"""
+    check(body, (x,), torch.zeros(1024).to(dtype), x.to(dtype))
+
+
+def test_fp8_casts_saturate_as_the_hardware_does() -> None:
+    x = torch.tensor([500.0, -1e9, 448.0, 464.1] * 4)
+    body = """
+r = tl.arange(0, 16)
+tl.store(B + r, tl.load(A + r).to(tl.float8e4nv))
+"""
+    expected = torch.tensor([448.0, -448.0, 448.0, 448.0] * 4).to(torch.float8_e4m3fn)
+    check(body, (x,), torch.zeros(16).to(torch.float8_e4m3fn), expected)
+
+
+def test_bfloat16_arithmetic_works_on_values() -> None:
+    a = torch.tensor([1.0, 2.5, -3.0, 0.125] * 4).bfloat16()
+    b = torch.tensor([0.5, -2.5, 100.0, 3.0] * 4).bfloat16()
+    body = """
+r = tl.arange(0, 16)
+tl.store(C + r, tl.load(A + r) + tl.load(B + r))
+"""
+    check(body, (a, b), torch.zeros(16).bfloat16(), a + b)
+
+
+def test_bfloat16_atomic_add_works() -> None:
+    a = torch.arange(16).bfloat16()
+    body = """
+r = tl.arange(0, 16)
+tl.atomic_add(B + r % 2, tl.load(A + r))
+"""
+    expected = torch.tensor([1.0 + sum(range(0, 16, 2)), 1.0 + sum(range(1, 16, 2))]).bfloat16()
+    check(body, (a,), torch.ones(2).bfloat16(), expected)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "log1p", "trunc"])
+def test_libdevice_functions_exist(name: str) -> None:
+    x = torch.linspace(0.1, 3.0, 64)
+    body = f"""
+r = tl.arange(0, 64)
+tl.store(B + r, libdevice.{name}(tl.load(A + r)))
+"""
+    check(body, (x,), torch.zeros(64), getattr(torch, name)(x.double()).float())
+
+
+def test_loop_variables_are_int32() -> None:
+    body = """
+for i in range(-3, 1):
+    tl.store(A + i + 3, i // 2)
+"""
+    # Triton divides towards zero; Python's own integers would give -2, -1, -1, 0.
+    check(body, (), torch.zeros(4, dtype=torch.int32), torch.tensor([-1, -1, 0, 0]).int())
