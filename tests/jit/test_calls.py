@@ -174,6 +174,6 @@ def test_a_program_that_only_arguments_make_valid() -> None:
         return Y
 
     x = vector(100)
-    with pytest.raises(tileops.ProgramError, match="test_calls.py"):
+    with pytest.raises(tileops.ProgramError, match=r"test_calls\.py"):
         program(x)
     assert torch.equal(program(x, block_N=64), x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,16 +83,17 @@ def _build(request: Request, key: cache.Key) -> cache.Built:
         code = generate(request.program, request.target, request.spec)
     artifact = _compile(code, request)
     built = _built(request, code, artifact)
-    counters.record_compile(
-        counters.CompileEvent(
-            op=request.op,
-            target=str(request.target),
-            why=request.why,
-            seconds=time.perf_counter() - start,
-            key=key.hash(),
-            sizes=dict(request.sizes),
-        )
+    event = counters.CompileEvent(
+        op=request.op,
+        target=str(request.target),
+        why=request.why,
+        seconds=time.perf_counter() - start,
+        key=key.hash(),
+        sizes=dict(request.sizes),
     )
+    counters.record_compile(event)
+    if request.verbose and not {"compile", "all"} & set(settings.current().log):
+        sys.stderr.write(f"tileops: {event.line()}\n")
     return built
 
 
