@@ -1,0 +1,1 @@
+"""Benchmarks: one harness, a suite for each kind of machine, and their results."""

@@ -28,6 +28,7 @@ class Timing:
 
     @classmethod
     def of(cls, samples_us: list[float]) -> Timing:
+        """Median and quartiles of samples in microseconds."""
         if len(samples_us) < 2:
             return cls(samples_us[0], samples_us[0], samples_us[0], 1)
         low, median, high = statistics.quantiles(samples_us, n=4)
@@ -62,24 +63,32 @@ class Flusher:
         self._buffer = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
 
     def __call__(self) -> None:
+        """Overwrite the cache, on the current stream."""
         self._buffer.zero_()
 
 
 def in_turn(names: list[str], number: int) -> list[str]:
-    """The candidates of one round, starting one further each round: the first after a pause runs at other
-    clocks than the rest (seen: 20 % on an H200), so no candidate may always be first."""
+    """The candidates of one round, starting one further each round.
+
+    The first after a pause runs at other clocks than the rest (seen: 20 % on an H200), so no
+    candidate may always be first.
+    """
     at = number % len(names)
     return names[at:] + names[:at]
 
 
-def time_gpu(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 30, warmup: int = 5) -> dict[str, Timing]:
+def time_gpu(
+    candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 30, warmup: int = 5
+) -> dict[str, Timing]:
     """Device time of each candidate by CUDA events, one sample a round, candidates in turn, L2 flushed."""
     flush = Flusher()
     for run in candidates.values():
         for _ in range(warmup):
             run()
     torch.cuda.synchronize()
-    pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in candidates}
+    pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {
+        name: [] for name in candidates
+    }
     for number in range(rounds):
         for name in in_turn(list(candidates), number):
             run = candidates[name]
@@ -90,10 +99,14 @@ def time_gpu(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 30, w
             end.record()
             pairs[name].append((begin, end))
         torch.cuda.synchronize()
-    return {name: Timing.of([b.elapsed_time(e) * 1e3 for b, e in got]) for name, got in pairs.items()}
+    return {
+        name: Timing.of([b.elapsed_time(e) * 1e3 for b, e in got]) for name, got in pairs.items()
+    }
 
 
-def time_wall(candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 15, warmup: int = 2) -> dict[str, Timing]:
+def time_wall(
+    candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 15, warmup: int = 2
+) -> dict[str, Timing]:
     """Wall time of each candidate on the CPU, candidates in turn."""
     for run in candidates.values():
         for _ in range(warmup):
@@ -129,17 +142,25 @@ def time_host(
     return {name: Timing.of(got) for name, got in samples.items()}
 
 
-def speed_result(workload: str, timings: dict[str, Timing], candidate: str, baseline: str, **kw: Any) -> Result:
+def speed_result(
+    workload: str, timings: dict[str, Timing], candidate: str, baseline: str, **kw: Any
+) -> Result:
     """A result whose ratio is the candidate's speed over the baseline's (above 1: faster)."""
     ratio = timings[baseline].median_us / timings[candidate].median_us
-    return Result(workload, baseline, candidate, timings, ratio, f"speed of {candidate} / {baseline}", **kw)
+    return Result(
+        workload, baseline, candidate, timings, ratio, f"speed of {candidate} / {baseline}", **kw
+    )
 
 
-def cost_result(workload: str, timings: dict[str, Timing], candidate: str, baseline: str, **kw: Any) -> Result:
+def cost_result(
+    workload: str, timings: dict[str, Timing], candidate: str, baseline: str, **kw: Any
+) -> Result:
     """A result whose ratio is the candidate's time over the baseline's (below 1: faster)."""
     ratio = timings[candidate].median_us / timings[baseline].median_us
     kw.setdefault("higher_is_better", False)
-    return Result(workload, baseline, candidate, timings, ratio, f"time of {candidate} / {baseline}", **kw)
+    return Result(
+        workload, baseline, candidate, timings, ratio, f"time of {candidate} / {baseline}", **kw
+    )
 
 
 def environment() -> dict[str, str]:
@@ -147,7 +168,10 @@ def environment() -> dict[str, str]:
     import triton
 
     commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
+        ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.strip()
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return {
@@ -174,7 +198,9 @@ def report(results: list[Result], out: Path | None) -> str:
         mark = {True: "met", False: "MISSED", None: ""}[r.met]
         target = "" if r.target is None else f"{r.target:.2f}"
         mine, theirs = r.timings[r.candidate].median_us, r.timings[r.baseline].median_us
-        lines.append(f"{r.workload:44} {mine:12.2f} {theirs:12.2f} {r.ratio:7.3f} {target:>7} {mark}")
+        lines.append(
+            f"{r.workload:44} {mine:12.2f} {theirs:12.2f} {r.ratio:7.3f} {target:>7} {mark}"
+        )
         for name, t in r.timings.items():
             if name not in (r.candidate, r.baseline):
                 lines.append(f"    {name:40} {t.median_us:12.2f} us")

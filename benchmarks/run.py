@@ -14,9 +14,15 @@ from benchmarks.harness import ROOT, Result, environment, report
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", action="append", choices=("gpu", "host", "cpu"), help="default: all that can run")
-    parser.add_argument("--peers", help="folder that holds an installed TileLang, for the first-compile baseline")
-    parser.add_argument("--out", type=Path, help="folder of the result file (default benchmarks/results)")
+    parser.add_argument(
+        "--suite", action="append", choices=("gpu", "host", "cpu"), help="default: all that can run"
+    )
+    parser.add_argument(
+        "--peers", help="folder that holds an installed TileLang, for the first-compile baseline"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder of the result file (default benchmarks/results)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target is missed")
     args = parser.parse_args()
     suites = args.suite or (["gpu", "host"] if torch.cuda.is_available() else ["host", "cpu"])

@@ -30,7 +30,14 @@ def results() -> Iterator[Result]:
 
 def matmul_results() -> Iterator[Result]:
     a, b = (torch.randn(1024, 1024) for _ in range(2))
-    options = {"dtype": "float32", "target_dtype": "float32", "block_M": 128, "block_N": 128, "block_K": 64, "panel": 0}
+    options = {
+        "dtype": "float32",
+        "target_dtype": "float32",
+        "block_M": 128,
+        "block_N": 128,
+        "block_K": 64,
+        "panel": 0,
+    }
     c = bench_matmul(a, b, **options)
     # Both sum 1024 products in float32: K * u relative to |a||b|, norm-wise far below.
     if not (c - a @ b).norm() / c.norm() < 1024 * 2.0**-24:

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import flash_attention
 import rms_norm
 
-# At most eight; the first fits cuBLAS's own choice on Hopper, the others trade occupancy for tile size.
+# At most eight; the first fits cuBLAS's own choice on Hopper, the others trade occupancy for tile
+# size.
 MATMUL_CONFIGS: tuple[dict[str, int], ...] = (
     {"block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 3, "panel": 8},
     {"block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 4, "panel": 8},
@@ -30,10 +31,19 @@ MATMUL_CONFIGS: tuple[dict[str, int], ...] = (
     {"block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 3, "panel": 4},
     {"block_M": 64, "block_N": 256, "block_K": 64, "threads": 128, "num_stages": 4, "panel": 8},
 )
-RMS_CONFIGS = tuple({"block_M": m, "threads": t} for m, t in ((1, 128), (1, 256), (2, 128), (4, 128), (4, 256), (1, 512)))
+RMS_CONFIGS = tuple(
+    {"block_M": m, "threads": t}
+    for m, t in ((1, 128), (1, 256), (2, 128), (4, 128), (4, 256), (1, 512))
+)
 ATTENTION_CONFIGS = tuple(
     {"block_M": m, "block_N": n, "num_stages": s, "threads": t}
-    for m, n, s, t in ((128, 64, 2, 128), (128, 128, 2, 256), (128, 64, 3, 256), (64, 64, 3, 128), (128, 64, 3, 128))
+    for m, n, s, t in (
+        (128, 64, 2, 128),
+        (128, 128, 2, 256),
+        (128, 64, 3, 256),
+        (64, 64, 3, 128),
+        (128, 64, 3, 128),
+    )
 )
 
 
@@ -42,9 +52,15 @@ def label(config: dict[str, int]) -> str:
 
 
 def best(
-    run: Callable[..., Any], configs: tuple[dict[str, int], ...], check: Callable[[Any], None], rounds: int
+    run: Callable[..., Any],
+    configs: tuple[dict[str, int], ...],
+    check: Callable[[Any], None],
+    rounds: int,
 ) -> tuple[dict[str, int], dict[str, float], dict[str, str]]:
-    """The fastest config with every median, after its result was checked; failures are kept with reasons."""
+    """The fastest config with every median, after its result was checked.
+
+    Failures are kept with reasons.
+    """
     runs: dict[str, Callable[[], Any]] = {}
     failures: dict[str, str] = {}
     for config in configs:
@@ -83,7 +99,10 @@ def matmul_results() -> Iterator[Result]:
             lambda a=a, b=b, **kw: bench_matmul(a, b, **kw), MATMUL_CONFIGS, check, rounds=10
         )
         timings = time_gpu(
-            {"tileops": lambda a=a, b=b, config=config: bench_matmul(a, b, **config), "torch": lambda a=a, b=b: a @ b}
+            {
+                "tileops": lambda a=a, b=b, config=config: bench_matmul(a, b, **config),
+                "torch": lambda a=a, b=b: a @ b,
+            }
         )
         tflops = {k: 2 * size**3 / t.median_us * 1e-6 for k, t in timings.items()}
         yield speed_result(
@@ -127,7 +146,9 @@ def attention_results() -> Iterator[Result]:
         check = close(cudnn(), 2.0**-9)
         run = lambda causal=causal, **kw: flash_attention.attention(q, k, v, is_causal=causal, **kw)  # noqa: E731
         config, medians, failures = best(run, ATTENTION_CONFIGS, check, rounds=5)
-        timings = time_gpu({"tileops": lambda run=run, config=config: run(**config), "cudnn": cudnn}, rounds=15)
+        timings = time_gpu(
+            {"tileops": lambda run=run, config=config: run(**config), "cudnn": cudnn}, rounds=15
+        )
         flops = 4 * b * h * s * s * d * (0.5 if causal else 1.0)
         yield speed_result(
             f"attention fp16 {(b, h, s, d)}{' causal' if causal else ''}", timings, "tileops", "cudnn", target=target,

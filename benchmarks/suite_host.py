@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -29,18 +30,26 @@ def call_results() -> Iterator[Result]:
             "torch.add": lambda: torch.add(x, y),
         }
     )
-    yield cost_result(f"host time of a call ({device})", timings, "tileops", "torch.add", target=1.6)
+    yield cost_result(
+        f"host time of a call ({device})", timings, "tileops", "torch.add", target=1.6
+    )
     yield cost_result(f"host time of the op ({device})", timings, "op", "torch.add", target=1.45)
 
 
 def import_results() -> Iterator[Result]:
     """Seconds that ``import tileops`` adds to ``import torch``, each in fresh processes, in turn."""
-    program = "import time; import torch; t = time.perf_counter(); {} print(time.perf_counter() - t)"
+    program = (
+        "import time; import torch; t = time.perf_counter(); {} print(time.perf_counter() - t)"
+    )
     samples: dict[str, list[float]] = {"import tileops": [], "nothing": []}
     for _ in range(5):
         for name, line in (("import tileops", "import tileops;"), ("nothing", "")):
             out = subprocess.run(
-                [sys.executable, "-c", program.format(line)], capture_output=True, text=True, check=True, cwd=ROOT
+                [sys.executable, "-c", program.format(line)],
+                capture_output=True,
+                text=True,
+                check=True,
+                cwd=ROOT,
             )
             samples[name].append(float(out.stdout) * 1e6)
     timings = {name: Timing.of(got) for name, got in samples.items()}
@@ -85,12 +94,18 @@ matmul(4096, 4096, 4096, 128, 256, 64)(a, b); torch.cuda.synchronize(); print(ti
 def fresh_seconds(code: str, peers: str | None = None) -> float:
     """Seconds that ``code`` prints, run from a file in a new process with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "first_call.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(code)
-        env = dict(os.environ, TILEOPS_CACHE_DIR=f"{folder}/t", TILELANG_CACHE_DIR=f"{folder}/l", HOME=folder)
+        path = Path(folder) / "first_call.py"
+        path.write_text(code, encoding="utf-8")
+        env = dict(
+            os.environ,
+            TILEOPS_CACHE_DIR=f"{folder}/t",
+            TILELANG_CACHE_DIR=f"{folder}/l",
+            HOME=folder,
+        )
         env["PYTHONPATH"] = os.pathsep.join(p for p in (str(ROOT), peers) if p)
-        out = subprocess.run([sys.executable, path], capture_output=True, text=True, env=env, check=False)
+        out = subprocess.run(
+            [sys.executable, path], capture_output=True, text=True, env=env, check=False
+        )
         if out.returncode:
             raise RuntimeError(f"first call failed:\n{out.stderr[-2000:]}")
         return float(out.stdout.split()[-1])
@@ -105,9 +120,13 @@ def compile_results(peers: str | None) -> Iterator[Result]:
             samples["tilelang"].append(fresh_seconds(TILELANG_COMPILE, peers) * 1e6)
     timings = {name: Timing.of(got) for name, got in samples.items() if got}
     if peers:
-        yield cost_result("first call of the matmul, empty cache", timings, "tileops", "tilelang", target=0.5)
+        yield cost_result(
+            "first call of the matmul, empty cache", timings, "tileops", "tilelang", target=0.5
+        )
     else:
-        yield cost_result("first call of the matmul, empty cache (no peer)", timings, "tileops", "tileops")
+        yield cost_result(
+            "first call of the matmul, empty cache (no peer)", timings, "tileops", "tileops"
+        )
 
 
 def results(peers: str | None) -> Iterator[Result]:

@@ -1,6 +1,7 @@
-"""Attention forward without the score matrix in memory (Dao, "FlashAttention-2", 2023), eager and lazy.
+"""Attention forward without the score matrix in memory, eager and lazy.
 
-Tensors are (batch, heads, sequence, head dimension); scores are scaled by head_dim^-0.5.
+After Dao, "FlashAttention-2", 2023. Tensors are (batch, heads, sequence, head dimension); scores
+are scaled by head_dim^-0.5.
 """
 
 import tileops

@@ -5,7 +5,9 @@ import tileops.language as T
 
 
 @tileops.jit
-def matmul_relu(A, B, block_M: int = 64, block_N: int = 64, block_K: int = 32, dtype: str = "float16"):
+def matmul_relu(
+    A, B, block_M: int = 64, block_N: int = 64, block_K: int = 32, dtype: str = "float16"
+):
     M, N, K = T.const("M, N, K")
     A: T.Tensor((M, K), dtype)
     B: T.Tensor((K, N), dtype)

@@ -1,4 +1,4 @@
-"""The main job in one file: a tile program becomes a PyTorch op, on the GPU if there is one, else on the CPU."""
+"""The main job in one file: a tile program becomes a PyTorch op, on the GPU if there is one."""
 
 import time
 
@@ -37,12 +37,17 @@ class Layer(torch.nn.Module):
         self.weight = weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``relu(x @ weight) + 1``."""
         return matmul_relu(x, self.weight) + 1.0
 
 
 def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    name = torch.cuda.get_device_name() if device == "cuda" else f"the CPU ({tileops.target.host_cpu_level()})"
+    name = (
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"the CPU ({tileops.target.host_cpu_level()})"
+    )
     print(f"running on {name}")
     torch.manual_seed(0)
     a = torch.randn(500, 384, device=device, dtype=torch.float16)
@@ -53,12 +58,18 @@ def main() -> None:
     c = matmul_relu(a, b)
     if device == "cuda":
         torch.cuda.synchronize()
-    print(f"first call (traces, compiles or finds it in the cache): {time.perf_counter() - start:.3f} s")
+    print(
+        "first call (traces, compiles or finds it in the cache): "
+        f"{time.perf_counter() - start:.3f} s"
+    )
 
-    # The inputs are exact in float64, so the error is that of float32 sums (negligible here: K = 384) and one
-    # rounding to float16, half a unit in the last place: 2^-11 relative.
+    # The inputs are exact in float64, so the error is that of float32 sums (negligible here: K =
+    # 384) and one rounding to float16, half a unit in the last place: 2^-11 relative.
     error = ((c.double() - reference).abs() / reference.abs().clamp_min(1.0)).max().item()
-    print(f"largest relative error against float64: {error:.2e} (float16 rounds by up to {2**-11:.2e})")
+    print(
+        f"largest relative error against float64: {error:.2e} "
+        f"(float16 rounds by up to {2**-11:.2e})"
+    )
     if not error < 2**-10:
         raise SystemExit("the result is wrong")
 

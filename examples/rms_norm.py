@@ -1,4 +1,7 @@
-"""RMSNorm over the last dimension: ``y = x * rsqrt(mean(x^2) + eps) * w`` (Zhang and Sennrich, 2019)."""
+"""RMSNorm over the last dimension: ``y = x * rsqrt(mean(x^2) + eps) * w``.
+
+After Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+"""
 
 import tileops
 import tileops.language as T

@@ -1,5 +1,7 @@
-"""Streaming softmax over the last dimension: one pass for maximum and sum, one to write (Milakov and
-Gimelshein, "Online normalizer calculation for softmax", 2018)."""
+"""Streaming softmax over the last dimension: one pass for maximum and sum, one to write.
+
+After Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+"""
 
 import tileops
 import tileops.language as T
@@ -24,7 +26,9 @@ def softmax(X, block_M: int = 1, block_N: int = 1024, threads: int = 128):
         for k in T.Pipelined(T.ceildiv(N, block_N), num_stages=2):
             T.copy(X[bx * block_M, k * block_N], x)
             for i, j in T.Parallel(block_M, block_N):
-                x[i, j] = T.if_then_else(k * block_N + j < N, x[i, j] * LOG2_E, -T.infinity(T.float32))
+                x[i, j] = T.if_then_else(
+                    k * block_N + j < N, x[i, j] * LOG2_E, -T.infinity(T.float32)
+                )
             T.copy(top, top_before)
             T.reduce_max(x, top, dim=1, clear=False)
             for i, j in T.Parallel(block_M, block_N):
@@ -55,7 +59,9 @@ def softmax_lazy(M, N, block_M=1, block_N=1024, threads=128):
             for k in T.Pipelined(T.ceildiv(N, block_N), num_stages=2):
                 T.copy(X[bx * block_M, k * block_N], x)
                 for i, j in T.Parallel(block_M, block_N):
-                    x[i, j] = T.if_then_else(k * block_N + j < N, x[i, j] * LOG2_E, -T.infinity(T.float32))
+                    x[i, j] = T.if_then_else(
+                        k * block_N + j < N, x[i, j] * LOG2_E, -T.infinity(T.float32)
+                    )
                 T.copy(top, top_before)
                 T.reduce_max(x, top, dim=1, clear=False)
                 for i, j in T.Parallel(block_M, block_N):

@@ -12,7 +12,11 @@ def matmul_split_k(A, B, splits: int = 4, block_M: int = 64, block_N: int = 64, 
     C = T.empty((M, N), T.float32)
     chunk = T.ceildiv(T.ceildiv(K, splits), block_K)
     partial = T.alloc_global((splits, M, N), T.float32)
-    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), splits, threads=128) as (bx, by, bz):
+    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), splits, threads=128) as (
+        bx,
+        by,
+        bz,
+    ):
         A_s = T.alloc_shared((block_M, block_K), T.float16)
         B_s = T.alloc_shared((block_K, block_N), T.float16)
         acc = T.alloc_fragment((block_M, block_N), T.float32)
@@ -39,9 +43,17 @@ def matmul_split_k_lazy(M, N, K, splits=4, block_M=64, block_N=64, block_K=32):
     chunk = T.ceildiv(T.ceildiv(K, splits), block_K)
 
     @T.prim_func
-    def main(A: T.Tensor((M, K), T.float16), B: T.Tensor((K, N), T.float16), C: T.Tensor((M, N), T.float32)):
+    def main(
+        A: T.Tensor((M, K), T.float16),
+        B: T.Tensor((K, N), T.float16),
+        C: T.Tensor((M, N), T.float32),
+    ):
         partial = T.alloc_global((splits, M, N), T.float32)
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), splits, threads=128) as (bx, by, bz):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), splits, threads=128) as (
+            bx,
+            by,
+            bz,
+        ):
             A_s = T.alloc_shared((block_M, block_K), T.float16)
             B_s = T.alloc_shared((block_K, block_N), T.float16)
             acc = T.alloc_fragment((block_M, block_N), T.float32)

@@ -105,7 +105,10 @@ class DType(str):
         return self.is_float and self.bits == 8
 
     def as_torch(self) -> torch.dtype:
-        """Return the ``torch.dtype`` that stores this type; raises ArgumentTypeError if none does."""
+        """Return the ``torch.dtype`` that stores this type.
+
+        Raises ArgumentTypeError if none does.
+        """
         import torch
 
         name = _TABLE[str(self)].torch_name
@@ -138,7 +141,8 @@ def dtype_of(value: object) -> DType:
     name = _canonical_name(value)
     if name is None:
         raise ArgumentTypeError(
-            f"not a dtype: {value!r}; expected one of {', '.join(_TABLE)}, a torch dtype or a numpy dtype"
+            f"not a dtype: {value!r}; expected one of {', '.join(_TABLE)}, a torch dtype or a "
+            "numpy dtype"
         )
     return DType(name)
 
@@ -161,8 +165,9 @@ def _canonical_name(value: object) -> str | None:
     return text if text in _TABLE else None
 
 
-# Integer promotion keeps the wider type and prefers signed at equal width; floats beat integers; two
-# 16-bit floats of different format meet in float32. This is TVM's rule, which TileLang programs rely on.
+# Integer promotion keeps the wider type and prefers signed at equal width; floats beat integers;
+# two 16-bit floats of different format meet in float32. This is TVM's rule, which TileLang programs
+# rely on.
 def promote(a: DType, b: DType) -> DType:
     """The dtype of an arithmetic operation between ``a`` and ``b``."""
     if a == b:

@@ -51,7 +51,8 @@ class InternalError(TileopsError):
 class ProgramError(TileopsError):
     """A program that breaks a rule of the tile language, with the place where it does.
 
-    ``message`` is one sentence; ``expected`` and ``found`` are shown on lines of their own when given.
+    ``message`` is one sentence; ``expected`` and ``found`` are shown on lines of their own when
+    given.
     """
 
     def __init__(

@@ -9,14 +9,24 @@ from tileops.errors import ArgumentError
 
 CPU_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
-# Shared memory that one block can use, bytes; CUDA C++ programming guide, table of compute capabilities
-# (opt-in maximum per block), and the CDNA3 instruction set's 64 KiB of LDS.
-_SHARED_LIMIT = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 90: 232448, 100: 232448, 103: 232448, 120: 101376, 121: 101376}
+# Shared memory that one block can use, bytes; CUDA C++ programming guide, table of compute
+# capabilities (opt-in maximum per block), and the CDNA3 instruction set's 64 KiB of LDS.
+_SHARED_LIMIT = {
+    80: 166912,
+    86: 101376,
+    87: 166912,
+    89: 101376,
+    90: 232448,
+    100: 232448,
+    103: 232448,
+    120: 101376,
+    121: 101376,
+}
 
 
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for: ``kind`` cuda, hip or cpu, and ``arch`` such as ``sm_90a``, ``x86-64-v3``."""
+    """What code is generated for: ``kind`` cuda, hip or cpu, ``arch`` such as ``sm_90a``."""
 
     kind: str
     arch: str
@@ -30,7 +40,10 @@ class Target:
 
     @property
     def capability(self) -> int:
-        """CUDA compute capability as an integer, 90 for sm_90 and sm_90a; ArgumentError for other kinds."""
+        """CUDA compute capability as an integer, 90 for sm_90 and sm_90a.
+
+        ArgumentError for other kinds.
+        """
         if self.kind != "cuda":
             raise ArgumentError(f"target {self} has no compute capability")
         return int(re.sub(r"[^0-9]", "", self.arch))
@@ -48,7 +61,9 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Parse ``cuda:sm_90``, ``hip:gfx942``, ``cpu``, ``cpu:x86-64-v3``. Raises ArgumentError for anything else.
+    """Parse ``cuda:sm_90``, ``hip:gfx942``, ``cpu``, ``cpu:x86-64-v3``.
+
+    Raises ArgumentError for anything else.
 
     A bare ``cuda`` or ``auto`` names no architecture; the caller resolves it against a device.
     """
@@ -58,20 +73,23 @@ def parse_target(text: str) -> Target:
     if kind == "cuda" and re.fullmatch(r"sm_\d{2,3}[af]?", arch):
         capability = int(re.sub(r"[^0-9]", "", arch))
         if capability < 80:
-            raise ArgumentError(f"target {text!r}: tileops generates code for sm_80 and newer, got {arch}")
+            raise ArgumentError(
+                f"target {text!r}: tileops generates code for sm_80 and newer, got {arch}"
+            )
         return Target("cuda", arch.rstrip("af") + _suffix(capability))
     if kind == "hip" and re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
         return Target("hip", arch)
     if kind == "cpu" and (not arch or arch in CPU_LEVELS):
         return Target("cpu", arch or host_cpu_level())
     raise ArgumentError(
-        f"target {text!r} is not known; expected cuda:sm_NN (80 or newer), hip:gfxNNN, cpu, or cpu:LEVEL with "
-        f"LEVEL one of {', '.join(CPU_LEVELS)}"
+        f"target {text!r} is not known; expected cuda:sm_NN (80 or newer), hip:gfxNNN, cpu, or "
+        f"cpu:LEVEL with LEVEL one of {', '.join(CPU_LEVELS)}"
     )
 
 
 def _suffix(capability: int) -> str:
-    # Triton compiles for the architecture-specific feature set from Hopper on (wgmma, tcgen05 need it).
+    # Triton compiles for the architecture-specific feature set from Hopper on (wgmma, tcgen05 need
+    # it).
     return "a" if capability >= 90 else ""
 
 

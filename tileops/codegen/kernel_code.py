@@ -23,10 +23,12 @@ class KernelParam:
     """One run-time parameter of a launch.
 
     ``index`` counts within the kind: tensors as in ``Program.tensors()``, workspaces as in
-    ``Program.workspaces``, sizes as in ``Program.sizes``, scalars as in ``Program.scalars()``; a tensormap's
-    index is that of its tensor. ``host`` is an expression evaluated per call (``value``). ``type`` is ptr,
-    i1, i8 ... i64, u8 ... u64, f16, bf16, f32, f64; ``dtype`` is the element type of a pointer.
-    ``aligned``: the pointer is 16-byte aligned, or the integer divisible by 16, in every call of this entry.
+    ``Program.workspaces``, sizes as in ``Program.sizes``, scalars as in ``Program.scalars()``; a
+    tensormap's index is that of its tensor. ``host`` is an expression evaluated per call
+    (``value``). ``type`` is ptr, i1, i8 ... i64, u8 ... u64, f16, bf16, f32, f64; ``dtype`` is the
+    element type of a pointer.
+    ``aligned``: the pointer is 16-byte aligned, or the integer divisible by 16, in every call of
+    this entry.
     """
 
     name: str
@@ -69,7 +71,8 @@ class KernelCode:
 class Specialization:
     """Facts that code generation may assume.
 
-    ``fast``: every pointer is 16-byte aligned and every run-time size that feeds an address is divisible by 16.
+    ``fast``: every pointer is 16-byte aligned and every run-time size that feeds an address is
+    divisible by 16.
     ``index64``: some tensor can reach 2^31 elements, so offsets and sizes are 64-bit.
     """
 

@@ -1,0 +1,1 @@
+"""The tile IR: immutable typed nodes, their builder, printer, walkers and verifier."""

@@ -18,7 +18,7 @@ _active: ContextVar[Builder | None] = ContextVar("tileops_builder", default=None
 
 
 class Builder:
-    """Collects one program. Ids are given in order of creation, so equal traces give equal programs."""
+    """Collects one program; ids count creations, so equal traces give equal programs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,10 +34,12 @@ class Builder:
 
     # -- names ---------------------------------------------------------------------------------
     def new_id(self) -> int:
+        """The next id of a variable or buffer."""
         self._next_id += 1
         return self._next_id - 1
 
     def new_var(self, name: str, dtype: DType) -> Var:
+        """A variable that no other is equal to."""
         return Var(dtype, self.new_id(), name)
 
     def new_buffer(
@@ -48,6 +50,7 @@ class Builder:
         scope: str,
         strides: tuple[Expr, ...] | None = None,
     ) -> Buffer:
+        """A buffer that no other is equal to."""
         return Buffer(self.new_id(), name, shape, dtype, scope, strides)
 
     # -- statements ----------------------------------------------------------------------------
@@ -82,6 +85,7 @@ class Builder:
                 raise InternalError("builder: statement lists closed out of order")
 
     def emit_launch(self, launch: Launch) -> None:
+        """Append a launch, at the current location if it has none."""
         if launch.loc is None and self.location is not None:
             launch = dataclasses.replace(launch, loc=self.location)
         self.launches.append(launch)

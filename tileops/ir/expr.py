@@ -6,9 +6,20 @@ from dataclasses import dataclass
 
 from tileops.dtypes import DType
 
-# Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round towards
-# minus infinity; truncdiv and truncmod towards zero (C). Comparisons and logic give bool.
-ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max")
+# Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round
+# towards minus infinity; truncdiv and truncmod towards zero (C). Comparisons and logic give bool.
+ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "floordiv",
+    "floormod",
+    "truncdiv",
+    "truncmod",
+    "min",
+    "max",
+)
 BITWISE = ("and", "or", "xor", "shl", "shr")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("land", "lor")
@@ -17,9 +28,9 @@ UNARY_OPS = ("neg", "not", "invert")
 
 # Functions of Call; all take and return the dtype of their first argument unless said otherwise.
 MATH_FUNCTIONS = (
-    "abs", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
-    "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2", "sigmoid", "erf", "pow", "floor", "ceil", "trunc",
-    "nearbyint", "round", "fma", "copysign",
+    "abs", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
+    "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2",
+    "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
     "isnan", "isinf", "isfinite",  # give bool
     "popcount", "clz",  # integers
     "reinterpret",  # bit cast to Call.dtype
@@ -66,6 +77,8 @@ class Binary(Expr):
 
 @dataclass(frozen=True)
 class Unary(Expr):
+    """``op`` applied to one operand."""
+
     op: str
     a: Expr
 
@@ -98,8 +111,8 @@ class Select(Expr):
 class Buffer:
     """A tile or tensor. ``shape`` entries are int32 or int64 expressions, constants where static.
 
-    ``scope``: global, shared, fragment, local, var. ``strides`` is None for row-major contiguous, else one
-    expression a dimension, in elements. ``var`` buffers are scalars of shape (1,).
+    ``scope``: global, shared, fragment, local, var. ``strides`` is None for row-major contiguous,
+    else one expression a dimension, in elements. ``var`` buffers are scalars of shape (1,).
     """
 
     id: int
@@ -159,7 +172,9 @@ class Region:
     def squeezed(self) -> tuple[int, ...]:
         """The dimensions that remain when those of constant extent 1 are dropped."""
         return tuple(
-            d for d, e in enumerate(self.extents) if not (isinstance(e, Const) and int(e.value) == 1)
+            d
+            for d, e in enumerate(self.extents)
+            if not (isinstance(e, Const) and int(e.value) == 1)
         )
 
     def is_whole(self) -> bool:

@@ -57,18 +57,25 @@ def wrap(value: int, dtype: DType) -> int:
 
 
 def cast(a: Expr, dtype: DType) -> Expr:
-    """``a`` converted to ``dtype``; constants are folded where the result is exact or an integer."""
+    """``a`` converted to ``dtype``.
+
+    Constants are folded where the result is exact or an integer.
+    """
     if a.dtype == dtype:
         return a
     if isinstance(a, Const):
         if dtype.is_integer and isinstance(a.value, float):
             if math.isfinite(a.value):
                 return const(math.trunc(a.value), dtype)
-        elif not (dtype.is_float and dtype.bits < 32):
-            return const(a.value, dtype)
-        elif isinstance(a.value, (bool, int)) and abs(int(a.value)) <= 8:
-            return const(a.value, dtype)
-        elif isinstance(a.value, float) and (math.isinf(a.value) or a.value == 0.0) and dtype.bits == 16:
+        elif (
+            not (dtype.is_float and dtype.bits < 32)
+            or (isinstance(a.value, (bool, int)) and abs(int(a.value)) <= 8)
+            or (
+                isinstance(a.value, float)
+                and (math.isinf(a.value) or a.value == 0.0)
+                and dtype.bits == 16
+            )
+        ):
             return const(a.value, dtype)
     return Cast(dtype, a)
 
@@ -96,7 +103,8 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
 def _check_operands(op: str, dtype: DType) -> None:
     if op == "div" and not dtype.is_float:
         raise ProgramTypeError(
-            "`/` on integers is ambiguous; use `//` (floor) or T.truncdiv, or cast an operand to a float",
+            "`/` on integers is ambiguous; use `//` (floor) or T.truncdiv, or cast an operand to a "
+            "float",
             expected="float operands",
             found=str(dtype),
         )
@@ -167,7 +175,9 @@ def _fold(op: str, a: Const, b: Const, result: DType) -> Const | None:
     if op in ("floordiv", "floormod", "truncdiv", "truncmod") and b.value == 0:
         raise ProgramValueError("division by zero in a constant expression")
     if op in ("shl", "shr") and not 0 <= b.value < a.dtype.bits:
-        raise ProgramValueError(f"shift by {b.value} is outside 0..{a.dtype.bits - 1} for {a.dtype}")
+        raise ProgramValueError(
+            f"shift by {b.value} is outside 0..{a.dtype.bits - 1} for {a.dtype}"
+        )
     if op not in _INT_FOLD:
         return None
     return const(_INT_FOLD[op](int(a.value), int(b.value)), result)
@@ -226,14 +236,17 @@ def call(name: str, *args: Expr, dtype: DType | None = None) -> Expr:
 
 
 def add(a: Expr, b: Expr) -> Expr:
+    """``a + b``."""
     return binary("add", a, b)
 
 
 def sub(a: Expr, b: Expr) -> Expr:
+    """``a - b``."""
     return binary("sub", a, b)
 
 
 def mul(a: Expr, b: Expr) -> Expr:
+    """``a * b``."""
     return binary("mul", a, b)
 
 

@@ -47,8 +47,9 @@ from tileops.ir.stmt import (
 )
 
 _SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "and": "&", "or": "|",
-    "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "land": "and", "lor": "or",
 }  # fmt: skip
 
@@ -133,10 +134,12 @@ def _line(stmt: Stmt) -> str:
             return f"gemm {ops}{flags} clear {print_expr(stmt.clear)} {stmt.policy}"
         case Reduce():
             flags = (" clear" if stmt.clear else "") + (" nan" if stmt.nan_propagate else "")
-            return f"reduce.{stmt.kind} {print_region(stmt.src)} -> {print_region(stmt.dst)} dim {stmt.dim}{flags}"
+            operands = f"{print_region(stmt.src)} -> {print_region(stmt.dst)}"
+            return f"reduce.{stmt.kind} {operands} dim {stmt.dim}{flags}"
         case Scan():
             flags = " reverse" if stmt.reverse else ""
-            return f"scan.{stmt.kind} {print_region(stmt.src)} -> {print_region(stmt.dst)} dim {stmt.dim}{flags}"
+            operands = f"{print_region(stmt.src)} -> {print_region(stmt.dst)}"
+            return f"scan.{stmt.kind} {operands} dim {stmt.dim}{flags}"
         case _:
             return _rare_line(stmt)
 
@@ -149,7 +152,8 @@ def _rare_line(stmt: Stmt) -> str:
             return f"im2col {_ref(stmt.image)} -> {print_region(stmt.dst)} at {steps} {ints}"
         case Atomic():
             result = "" if stmt.result is None else f"{print_expr(stmt.result)} = "
-            return f"{result}atomic.{stmt.op} {print_region(stmt.dst)}, {_operand(stmt.value)} {stmt.order}"
+            operands = f"{print_region(stmt.dst)}, {_operand(stmt.value)}"
+            return f"{result}atomic.{stmt.op} {operands} {stmt.order}"
         case Print(message=m, args=args):
             return f"print {m!r} {', '.join(map(_operand, args))}".rstrip()
         case Assert(cond=c, message=m, host=host):
@@ -172,7 +176,8 @@ def _head(stmt: Stmt) -> str | None:
             stages = f" stages {stmt.stages}" if stmt.stages else ""
             hints = "".join(f" {k}={v}" for k, v in stmt.hints)
             span = f"{print_expr(stmt.start)} .. {print_expr(stmt.stop)}"
-            return f"{stmt.kind} {print_expr(stmt.var)}: {stmt.var.dtype.short} in {span}{stages}{hints}:"
+            var = f"{print_expr(stmt.var)}: {stmt.var.dtype.short}"
+            return f"{stmt.kind} {var} in {span}{stages}{hints}:"
         case Parallel(vars=vs, extents=es):
             names = ", ".join(map(print_expr, vs))
             return f"parallel {names} in [{', '.join(map(print_expr, es))}]:"

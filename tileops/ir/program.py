@@ -13,8 +13,8 @@ from tileops.location import Location
 class TensorParam:
     """A tensor argument. ``allocated``: the callee allocates and returns it instead of taking it.
 
-    The buffer's shape holds constants, size variables, or expressions over size variables; its strides are
-    None where the tensor must be contiguous.
+    The buffer's shape holds constants, size variables, or expressions over size variables; its
+    strides are None where the tensor must be contiguous.
     """
 
     name: str
@@ -44,10 +44,11 @@ class Size:
 class Program:
     """A traced program, not yet compiled.
 
-    ``sizes`` lists the size variables that remain symbolic in this trace (a specialised trace has only dynamic
-    ones). ``returns`` are indices into ``params``, in the order in which the caller receives them;
-    ``returns_tuple`` tells ``return (C,)`` from ``return C``. ``workspaces`` are global buffers allocated per
-    call. ``options`` are sorted (name, value text) pairs that change code: pass configs and compile flags.
+    ``sizes`` lists the size variables that remain symbolic in this trace (a specialised trace has
+    only dynamic ones). ``returns`` are indices into ``params``, in the order in which the caller
+    receives them; ``returns_tuple`` tells ``return (C,)`` from ``return C``. ``workspaces`` are
+    global buffers allocated per call. ``options`` are sorted (name, value text) pairs that change
+    code: pass configs and compile flags.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Program:
         return tuple(p for p in self.params if isinstance(p, TensorParam))
 
     def scalars(self) -> tuple[ScalarParam, ...]:
+        """The scalar parameters, in order."""
         return tuple(p for p in self.params if isinstance(p, ScalarParam))
 
 

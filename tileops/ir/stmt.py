@@ -24,9 +24,12 @@ class Stmt:
 
 @dataclass(frozen=True)
 class For(Stmt):
-    """``for var in range(start, stop)`` with step 1, executed in order. Kinds other than serial are hints.
+    """``for var in range(start, stop)`` with step 1, executed in order.
 
-    ``stages`` is the pipeline depth of a pipelined loop, 0 for none; ``hints`` are (name, value) pairs.
+    Kinds other than serial are hints.
+
+    ``stages`` is the pipeline depth of a pipelined loop, 0 for none; ``hints`` are (name, value)
+    pairs.
     """
 
     kind: str
@@ -52,22 +55,26 @@ class Parallel(Stmt):
 
 @dataclass(frozen=True)
 class While(Stmt):
+    """Runs ``body`` while ``cond`` holds."""
+
     cond: Expr
     body: Body
 
 
 @dataclass(frozen=True)
 class Break(Stmt):
-    pass
+    """Leaves the innermost serial loop."""
 
 
 @dataclass(frozen=True)
 class Continue(Stmt):
-    pass
+    """Goes on with the next iteration of the innermost serial loop."""
 
 
 @dataclass(frozen=True)
 class If(Stmt):
+    """Runs ``then`` or ``orelse``."""
+
     cond: Expr
     then: Body
     orelse: Body = ()
@@ -108,7 +115,9 @@ class Store(Stmt):
 
 @dataclass(frozen=True)
 class Copy(Stmt):
-    """Elementwise ``dst = cast(src)``. Dimensions of extent 1 dropped, the extents of both sides are equal.
+    """Elementwise ``dst = cast(src)``.
+
+    Dimensions of extent 1 dropped, the extents of both sides are equal.
 
     Out-of-bounds global elements read as 0 (or the safe value) and are not written.
     """
@@ -129,8 +138,8 @@ class Fill(Stmt):
 class Gemm(Stmt):
     """``c (+)= op(a) @ op(b)`` on the last two dimensions; leading extents are 1.
 
-    Operands are widened exactly and products and sums are formed in c's dtype. ``clear`` (bool expression)
-    true starts from zero. ``policy`` is a hint: square, full_row or full_col.
+    Operands are widened exactly and products and sums are formed in c's dtype. ``clear`` (bool
+    expression) true starts from zero. ``policy`` is a hint: square, full_row or full_col.
     """
 
     a: Region
@@ -144,7 +153,9 @@ class Gemm(Stmt):
 
 @dataclass(frozen=True)
 class Reduce(Stmt):
-    """``dst = reduce(src, dim)``, accumulated in dst's dtype; not ``clear`` folds dst's old value in.
+    """``dst = reduce(src, dim)``, accumulated in dst's dtype.
+
+    Not ``clear`` folds dst's old value in.
 
     dst's shape is src's without ``dim``, or with extent 1 there; a 1-D source reduces to extent 1.
     """
@@ -192,9 +203,12 @@ class Im2col(Stmt):
 
 @dataclass(frozen=True)
 class Atomic(Stmt):
-    """Scalar form: ``value`` is an expression and dst's extents are 1. Tile form: ``value`` is a region.
+    """Scalar form: ``value`` is an expression and dst's extents are 1.
 
-    ``result``, if given, is bound to the value before the operation. Elements out of bounds are skipped.
+    Tile form: ``value`` is a region.
+
+    ``result``, if given, is bound to the value before the operation. Elements out of bounds are
+    skipped.
     """
 
     op: str
@@ -206,6 +220,8 @@ class Atomic(Stmt):
 
 @dataclass(frozen=True)
 class Print(Stmt):
+    """Prints ``message`` and the values of ``args``."""
+
     message: str
     args: tuple[Expr | Region, ...]
 
@@ -221,6 +237,8 @@ class Assert(Stmt):
 
 @dataclass(frozen=True)
 class Assume(Stmt):
+    """Promises that ``cond`` holds."""
+
     cond: Expr
 
 
@@ -235,10 +253,12 @@ class Intrinsic(Stmt):
 
 @dataclass(frozen=True)
 class Launch(Stmt):
-    """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each; ``threads`` is a count.
+    """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each.
 
-    ``attrs`` are (name, value) pairs such as ("swizzle", "10:row"); ``safe_values`` are (buffer, value) pairs
-    for reads out of bounds.
+    ``threads`` is a count.
+
+    ``attrs`` are (name, value) pairs such as ("swizzle", "10:row"); ``safe_values`` are (buffer,
+    value) pairs for reads out of bounds.
     """
 
     grid: tuple[Expr, ...]

@@ -53,7 +53,7 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
 
 
 def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
-    """``expr`` with ``fn`` applied to each direct operand (the same object where nothing changed)."""
+    """``expr`` with ``fn`` applied to each direct operand; itself where nothing changed."""
     match expr:
         case Binary(a=a, b=b):
             na, nb = fn(a), fn(b)
@@ -105,7 +105,10 @@ def with_bodies(stmt: Stmt, bodies: tuple[Body, ...]) -> Stmt:
 
 
 def walk(body: Body) -> Iterator[Stmt]:
-    """All statements in program order, outer before inner. A statement's number is its place here."""
+    """All statements in program order, outer before inner.
+
+    A statement's number is its place here.
+    """
     for stmt in body:
         yield stmt
         for inner in sub_bodies(stmt):
@@ -146,8 +149,10 @@ def _collect_exprs(value: object, found: list[Expr]) -> None:
 
 
 def map_stmt_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
-    """``stmt`` with ``fn`` applied to its own operand expressions (not to nested statements, nor to
-    defining variables such as a loop's)."""
+    """``stmt`` with ``fn`` applied to its own operand expressions.
+
+    Not to nested statements, nor to defining variables such as a loop's.
+    """
     changes: dict[str, object] = {}
     for f in dataclasses.fields(stmt):
         if f.name in ("loc", "var", "vars", "block_vars", "result", "body", "then", "orelse"):
@@ -187,7 +192,14 @@ def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
             return (b,)
         case Alloc(buffer=b, init=init) if init is not None:
             return (b,)
-        case Copy(dst=d) | Fill(dst=d) | Reduce(dst=d) | Scan(dst=d) | Transpose(dst=d) | Im2col(dst=d):
+        case (
+            Copy(dst=d)
+            | Fill(dst=d)
+            | Reduce(dst=d)
+            | Scan(dst=d)
+            | Transpose(dst=d)
+            | Im2col(dst=d)
+        ):
             return (d.buffer,)
         case Gemm(c=c):
             return (c.buffer,)

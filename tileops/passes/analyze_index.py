@@ -1,4 +1,4 @@
-"""Owns index maps: an index as an affine function of loop variables, and which bounds it may break."""
+"""Owns index maps: an index as an affine function of loop variables, and bounds it may break."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Affine:
     rest: Expr
 
     def coefficient(self, var: int) -> int:
+        """The factor of the variable with id ``var``, 0 if it does not occur."""
         return dict(self.coefficients).get(var, 0)
 
     @property
@@ -46,7 +47,7 @@ def uses(expr: Expr, variables: Collection[int]) -> bool:
 
 
 def affine(expr: Expr, variables: Collection[int]) -> Affine | None:
-    """``expr`` as an affine map of ``variables``, or None where it is none (a product, ``//``, a load ...)."""
+    """``expr`` as an affine map of ``variables``; None for a product, ``//``, a load or such."""
     parts = _affine(expr, variables)
     if parts is None:
         return None
@@ -60,22 +61,15 @@ def _affine(expr: Expr, variables: Collection[int]) -> tuple[dict[int, int], Exp
     match expr:
         case Var(id=n):
             return {n: 1}, _ZERO
-        case Cast(a=a, dtype=dtype) if dtype.is_integer and a.dtype.is_integer and dtype.bits >= a.dtype.bits:
+        case Cast(a=a, dtype=dtype) if (
+            dtype.is_integer and a.dtype.is_integer and dtype.bits >= a.dtype.bits
+        ):
             return _affine(a, variables)
         case Unary(op="neg", a=a):
             return _scaled(_affine(a, variables), -1)
         case Binary(op="add" | "sub" as op, a=a, b=b):
-            left, right = _affine(a, variables), _affine(b, variables)
-            if left is None or right is None:
-                return None
-            if op == "sub":
-                right = _scaled(right, -1)
-                if right is None:
-                    return None
-            factors = dict(left[0])
-            for v, c in right[0].items():
-                factors[v] = factors.get(v, 0) + c
-            return factors, fold.add(left[1], right[1])
+            right = _affine(b, variables)
+            return _sum(_affine(a, variables), _scaled(right, -1) if op == "sub" else right)
         case Binary(op="mul", a=a, b=b):
             if (value := const_value(b)) is not None:
                 return _scaled(_affine(a, variables), value)
@@ -86,11 +80,26 @@ def _affine(expr: Expr, variables: Collection[int]) -> tuple[dict[int, int], Exp
             return None
 
 
-def _scaled(parts: tuple[dict[int, int], Expr] | None, factor: int) -> tuple[dict[int, int], Expr] | None:
+def _sum(
+    left: tuple[dict[int, int], Expr] | None, right: tuple[dict[int, int], Expr] | None
+) -> tuple[dict[int, int], Expr] | None:
+    if left is None or right is None:
+        return None
+    factors = dict(left[0])
+    for v, c in right[0].items():
+        factors[v] = factors.get(v, 0) + c
+    return factors, fold.add(left[1], right[1])
+
+
+def _scaled(
+    parts: tuple[dict[int, int], Expr] | None, factor: int
+) -> tuple[dict[int, int], Expr] | None:
     if parts is None:
         return None
     factors, rest = parts
-    return {v: c * factor for v, c in factors.items()}, fold.mul(rest, fold.const(factor, rest.dtype))
+    return {v: c * factor for v, c in factors.items()}, fold.mul(
+        rest, fold.const(factor, rest.dtype)
+    )
 
 
 def needs_guard(index: Expr, extent: Expr, ranges: Ranges) -> tuple[bool, bool]:
@@ -99,9 +108,11 @@ def needs_guard(index: Expr, extent: Expr, ranges: Ranges) -> tuple[bool, bool]:
 
 
 def region_guards(region: Region, ranges: Ranges) -> tuple[tuple[bool, bool], ...]:
-    """For each dimension of a region, whether it may start below 0 and end beyond its buffer's shape."""
+    """For each dimension of a region: may it start below 0, may it end beyond its buffer."""
     out = []
-    for start, extent, shape in zip(region.starts, region.extents, region.buffer.shape, strict=True):
+    for start, extent, shape in zip(
+        region.starts, region.extents, region.buffer.shape, strict=True
+    ):
         lower = not ranges.is_non_negative(start)
         whole = const_value(start) == 0 and extent == shape
         last = fold.sub(fold.add(start, extent), fold.const(1))

@@ -33,8 +33,8 @@ BOOL = Interval(0, 1)
 class Ranges:
     """Known intervals of variables, and the expression that each is below.
 
-    ``limits`` maps a variable to its exclusive upper bound where that is an expression, so that an index
-    ``i`` of a loop to ``N`` is known to be below ``N`` even when N is a run-time size.
+    ``limits`` maps a variable to its exclusive upper bound where that is an expression, so that an
+    index ``i`` of a loop to ``N`` is known to be below ``N`` even when N is a run-time size.
     """
 
     intervals: Mapping[int, Interval] = field(default_factory=dict)
@@ -62,9 +62,11 @@ class Ranges:
         return out
 
     def inside_loop(self, loop: For) -> Ranges:
+        """These ranges with the loop's variable in its span."""
         return self.with_span(loop.var, loop.start, loop.stop)
 
     def inside_parallel(self, nest: Parallel) -> Ranges:
+        """These ranges with the nest's variables in their extents."""
         out = self
         for var, extent in zip(nest.vars, nest.extents, strict=True):
             out = out.with_span(var, _ZERO, extent)
@@ -82,7 +84,9 @@ class Ranges:
             case Unary(op="neg", a=a):
                 r = self.of(a)
                 return Interval(_negate(r.hi), _negate(r.lo))
-            case Cast(a=a, dtype=dtype) if dtype.is_integer and a.dtype.is_integer and dtype.bits >= 32:
+            case Cast(a=a, dtype=dtype) if (
+                dtype.is_integer and a.dtype.is_integer and dtype.bits >= 32
+            ):
                 return self.of(a)
             case Select(a=a, b=b):
                 return self.of(a).join(self.of(b))
@@ -122,6 +126,7 @@ class Ranges:
         return hi is not None and least is not None and hi < least
 
     def is_non_negative(self, index: Expr) -> bool:
+        """True if the expression is known to be 0 or more."""
         lo = self.of(index).lo
         return lo is not None and lo >= 0
 
@@ -164,9 +169,14 @@ def _quotient(op: str, a: Interval, b: Interval) -> Interval:
 
 
 def _remainder(op: str, a: Interval, b: Interval) -> Interval:
-    if b.hi is None or b.lo is None or b.lo <= 0 or (op == "truncmod" and (a.lo is None or a.lo < 0)):
+    if (
+        b.hi is None
+        or b.lo is None
+        or b.lo <= 0
+        or (op == "truncmod" and (a.lo is None or a.lo < 0))
+    ):
         return ANY
-    if a.lo is not None and a.hi is not None and 0 <= a.lo and a.hi < b.lo:
+    if a.lo is not None and a.hi is not None and a.lo >= 0 and a.hi < b.lo:
         return a
     return Interval(0, b.hi - 1)
 

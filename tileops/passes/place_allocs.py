@@ -1,7 +1,7 @@
 """Owns the placement of allocations: each moves to the innermost statement list that can hold it.
 
-A tile that every iteration writes whole before reading it must not be carried by the loop: in SSA form a
-carried tile is copied through registers and keeps the loop from being pipelined.
+A tile that every iteration writes whole before reading it must not be carried by the loop: in SSA
+form a carried tile is copied through registers and keeps the loop from being pipelined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from tileops.ir.walk import read_buffers, sub_bodies, walk, with_bodies, written
 
 @dataclass(frozen=True)
 class Placement:
-    """A launch with its allocations placed; ``unset`` are buffers whose first access writes them whole."""
+    """A launch with its allocations placed.
+
+    ``unset`` are buffers whose first access writes them whole.
+    """
 
     launch: Launch
     unset: frozenset[int]
@@ -75,7 +78,10 @@ def _without(body: Body, alloc: Alloc) -> Body:
 
 
 def _insert(body: Body, alloc: Alloc) -> tuple[Body, bool]:
-    """Place ``alloc`` in ``body``; returns the new body and whether the first access writes it whole."""
+    """Place ``alloc`` in ``body``.
+
+    Returns the new body and whether the first access writes it whole.
+    """
     at = [n for n, stmt in enumerate(body) if touches(stmt, alloc.buffer.id)]
     if not at:
         return body, True
@@ -92,8 +98,8 @@ def _insert(body: Body, alloc: Alloc) -> tuple[Body, bool]:
 def _insert_in_child(stmt: Stmt, alloc: Alloc) -> Stmt | None:
     """``stmt`` with the allocation inside its only nested list that uses it, or None.
 
-    Inside a loop this is right only where the first access writes the tile whole: else its value would
-    have to survive from one iteration to the next.
+    Inside a loop this is right only where the first access writes the tile whole: else its value
+    would have to survive from one iteration to the next.
     """
     inner = sub_bodies(stmt)
     users = [n for n, b in enumerate(inner) if any(touches(s, alloc.buffer.id) for s in b)]
@@ -141,7 +147,7 @@ def _nest_writes_whole(nest: Parallel, buffer: Buffer) -> bool:
 
 
 def _covers(nest: Parallel, store: Store) -> bool:
-    """True if the store's indices are distinct variables of the nest, each over the whole dimension."""
+    """True if the indices are distinct variables of the nest, each over a whole dimension."""
     extents = {v.id: e for v, e in zip(nest.vars, nest.extents, strict=True)}
     seen: set[int] = set()
     for index, shape in zip(store.indices, store.buffer.shape, strict=True):
