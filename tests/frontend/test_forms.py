@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tileops.language as T
-from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tests.frontend.traced import body_of, lines, text_of
+from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 
 SCALE = 3
 
@@ -163,7 +163,7 @@ def test_logic_is_lazy_and_chained_comparisons_are_and() -> None:
         A: T.Tensor((N,), T.int32)
         with T.Kernel(1) as bx:
             x = A[0]
-            if static and 0 < x < 9 or not (x == 4):
+            if (static and 0 < x < 9) or not (x == 4):  # noqa: SIM201
                 A[1] = x if x > 2 else -x
 
     assert body_of(program) == lines("""
@@ -177,7 +177,7 @@ def test_a_condition_on_a_size_before_the_kernel_is_a_select() -> None:
     def program(A):
         N = T.const("N")
         A: T.Tensor((N,), T.int32)
-        if N > 1024:
+        if N > 1024:  # noqa: SIM108
             block = 1024
         else:
             block = 128
@@ -412,7 +412,7 @@ def test_a_loop_in_a_plain_helper_says_to_use_a_macro() -> None:
         with T.Kernel(1):
             helper(A)
 
-    with pytest.raises(ProgramSyntaxError, match="@T.macro"):
+    with pytest.raises(ProgramSyntaxError, match=r"@T\.macro"):
         body_of(program)
 
 

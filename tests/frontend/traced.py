@@ -11,7 +11,9 @@ from tileops.ir.program import Program
 from tileops.ir.verifier import verify
 
 
-def program_of(func: FunctionType, consts: dict[str, int] | None = None, **static: object) -> Program:
+def program_of(
+    func: FunctionType, consts: dict[str, int] | None = None, **static: object
+) -> Program:
     """The verified program of an eager function."""
     program = trace(func, name=func.__name__, static=static, consts=consts)
     verify(program)
