@@ -1,4 +1,4 @@
-"""Owns the build of the two binaries: libtileops.so (no Python in it) and the binding tileops._C."""
+"""Owns the build of the two binaries: libtileops.so (no Python in it) and tileops._C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import BuildExtension
 
 ROOT = Path(__file__).resolve().parent
 FLAGS = ["-std=c++17", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-# Threads share one C++ runtime with torch; the warnings of its headers are not ours to mend.
+# The warnings of other projects' headers are not ours to mend.
 SYSTEM = "-isystem"
 
 
@@ -42,15 +42,18 @@ def cuda_include() -> Path:
     for folder in candidates:
         if (folder / "cuda.h").is_file():
             return folder
-    sys.exit("tileops: cuda.h was not found; pip install triton, or set CUDA_HOME to a CUDA toolkit")
+    sys.exit(
+        "tileops: cuda.h was not found; pip install triton, or set CUDA_HOME to a CUDA toolkit"
+    )
 
 
 def pybind_include() -> Path:
-    """The folder of pybind11's headers: pip's own, else a copy of torch's without the rest of it."""
+    """The folder of pybind11's headers: pip's own, else a copy of torch's without the rest."""
     own = package_folder("pybind11")
     if own is not None and (own / "include" / "pybind11").is_dir():
         return own / "include"
-    # torch's include folder itself would bring torch's headers onto the path of a file that may not use them.
+    # torch's include folder itself would put torch's headers on the path of a file that may not
+    # use them.
     copy = ROOT / "build" / "pybind11"
     shutil.copytree(torch_folder() / "include" / "pybind11", copy / "pybind11", dirs_exist_ok=True)
     return copy
@@ -96,7 +99,7 @@ class Build(BuildExtension):  # type: ignore[misc]
     def get_ext_filename(self, ext_name: str) -> str:
         # No Python in it, so no Python in its name: C++ programs load it too.
         if ext_name.rpartition(".")[2] == "libtileops":
-            return os.path.join(*ext_name.split(".")) + ".so"
+            return str(Path(*ext_name.split(".")).with_suffix(".so"))
         return str(super().get_ext_filename(ext_name))
 
     def build_extensions(self) -> None:
@@ -108,7 +111,7 @@ class Build(BuildExtension):  # type: ignore[misc]
 
 
 class BuildPy(build_py):
-    """Adds what a wheel carries beyond the package: CPU headers and the digest of the generators."""
+    """Adds what a wheel carries beyond the package: CPU headers, the generators' digest."""
 
     def run(self) -> None:
         super().run()
@@ -121,10 +124,11 @@ class BuildPy(build_py):
         self.write_digest(package, include)
 
     def write_digest(self, package: Path, include: Path) -> None:
-        # The module is loaded by path: importing the package would run code that needs the build's result.
+        # Loaded by path: importing the package would run code that needs the build's result.
         path = ROOT / "tileops" / "cache" / "sources.py"
         spec = importlib.util.spec_from_file_location("_tileops_sources", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         module.write_module(package / "cache" / "_sources_digest.py", package, include)

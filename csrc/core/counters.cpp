@@ -10,7 +10,8 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::vector<CounterBlock*> live;
-  std::vector<CounterBlock*> idle;  // of ended threads: counts stay, blocks are handed to new threads
+  std::vector<CounterBlock*>
+      idle;  // of ended threads: counts stay, blocks are handed to new threads
 };
 
 Registry& registry() {
@@ -49,7 +50,8 @@ int64_t counter_total(Counter which) {
   Registry& all = registry();
   std::lock_guard<std::mutex> lock(all.mutex);
   int64_t total = 0;
-  for (CounterBlock* block : all.live) total += block->values[static_cast<int>(which)].load(std::memory_order_relaxed);
+  for (CounterBlock* block : all.live)
+    total += block->values[static_cast<int>(which)].load(std::memory_order_relaxed);
   return total;
 }
 

@@ -1,4 +1,5 @@
-// Owns the event counters: one block a thread, so that counting on the call path shares no cache line.
+// Owns the event counters: one block a thread, so that counting on the call path shares no cache
+// line.
 #pragma once
 
 #include <atomic>

@@ -14,14 +14,16 @@ inline uint64_t hash_words(const uint64_t* words, std::size_t count) {
   // Multiply and fold: the table compares whole keys, so the hash only has to spread.
   uint64_t hash = 0x9E3779B97F4A7C15ull ^ count;
   for (std::size_t i = 0; i < count; ++i) {
-    const unsigned __int128 product = static_cast<unsigned __int128>(hash ^ words[i]) * 0xD6E8FEB86659FD93ull;
+    const unsigned __int128 product =
+        static_cast<unsigned __int128>(hash ^ words[i]) * 0xD6E8FEB86659FD93ull;
     hash = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }
   return hash;
 }
 
-// Open addressing over pointers to nodes. Writers lock, fill a node and publish its pointer; when the table grows a new
-// array is published and the old one kept, because a reader may still be in it. Nothing is freed before the table.
+// Open addressing over pointers to nodes. Writers lock, fill a node and publish its pointer; when
+// the table grows a new array is published and the old one kept, because a reader may still be in
+// it. Nothing is freed before the table.
 template <class T>
 class DispatchTable {
  public:

@@ -27,7 +27,8 @@ template <class Function>
 void find(void* library, const char* symbol, Function& out, bool optional = false) {
   out = reinterpret_cast<Function>(dlsym(library, symbol));
   if (out == nullptr && !optional) {
-    raise(ErrorKind::kToolchain, "the CUDA driver lacks ", symbol, ": install a driver for CUDA 12 or newer");
+    raise(ErrorKind::kToolchain, "the CUDA driver lacks ", symbol,
+          ": install a driver for CUDA 12 or newer");
   }
 }
 
@@ -35,7 +36,8 @@ std::unique_ptr<Driver> load(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
-    raise(ErrorKind::kToolchain, "cannot open the CUDA driver ", path, " (", reason == nullptr ? "no reason" : reason,
+    raise(ErrorKind::kToolchain, "cannot open the CUDA driver ", path, " (",
+          reason == nullptr ? "no reason" : reason,
           "): install the NVIDIA driver, or use CPU tensors");
   }
   auto table = std::make_unique<Driver>();
@@ -68,7 +70,8 @@ std::string words(const Driver& table, CUresult result) {
   const char* text = nullptr;
   table.get_error_name(result, &name);
   table.get_error_string(result, &text);
-  return std::string(name == nullptr ? "unknown error" : name) + " (" + std::to_string(static_cast<int>(result)) +
+  return std::string(name == nullptr ? "unknown error" : name) + " (" +
+         std::to_string(static_cast<int>(result)) +
          "): " + (text == nullptr ? "no description" : text);
 }
 
@@ -83,13 +86,16 @@ std::unique_ptr<DeviceInfo> query_device(int index) {
   auto info = std::make_unique<DeviceInfo>();
   check_driver(api.device_get(&info->device, index), "cuDeviceGet");
   check_driver(api.primary_ctx_retain(&info->primary, info->device), "cuDevicePrimaryCtxRetain");
-  info->capability = static_cast<int>(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, info->device) * 10 +
-                                      attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, info->device));
+  info->capability =
+      static_cast<int>(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, info->device) * 10 +
+                       attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, info->device));
   auto fact = [&](HostFact which) -> int64_t& { return info->facts[static_cast<int>(which)]; };
   fact(HostFact::kSmCount) = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, info->device);
-  fact(HostFact::kMaxSharedPerBlock) = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, info->device);
+  fact(HostFact::kMaxSharedPerBlock) =
+      attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, info->device);
   fact(HostFact::kL2Bytes) = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, info->device);
-  fact(HostFact::kMaxThreadsPerSm) = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, info->device);
+  fact(HostFact::kMaxThreadsPerSm) =
+      attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, info->device);
   fact(HostFact::kWarpSize) = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE, info->device);
   return info;
 }
@@ -140,7 +146,8 @@ int device_count() {
 }
 
 const DeviceInfo& device_info(int index) {
-  if (index < 0 || index >= kMaxDevices) raise(ErrorKind::kDriver, "there is no CUDA device ", index);
+  if (index < 0 || index >= kMaxDevices)
+    raise(ErrorKind::kDriver, "there is no CUDA device ", index);
   State& s = state();
   const DeviceInfo* info = s.devices[index].load(std::memory_order_acquire);
   if (__builtin_expect(info != nullptr, 1)) return *info;
@@ -157,7 +164,8 @@ const DeviceInfo& device_info(int index) {
 
 std::string device_name(int index) {
   char name[256] = "";
-  check_driver(driver().device_get_name(name, sizeof(name), device_info(index).device), "cuDeviceGetName");
+  check_driver(driver().device_get_name(name, sizeof(name), device_info(index).device),
+               "cuDeviceGetName");
   return name;
 }
 
@@ -178,4 +186,6 @@ ContextScope::~ContextScope() {
 
 }  // namespace tileops
 
-extern "C" void tileops_set_driver_library(const char* path) { tileops::set_driver_library(path); }
+extern "C" void tileops_set_driver_library(const char* path) {
+  tileops::set_driver_library(path);
+}

@@ -11,8 +11,8 @@
 
 namespace tileops {
 
-// The driver functions that the runtime calls. cuda.h renames versioned functions by macro, so the members carry the
-// names of the current headers and the loader asks for the exported symbols.
+// The driver functions that the runtime calls. cuda.h renames versioned functions by macro, so the
+// members carry the names of the current headers and the loader asks for the exported symbols.
 struct Driver {
   decltype(&::cuInit) init;
   decltype(&::cuDriverGetVersion) driver_get_version;
@@ -34,19 +34,22 @@ struct Driver {
   decltype(&::cuStreamIsCapturing) stream_is_capturing;
   decltype(&::cuGetErrorName) get_error_name;
   decltype(&::cuGetErrorString) get_error_string;
-  CUresult (*tensor_map_encode_tiled)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                                      const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                                      CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);  // may be null
+  CUresult (*tensor_map_encode_tiled)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                                      const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                                      const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                      CUtensorMapL2promotion,
+                                      CUtensorMapFloatOOBfill);  // may be null
 };
 
-// The driver, loaded and initialised; raises ToolchainError if there is none and DriverError if cuInit fails. Thread-safe.
+// The driver, loaded and initialised; raises ToolchainError if there is none and DriverError if
+// cuInit fails. Thread-safe.
 const Driver& driver();
 
 // True if `driver()` would succeed.
 bool driver_available();
 
-// Names the library to open instead of libcuda.so.1, and forgets what was loaded before. For tests: nothing of the
-// former driver may be in use.
+// Names the library to open instead of libcuda.so.1, and forgets what was loaded before. For tests:
+// nothing of the former driver may be in use.
 TILEOPS_API void set_driver_library(const std::string& path);
 
 // Raises DriverError with the driver's name and words for `result`, after `what`.
@@ -65,8 +68,9 @@ struct DeviceInfo {
   int64_t facts[kHostFacts];
 };
 
-TILEOPS_API int device_count();                     // 0 where there is no driver
-TILEOPS_API const DeviceInfo& device_info(int index);  // raises DriverError for an index that does not exist
+TILEOPS_API int device_count();  // 0 where there is no driver
+TILEOPS_API const DeviceInfo& device_info(
+    int index);  // raises DriverError for an index that does not exist
 TILEOPS_API std::string device_name(int index);
 
 // Makes the primary context of a device current for a scope and restores the former one.

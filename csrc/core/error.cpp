@@ -5,8 +5,8 @@ namespace tileops {
 
 const char* error_class_name(ErrorKind kind) {
   static constexpr const char* kNames[kErrorKinds] = {
-      "ArgumentError", "ArgumentTypeError", "RedefinedOpError", "CompileMissError",
-      "ToolchainError", "DriverError", "InternalError",    "OutOfMemoryError",
+      "ArgumentError",  "ArgumentTypeError", "RedefinedOpError", "CompileMissError",
+      "ToolchainError", "DriverError",       "InternalError",    "OutOfMemoryError",
   };
   return kNames[static_cast<int>(kind)];
 }

@@ -9,7 +9,8 @@
 
 namespace tileops {
 
-// One kind for each class of tileops/errors.py that the runtime can raise; the order is the binding's table.
+// One kind for each class of tileops/errors.py that the runtime can raise; the order is the
+// binding's table.
 enum class ErrorKind : int {
   kArgument = 0,
   kArgumentType = 1,
@@ -34,7 +35,8 @@ class TILEOPS_API Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// Joins its arguments into the message and throws; never inlined, so that the callers' hot paths stay small.
+// Joins its arguments into the message and throws; never inlined, so that the callers' hot paths
+// stay small.
 template <class... Parts>
 [[noreturn]] __attribute__((noinline, cold)) void raise(ErrorKind kind, const Parts&... parts) {
   std::ostringstream text;

@@ -1,4 +1,5 @@
-// Owns the function pointers through which a host (Python's binding, torch's threads) reaches into the runtime.
+// Owns the function pointers through which a host (Python's binding, torch's threads) reaches into
+// the runtime.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@ namespace tileops {
 using ParallelBody = void (*)(int64_t begin, int64_t end, void* context);
 
 struct Hooks {
-  // Releases the interpreter's lock if this thread holds it and returns a token for gil_restore; null if not held.
+  // Releases the interpreter's lock if this thread holds it and returns a token for gil_restore;
+  // null if not held.
   void* (*gil_release)() = nullptr;
   void (*gil_restore)(void* token) = nullptr;
   // Throws the host language's exception for an error. It must not return.

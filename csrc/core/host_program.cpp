@@ -18,18 +18,20 @@ struct OpInfo {
 
 // In the order of HostOp.
 constexpr OpInfo kOps[] = {
-    {"const", 0, nullptr}, {"add", 2, "+"},       {"sub", 2, "-"},      {"mul", 2, "*"},
-    {"floordiv", 2, "//"}, {"floormod", 2, "%"},  {"truncdiv", 2, nullptr}, {"truncmod", 2, nullptr},
-    {"min", 2, nullptr},   {"max", 2, nullptr},   {"and", 2, "&"},      {"or", 2, "|"},
-    {"xor", 2, "^"},       {"shl", 2, "<<"},      {"shr", 2, ">>"},     {"eq", 2, "=="},
-    {"ne", 2, "!="},       {"lt", 2, "<"},        {"le", 2, "<="},      {"gt", 2, ">"},
-    {"ge", 2, ">="},       {"land", 2, nullptr},  {"lor", 2, nullptr},  {"neg", 1, nullptr},
-    {"not", 1, nullptr},   {"select", 3, nullptr},
+    {"const", 0, nullptr},    {"add", 2, "+"},          {"sub", 2, "-"},
+    {"mul", 2, "*"},          {"floordiv", 2, "//"},    {"floormod", 2, "%"},
+    {"truncdiv", 2, nullptr}, {"truncmod", 2, nullptr}, {"min", 2, nullptr},
+    {"max", 2, nullptr},      {"and", 2, "&"},          {"or", 2, "|"},
+    {"xor", 2, "^"},          {"shl", 2, "<<"},         {"shr", 2, ">>"},
+    {"eq", 2, "=="},          {"ne", 2, "!="},          {"lt", 2, "<"},
+    {"le", 2, "<="},          {"gt", 2, ">"},           {"ge", 2, ">="},
+    {"land", 2, nullptr},     {"lor", 2, nullptr},      {"neg", 1, nullptr},
+    {"not", 1, nullptr},      {"select", 3, nullptr},
 };
 constexpr int kOpCount = sizeof(kOps) / sizeof(kOps[0]);
 
-constexpr const char* kFactNames[kHostFacts] = {"sm_count", "max_shared_per_block", "l2_bytes", "max_threads_per_sm",
-                                                "warp_size"};
+constexpr const char* kFactNames[kHostFacts] = {"sm_count", "max_shared_per_block", "l2_bytes",
+                                                "max_threads_per_sm", "warp_size"};
 
 HostInput read_input(const std::string& text) {
   const std::size_t colon = text.find(':');
@@ -43,7 +45,8 @@ HostInput read_input(const std::string& text) {
     char* stop = nullptr;
     const long number = std::strtol(rest.c_str(), &stop, 10);
     if (!rest.empty() && *stop == '\0' && number >= 0 && number < 1024) {
-      return {kind == "size" ? HostInput::kSize : HostInput::kScalar, static_cast<uint16_t>(number)};
+      return {kind == "size" ? HostInput::kSize : HostInput::kScalar,
+              static_cast<uint16_t>(number)};
     }
   }
   raise(ErrorKind::kInternal, "op description: unknown host program input '", text, "'");
@@ -73,10 +76,14 @@ int64_t divide(HostOp kind, int64_t a, int64_t b, const char* op) {
   const int64_t quotient = a / b, remainder = a % b;
   const bool adjust = remainder != 0 && ((remainder < 0) != (b < 0));
   switch (kind) {
-    case HostOp::kFloorDiv: return adjust ? quotient - 1 : quotient;
-    case HostOp::kFloorMod: return adjust ? remainder + b : remainder;
-    case HostOp::kTruncDiv: return quotient;
-    default: return remainder;
+    case HostOp::kFloorDiv:
+      return adjust ? quotient - 1 : quotient;
+    case HostOp::kFloorMod:
+      return adjust ? remainder + b : remainder;
+    case HostOp::kTruncDiv:
+      return quotient;
+    default:
+      return remainder;
   }
 }
 
@@ -91,34 +98,52 @@ int64_t shift(HostOp kind, int64_t a, int64_t b, const char* op) {
 int64_t arithmetic(HostOp kind, int64_t a, int64_t b, const char* op) {
   int64_t result = 0;
   bool bad = false;
-  if (kind == HostOp::kAdd) bad = __builtin_add_overflow(a, b, &result);
-  else if (kind == HostOp::kSub) bad = __builtin_sub_overflow(a, b, &result);
-  else bad = __builtin_mul_overflow(a, b, &result);
+  if (kind == HostOp::kAdd)
+    bad = __builtin_add_overflow(a, b, &result);
+  else if (kind == HostOp::kSub)
+    bad = __builtin_sub_overflow(a, b, &result);
+  else
+    bad = __builtin_mul_overflow(a, b, &result);
   if (bad) overflow(op);
   return result;
 }
 
 int64_t compare_or_bits(HostOp kind, int64_t a, int64_t b) {
   switch (kind) {
-    case HostOp::kMin: return std::min(a, b);
-    case HostOp::kMax: return std::max(a, b);
-    case HostOp::kAnd: return a & b;
-    case HostOp::kOr: return a | b;
-    case HostOp::kXor: return a ^ b;
-    case HostOp::kEq: return a == b;
-    case HostOp::kNe: return a != b;
-    case HostOp::kLt: return a < b;
-    case HostOp::kLe: return a <= b;
-    case HostOp::kGt: return a > b;
-    case HostOp::kGe: return a >= b;
-    case HostOp::kLand: return a != 0 && b != 0;
-    default: return a != 0 || b != 0;
+    case HostOp::kMin:
+      return std::min(a, b);
+    case HostOp::kMax:
+      return std::max(a, b);
+    case HostOp::kAnd:
+      return a & b;
+    case HostOp::kOr:
+      return a | b;
+    case HostOp::kXor:
+      return a ^ b;
+    case HostOp::kEq:
+      return a == b;
+    case HostOp::kNe:
+      return a != b;
+    case HostOp::kLt:
+      return a < b;
+    case HostOp::kLe:
+      return a <= b;
+    case HostOp::kGt:
+      return a > b;
+    case HostOp::kGe:
+      return a >= b;
+    case HostOp::kLand:
+      return a != 0 && b != 0;
+    default:
+      return a != 0 || b != 0;
   }
 }
 
 }  // namespace
 
-const char* host_fact_name(HostFact fact) { return kFactNames[static_cast<int>(fact)]; }
+const char* host_fact_name(HostFact fact) {
+  return kFactNames[static_cast<int>(fact)];
+}
 
 HostProgram HostProgram::from_json(const json::Value* value) {
   HostProgram program;
@@ -132,12 +157,16 @@ HostProgram HostProgram::from_json(const json::Value* value) {
     HostInstruction instruction;
     instruction.op = read_op(parts[0].as_string("host.code"));
     const int operands = kOps[static_cast<int>(instruction.op)].operands;
-    const std::size_t expected = instruction.op == HostOp::kConst ? 2 : static_cast<std::size_t>(operands) + 1;
-    if (parts.size() != expected) raise(ErrorKind::kInternal, "op description: wrong length of a host instruction");
-    if (program.slot_count() >= kMaxSlots) raise(ErrorKind::kInternal, "op description: host program too long");
+    const std::size_t expected =
+        instruction.op == HostOp::kConst ? 2 : static_cast<std::size_t>(operands) + 1;
+    if (parts.size() != expected)
+      raise(ErrorKind::kInternal, "op description: wrong length of a host instruction");
+    if (program.slot_count() >= kMaxSlots)
+      raise(ErrorKind::kInternal, "op description: host program too long");
     if (instruction.op == HostOp::kConst) instruction.literal = parts[1].as_int("host.code");
     uint16_t* slots[] = {&instruction.a, &instruction.b, &instruction.c};
-    for (int i = 0; i < operands; ++i) *slots[i] = program.checked_slot(parts[static_cast<std::size_t>(i) + 1], "host.code");
+    for (int i = 0; i < operands; ++i)
+      *slots[i] = program.checked_slot(parts[static_cast<std::size_t>(i) + 1], "host.code");
     program.code_.push_back(instruction);
   }
   return program;
@@ -152,20 +181,35 @@ void HostProgram::evaluate(int64_t* slots, const char* op) const {
   for (const HostInstruction& line : code_) {
     const int64_t a = slots[line.a], b = slots[line.b];
     switch (line.op) {
-      case HostOp::kConst: *out = line.literal; break;
+      case HostOp::kConst:
+        *out = line.literal;
+        break;
       case HostOp::kAdd:
       case HostOp::kSub:
-      case HostOp::kMul: *out = arithmetic(line.op, a, b, op); break;
+      case HostOp::kMul:
+        *out = arithmetic(line.op, a, b, op);
+        break;
       case HostOp::kFloorDiv:
       case HostOp::kFloorMod:
       case HostOp::kTruncDiv:
-      case HostOp::kTruncMod: *out = divide(line.op, a, b, op); break;
+      case HostOp::kTruncMod:
+        *out = divide(line.op, a, b, op);
+        break;
       case HostOp::kShl:
-      case HostOp::kShr: *out = shift(line.op, a, b, op); break;
-      case HostOp::kNeg: *out = arithmetic(HostOp::kSub, 0, a, op); break;
-      case HostOp::kNot: *out = a == 0; break;
-      case HostOp::kSelect: *out = a != 0 ? b : slots[line.c]; break;
-      default: *out = compare_or_bits(line.op, a, b);
+      case HostOp::kShr:
+        *out = shift(line.op, a, b, op);
+        break;
+      case HostOp::kNeg:
+        *out = arithmetic(HostOp::kSub, 0, a, op);
+        break;
+      case HostOp::kNot:
+        *out = a == 0;
+        break;
+      case HostOp::kSelect:
+        *out = a != 0 ? b : slots[line.c];
+        break;
+      default:
+        *out = compare_or_bits(line.op, a, b);
     }
     ++out;
   }
@@ -173,7 +217,8 @@ void HostProgram::evaluate(int64_t* slots, const char* op) const {
 
 std::string HostProgram::describe(std::size_t slot, const std::vector<std::string>& sizes,
                                   const std::vector<std::string>& scalars, int depth) const {
-  // Shared subexpressions are written out at each use: the depth bounds what would grow exponentially.
+  // Shared subexpressions are written out at each use: the depth bounds what would grow
+  // exponentially.
   if (depth > 6) return "...";
   if (slot < inputs_.size()) {
     const HostInput& input = inputs_[slot];

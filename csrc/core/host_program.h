@@ -1,4 +1,5 @@
-// Owns host programs: the integer expressions over sizes, scalars and device facts that a call evaluates.
+// Owns host programs: the integer expressions over sizes, scalars and device facts that a call
+// evaluates.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,32 @@
 namespace tileops {
 
 enum class HostOp : uint8_t {
-  kConst, kAdd, kSub, kMul, kFloorDiv, kFloorMod, kTruncDiv, kTruncMod, kMin, kMax, kAnd, kOr, kXor, kShl, kShr,
-  kEq, kNe, kLt, kLe, kGt, kGe, kLand, kLor, kNeg, kNot, kSelect,
+  kConst,
+  kAdd,
+  kSub,
+  kMul,
+  kFloorDiv,
+  kFloorMod,
+  kTruncDiv,
+  kTruncMod,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kXor,
+  kShl,
+  kShr,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kLand,
+  kLor,
+  kNeg,
+  kNot,
+  kSelect,
 };
 
 struct HostInstruction {
@@ -28,7 +53,13 @@ struct HostInput {
 };
 
 // Facts of a device at call time.
-enum class HostFact : uint16_t { kSmCount, kMaxSharedPerBlock, kL2Bytes, kMaxThreadsPerSm, kWarpSize };
+enum class HostFact : uint16_t {
+  kSmCount,
+  kMaxSharedPerBlock,
+  kL2Bytes,
+  kMaxThreadsPerSm,
+  kWarpSize
+};
 inline constexpr int kHostFacts = 5;
 TILEOPS_API const char* host_fact_name(HostFact fact);
 
@@ -36,16 +67,16 @@ class HostProgram {
  public:
   static constexpr std::size_t kMaxSlots = 4096;
 
-  // Reads {"inputs": [...], "code": [[op, a, b, c], ...]}; null is the empty program. Raises InternalError for unknown
-  // operations and for slots that are not defined before their use.
+  // Reads {"inputs": [...], "code": [[op, a, b, c], ...]}; null is the empty program. Raises
+  // InternalError for unknown operations and for slots that are not defined before their use.
   static HostProgram from_json(const json::Value* value);
 
   const std::vector<HostInput>& inputs() const { return inputs_; }
   std::size_t slot_count() const { return inputs_.size() + code_.size(); }
   bool has_code() const { return !code_.empty(); }
 
-  // Fills slots[inputs().size() ..] from the inputs, which the caller has written to the front. Raises ArgumentError for
-  // overflow of 64 bits and for division by zero, naming `op`.
+  // Fills slots[inputs().size() ..] from the inputs, which the caller has written to the front.
+  // Raises ArgumentError for overflow of 64 bits and for division by zero, naming `op`.
   void evaluate(int64_t* slots, const char* op) const;
 
   // The expression of a slot for error messages; sizes and scalars by the given names.

@@ -18,7 +18,8 @@ namespace {
 
 std::string read_file(const ImageSource& source) {
   std::ifstream file(source.path, std::ios::binary);
-  if (!file) raise(ErrorKind::kInternal, "kernel image ", source.name, ": cannot read ", source.path);
+  if (!file)
+    raise(ErrorKind::kInternal, "kernel image ", source.name, ": cannot read ", source.path);
   return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
@@ -38,19 +39,22 @@ CUmodule load_module(const std::string& bytes, const std::string& name, int devi
   return module;
 }
 
-// glibc answers a path that it has seen with the library it loaded then, and descriptor numbers are reused: the bits of a
-// counter, written as redundant path components, make each path a new one.
+// glibc answers a path that it has seen with the library it loaded then, and descriptor numbers are
+// reused: the bits of a counter, written as redundant path components, make each path a new one.
 std::string unique_path_noise() {
   static std::atomic<uint32_t> counter{0};
   std::string noise;
-  for (uint32_t bits = counter.fetch_add(1); bits != 0; bits >>= 1) noise += (bits & 1) != 0 ? "./" : ".//";
+  for (uint32_t bits = counter.fetch_add(1); bits != 0; bits >>= 1)
+    noise += (bits & 1) != 0 ? "./" : ".//";
   return noise;
 }
 
 // dlopen takes a path only: content in memory goes through an anonymous file.
 void* open_bytes(const ImageSource& source) {
   const int file = memfd_create("tileops_kernel", MFD_CLOEXEC);
-  if (file < 0) raise(ErrorKind::kInternal, "kernel image ", source.name, ": memfd_create: ", std::strerror(errno));
+  if (file < 0)
+    raise(ErrorKind::kInternal, "kernel image ", source.name,
+          ": memfd_create: ", std::strerror(errno));
   std::size_t done = 0;
   while (done < source.bytes.size()) {
     const ssize_t wrote = write(file, source.bytes.data() + done, source.bytes.size() - done);
@@ -110,7 +114,8 @@ CUfunction CudaKernel::load(int device_index) {
   CUmodule module = image_->module_on(device_index);
   const CUresult result = driver().module_get_function(&function, module, entry_.c_str());
   if (result != CUDA_SUCCESS) {
-    raise_driver(result, label_ + ": kernel image " + image_->name() + " has no entry '" + entry_ + "': cuModuleGetFunction");
+    raise_driver(result, label_ + ": kernel image " + image_->name() + " has no entry '" + entry_ +
+                             "': cuModuleGetFunction");
   }
   allow_shared_bytes(function, device_index);
   functions_[device_index].store(function, std::memory_order_release);
@@ -118,16 +123,18 @@ CUfunction CudaKernel::load(int device_index) {
 }
 
 void CudaKernel::allow_shared_bytes(CUfunction function, int device_index) const {
-  // Dynamic shared memory above 48 KiB needs the opt-in attribute (CUDA C++ programming guide, shared memory).
+  // Dynamic shared memory above 48 KiB needs the opt-in attribute (CUDA C++ programming guide,
+  // shared memory).
   constexpr uint32_t kWithoutOptIn = 48 * 1024;
   if (shared_bytes_ <= kWithoutOptIn) return;
-  const CUresult result = driver().func_set_attribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                      static_cast<int>(shared_bytes_));
+  const CUresult result = driver().func_set_attribute(
+      function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shared_bytes_));
   if (result == CUDA_SUCCESS) return;
-  const int64_t limit = device_info(device_index).facts[static_cast<int>(HostFact::kMaxSharedPerBlock)];
+  const int64_t limit =
+      device_info(device_index).facts[static_cast<int>(HostFact::kMaxSharedPerBlock)];
   raise_driver(result, label_ + ": the kernel needs " + std::to_string(shared_bytes_) +
-                           " bytes of shared memory, cuda:" + std::to_string(device_index) + " allows " +
-                           std::to_string(limit) + " a block: cuFuncSetAttribute");
+                           " bytes of shared memory, cuda:" + std::to_string(device_index) +
+                           " allows " + std::to_string(limit) + " a block: cuFuncSetAttribute");
 }
 
 CpuImage::~CpuImage() {
@@ -135,10 +142,12 @@ CpuImage::~CpuImage() {
 }
 
 void CpuImage::open() {
-  void* handle = source_.path.empty() ? open_bytes(source_) : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = source_.path.empty() ? open_bytes(source_)
+                                      : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = dlerror();
-    raise(ErrorKind::kInternal, "kernel library ", source_.name, ": ", reason == nullptr ? "cannot be opened" : reason);
+    raise(ErrorKind::kInternal, "kernel library ", source_.name, ": ",
+          reason == nullptr ? "cannot be opened" : reason);
   }
   if (dlsym(handle, "tileops_cpu_abi_1") == nullptr) {
     dlclose(handle);

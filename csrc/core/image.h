@@ -28,7 +28,8 @@ class CudaImage {
   CudaImage(const CudaImage&) = delete;
   CudaImage& operator=(const CudaImage&) = delete;
 
-  // The module on a device, loaded under a lock at the first request. The device's context must be current.
+  // The module on a device, loaded under a lock at the first request. The device's context must be
+  // current.
   CUmodule module_on(int device_index);
   const std::string& name() const { return source_.name; }
 
@@ -42,12 +43,19 @@ class CudaImage {
 // One entry point of an image, with the function handles that were resolved on each device.
 class CudaKernel {
  public:
-  CudaKernel(std::shared_ptr<CudaImage> image, std::string entry, uint32_t shared_bytes, std::string label)
-      : image_(std::move(image)), entry_(std::move(entry)), label_(std::move(label)), shared_bytes_(shared_bytes) {}
+  CudaKernel(std::shared_ptr<CudaImage> image, std::string entry, uint32_t shared_bytes,
+             std::string label)
+      : image_(std::move(image)),
+        entry_(std::move(entry)),
+        label_(std::move(label)),
+        shared_bytes_(shared_bytes) {}
 
   // Null until the first `function_on` for that device.
-  CUfunction loaded_on(int device_index) const { return functions_[device_index].load(std::memory_order_acquire); }
-  // Loads if needed; opts in to more than 48 KiB of dynamic shared memory. The device's context must be current.
+  CUfunction loaded_on(int device_index) const {
+    return functions_[device_index].load(std::memory_order_acquire);
+  }
+  // Loads if needed; opts in to more than 48 KiB of dynamic shared memory. The device's context
+  // must be current.
   CUfunction function_on(int device_index);
   const std::string& label() const { return label_; }
   uint32_t shared_bytes() const { return shared_bytes_; }
@@ -85,7 +93,8 @@ class CpuImage {
 
 class CpuKernel {
  public:
-  CpuKernel(std::shared_ptr<CpuImage> image, std::string entry) : image_(std::move(image)), entry_(std::move(entry)) {}
+  CpuKernel(std::shared_ptr<CpuImage> image, std::string entry)
+      : image_(std::move(image)), entry_(std::move(entry)) {}
   TileopsCpuEntry function() {
     TileopsCpuEntry found = function_.load(std::memory_order_acquire);
     if (__builtin_expect(found != nullptr, 1)) return found;

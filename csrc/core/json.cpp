@@ -11,18 +11,23 @@ namespace tileops::json {
 namespace {
 
 const char* type_name(Type type) {
-  static constexpr const char* kNames[] = {"null", "bool", "integer", "number", "string", "array", "object"};
+  static constexpr const char* kNames[] = {"null",   "bool",  "integer", "number",
+                                           "string", "array", "object"};
   return kNames[static_cast<int>(type)];
 }
 
 [[noreturn]] void wrong_type(const char* where, const char* expected, Type got) {
-  raise(ErrorKind::kInternal, "op description: ", where, ": expected ", expected, ", got ", type_name(got));
+  raise(ErrorKind::kInternal, "op description: ", where, ": expected ", expected, ", got ",
+        type_name(got));
 }
 
 class Parser {
  public:
   Parser(std::string_view text, const Limits& limits)
-      : cursor_(text.data()), begin_(text.data()), end_(text.data() + text.size()), limits_(limits) {}
+      : cursor_(text.data()),
+        begin_(text.data()),
+        end_(text.data() + text.size()),
+        limits_(limits) {}
 
   Value run() {
     if (static_cast<std::size_t>(end_ - begin_) > limits_.bytes) fail("text too long");
@@ -34,11 +39,14 @@ class Parser {
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    raise(ErrorKind::kInternal, "op description: not valid JSON at byte ", cursor_ - begin_, ": ", what);
+    raise(ErrorKind::kInternal, "op description: not valid JSON at byte ", cursor_ - begin_, ": ",
+          what);
   }
 
   void skip_space() {
-    while (cursor_ != end_ && (*cursor_ == ' ' || *cursor_ == '\n' || *cursor_ == '\t' || *cursor_ == '\r')) ++cursor_;
+    while (cursor_ != end_ &&
+           (*cursor_ == ' ' || *cursor_ == '\n' || *cursor_ == '\t' || *cursor_ == '\r'))
+      ++cursor_;
   }
 
   char peek() const { return cursor_ == end_ ? '\0' : *cursor_; }
@@ -51,7 +59,9 @@ class Parser {
 
   bool take_word(const char* word) {
     std::size_t length = std::strlen(word);
-    if (static_cast<std::size_t>(end_ - cursor_) < length || std::memcmp(cursor_, word, length) != 0) return false;
+    if (static_cast<std::size_t>(end_ - cursor_) < length ||
+        std::memcmp(cursor_, word, length) != 0)
+      return false;
     cursor_ += length;
     return true;
   }
@@ -62,18 +72,25 @@ class Parser {
     skip_space();
     Value value;
     switch (peek()) {
-      case '{': parse_object(value, depth); break;
-      case '[': parse_array(value, depth); break;
+      case '{':
+        parse_object(value, depth);
+        break;
+      case '[':
+        parse_array(value, depth);
+        break;
       case '"':
         value.type = Type::kString;
         value.text = parse_string();
         break;
       case 't':
-      case 'f': parse_bool(value); break;
+      case 'f':
+        parse_bool(value);
+        break;
       case 'n':
         if (!take_word("null")) fail("unknown word");
         break;
-      default: parse_number(value);
+      default:
+        parse_number(value);
     }
     return value;
   }
@@ -129,10 +146,14 @@ class Parser {
     for (int i = 0; i < 4; ++i) {
       char c = peek();
       unsigned digit;
-      if (c >= '0' && c <= '9') digit = static_cast<unsigned>(c - '0');
-      else if (c >= 'a' && c <= 'f') digit = static_cast<unsigned>(c - 'a' + 10);
-      else if (c >= 'A' && c <= 'F') digit = static_cast<unsigned>(c - 'A' + 10);
-      else fail("bad \\u escape");
+      if (c >= '0' && c <= '9')
+        digit = static_cast<unsigned>(c - '0');
+      else if (c >= 'a' && c <= 'f')
+        digit = static_cast<unsigned>(c - 'a' + 10);
+      else if (c >= 'A' && c <= 'F')
+        digit = static_cast<unsigned>(c - 'A' + 10);
+      else
+        fail("bad \\u escape");
       value = value * 16 + digit;
       ++cursor_;
     }
@@ -162,16 +183,35 @@ class Parser {
     char c = peek();
     ++cursor_;
     switch (c) {
-      case '"': out += '"'; return;
-      case '\\': out += '\\'; return;
-      case '/': out += '/'; return;
-      case 'b': out += '\b'; return;
-      case 'f': out += '\f'; return;
-      case 'n': out += '\n'; return;
-      case 'r': out += '\r'; return;
-      case 't': out += '\t'; return;
-      case 'u': break;
-      default: --cursor_; fail("unknown escape");
+      case '"':
+        out += '"';
+        return;
+      case '\\':
+        out += '\\';
+        return;
+      case '/':
+        out += '/';
+        return;
+      case 'b':
+        out += '\b';
+        return;
+      case 'f':
+        out += '\f';
+        return;
+      case 'n':
+        out += '\n';
+        return;
+      case 'r':
+        out += '\r';
+        return;
+      case 't':
+        out += '\t';
+        return;
+      case 'u':
+        break;
+      default:
+        --cursor_;
+        fail("unknown escape");
     }
     unsigned point = parse_hex4();
     if (point >= 0xDC00 && point < 0xE000) fail("lone surrogate");
@@ -189,11 +229,16 @@ class Parser {
     const unsigned char lead = static_cast<unsigned char>(*cursor_);
     int extra;
     unsigned char low = 0x80, high = 0xBF;
-    if (lead < 0x80) extra = 0;
-    else if (lead >= 0xC2 && lead <= 0xDF) extra = 1;
-    else if (lead >= 0xE0 && lead <= 0xEF) extra = 2;
-    else if (lead >= 0xF0 && lead <= 0xF4) extra = 3;
-    else fail("invalid UTF-8");
+    if (lead < 0x80)
+      extra = 0;
+    else if (lead >= 0xC2 && lead <= 0xDF)
+      extra = 1;
+    else if (lead >= 0xE0 && lead <= 0xEF)
+      extra = 2;
+    else if (lead >= 0xF0 && lead <= 0xF4)
+      extra = 3;
+    else
+      fail("invalid UTF-8");
     if (lead == 0xE0) low = 0xA0;
     if (lead == 0xED) high = 0x9F;
     if (lead == 0xF0) low = 0x90;
@@ -217,8 +262,10 @@ class Parser {
       const unsigned char c = static_cast<unsigned char>(*cursor_);
       if (c == '"') break;
       if (c < 0x20) fail("control character in a string");
-      if (c == '\\') parse_escape(out);
-      else copy_utf8(out);
+      if (c == '\\')
+        parse_escape(out);
+      else
+        copy_utf8(out);
     }
     ++cursor_;
     return out;
@@ -233,8 +280,10 @@ class Parser {
   void parse_number(Value& value) {
     const char* start = cursor_;
     if (peek() == '-') ++cursor_;
-    if (peek() == '0') ++cursor_;
-    else if (!skip_digits()) fail("expected a value");
+    if (peek() == '0')
+      ++cursor_;
+    else if (!skip_digits())
+      fail("expected a value");
     bool is_integer = true;
     if (peek() == '.') {
       is_integer = false;
@@ -254,7 +303,8 @@ class Parser {
       value.integer = std::strtoll(digits.c_str(), nullptr, 10);
       if (errno == ERANGE) fail("integer outside 64 bits");
     } else {
-      // strtod follows the C locale set by the process; a locale with another point would stop early.
+      // strtod follows the C locale set by the process; a locale with another point would stop
+      // early.
       char* stop = nullptr;
       value.type = Type::kDouble;
       value.real = std::strtod(digits.c_str(), &stop);
@@ -284,7 +334,8 @@ int64_t Value::as_int(const char* where) const {
 int64_t Value::as_int_in(int64_t low, int64_t high, const char* where) const {
   const int64_t value = as_int(where);
   if (value < low || value > high) {
-    raise(ErrorKind::kInternal, "op description: ", where, ": ", value, " lies outside ", low, "..", high);
+    raise(ErrorKind::kInternal, "op description: ", where, ": ", value, " lies outside ", low, "..",
+          high);
   }
   return value;
 }
@@ -320,7 +371,9 @@ const Value& Value::at(const char* key) const {
   return *value;
 }
 
-Value parse(std::string_view text, const Limits& limits) { return Parser(text, limits).run(); }
+Value parse(std::string_view text, const Limits& limits) {
+  return Parser(text, limits).run();
+}
 
 void append_quoted(std::string& out, std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";

@@ -12,8 +12,8 @@ namespace tileops::json {
 
 enum class Type { kNull, kBool, kInt, kDouble, kString, kArray, kObject };
 
-// A parsed value. Accessors raise InternalError naming `where` if the type is another: malformed op.json is a fault of
-// what wrote it, never of a user's call.
+// A parsed value. Accessors raise InternalError naming `where` if the type is another: malformed
+// op.json is a fault of what wrote it, never of a user's call.
 class Value {
  public:
   Type type = Type::kNull;
@@ -43,8 +43,9 @@ struct Limits {
   std::size_t values = 4u << 20;
 };
 
-// Parses one value that fills the whole text. Raises InternalError with the byte offset for anything that is no JSON
-// (RFC 8259), duplicate keys, integers outside int64, invalid UTF-8, or what exceeds the limits.
+// Parses one value that fills the whole text. Raises InternalError with the byte offset for
+// anything that is no JSON (RFC 8259), duplicate keys, integers outside int64, invalid UTF-8, or
+// what exceeds the limits.
 Value parse(std::string_view text, const Limits& limits = Limits());
 
 // Appends `text` as a quoted JSON string.

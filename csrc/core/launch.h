@@ -9,13 +9,17 @@ namespace tileops {
 
 inline constexpr int64_t kWorkspaceAlignment = 256;
 
-// Byte offsets of the workspaces and of the global scratch within one allocation; returns its size, 0 for none.
-int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t* offsets, int64_t* scratch_offset);
+// Byte offsets of the workspaces and of the global scratch within one allocation; returns its size,
+// 0 for none.
+int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t* offsets,
+                        int64_t* scratch_offset);
 
-// A fact of the device of a call. On the CPU `sm_count` is the number of threads; what the CPU has not is 0.
+// A fact of the device of a call. On the CPU `sm_count` is the number of threads; what the CPU has
+// not is 0.
 int64_t host_fact(bool cuda, int device_index, HostFact fact);
 
-// True if every launch's code is loaded on the device, so that running the entry makes no loading call.
+// True if every launch's code is loaded on the device, so that running the entry makes no loading
+// call.
 bool is_loaded(const EntrySpec& entry, int device_index);
 
 // Runs the entry's launches in order. Launches with an empty grid are skipped and not counted.

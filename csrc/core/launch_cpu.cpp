@@ -1,4 +1,5 @@
-// Owns CPU launches: the loop over blocks, threads' scratch memory, and what a failed check becomes.
+// Owns CPU launches: the loop over blocks, threads' scratch memory, and what a failed check
+// becomes.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -43,8 +44,8 @@ struct Job {
   bool out_of_memory = false;
 };
 
-// Takes chunks until none is left: blocks differ in cost (a causal mask), so a fixed split would leave threads idle.
-// Nothing may be thrown through the caller's thread pool.
+// Takes chunks until none is left: blocks differ in cost (a causal mask), so a fixed split would
+// leave threads idle. Nothing may be thrown through the caller's thread pool.
 void run_chunks(int64_t, int64_t, void* context) {
   Job& job = *static_cast<Job*>(context);
   char* scratch = nullptr;
@@ -59,23 +60,28 @@ void run_chunks(int64_t, int64_t, void* context) {
     if (first >= job.blocks) return;
     TileopsStatus status{0, -1, 0, 0};
     const int64_t last = std::min(first + job.chunk, job.blocks);
-    if (job.function(job.params, first, last, scratch, &status) != 0 && job.failed.exchange(1) == 0) {
+    if (job.function(job.params, first, last, scratch, &status) != 0 &&
+        job.failed.exchange(1) == 0) {
       job.status = status;
     }
   }
 }
 
-[[noreturn]] __attribute__((cold)) void raise_status(const TileopsStatus& status, const LaunchSpec& launch) {
+[[noreturn]] __attribute__((cold)) void raise_status(const TileopsStatus& status,
+                                                     const LaunchSpec& launch) {
   std::string where = launch.label;
   if (status.statement >= 0) where += ": statement " + std::to_string(status.statement);
   switch (status.code) {
     case TILEOPS_INDEX:
-      raise(ErrorKind::kArgument, where, ": the index ", status.value, " is outside 0..", status.bound - 1);
-    case TILEOPS_ASSERT: raise(ErrorKind::kArgument, where, ": an assertion of the program failed");
-    case TILEOPS_DIVIDE: raise(ErrorKind::kArgument, where, ": integer division by zero");
+      raise(ErrorKind::kArgument, where, ": the index ", status.value, " is outside 0..",
+            status.bound - 1);
+    case TILEOPS_ASSERT:
+      raise(ErrorKind::kArgument, where, ": an assertion of the program failed");
+    case TILEOPS_DIVIDE:
+      raise(ErrorKind::kArgument, where, ": integer division by zero");
     default:
-      raise(ErrorKind::kInternal, where, ": the kernel '", launch.entry, "' reported code ", status.code, " (value ",
-            status.value, ", bound ", status.bound, ")");
+      raise(ErrorKind::kInternal, where, ": the kernel '", launch.entry, "' reported code ",
+            status.code, " (value ", status.value, ", bound ", status.bound, ")");
   }
 }
 
@@ -88,10 +94,12 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame) {
   count(Counter::kLaunches);
   const Hooks& host = hooks();
   const int64_t most = blocks / launch.grain;
-  const int64_t tasks = most < 2 || host.parallel_for == nullptr ? 1 : std::min<int64_t>(host.thread_count(), most);
+  const int64_t tasks =
+      most < 2 || host.parallel_for == nullptr ? 1 : std::min<int64_t>(host.thread_count(), most);
   if (tasks <= 1) {
     TileopsStatus status{0, -1, 0, 0};
-    if (function(params, 0, blocks, thread_scratch(launch.scratch_bytes), &status) != 0) raise_status(status, launch);
+    if (function(params, 0, blocks, thread_scratch(launch.scratch_bytes), &status) != 0)
+      raise_status(status, launch);
     return;
   }
   Job job;

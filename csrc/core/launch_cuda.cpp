@@ -7,16 +7,19 @@
 namespace tileops {
 namespace {
 
-constexpr int64_t kMaxGrid = INT32_MAX;  // gridDim.x; CUDA C++ programming guide, technical specifications
+constexpr int64_t kMaxGrid =
+    INT32_MAX;  // gridDim.x; CUDA C++ programming guide, technical specifications
 
 [[noreturn]] __attribute__((cold, noinline)) void workspace_overflow(const char* op) {
-  raise(ErrorKind::kArgument, op, ": the workspaces of this call have a negative or impossible size");
+  raise(ErrorKind::kArgument, op,
+        ": the workspaces of this call have a negative or impossible size");
 }
 
 void add_region(int64_t bytes, int64_t* total, int64_t* offset, const char* op) {
   *offset = *total;
   int64_t end;
-  if (bytes < 0 || __builtin_add_overflow(*total, bytes, &end) || end > INT64_MAX - kWorkspaceAlignment) {
+  if (bytes < 0 || __builtin_add_overflow(*total, bytes, &end) ||
+      end > INT64_MAX - kWorkspaceAlignment) {
     workspace_overflow(op);
   }
   *total = (end + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
@@ -25,13 +28,14 @@ void add_region(int64_t bytes, int64_t* total, int64_t* offset, const char* op) 
 int64_t checked_grid(const LaunchSpec& launch, const CallFrame& frame) {
   const int64_t blocks = frame.slots[launch.grid];
   if (__builtin_expect(blocks > kMaxGrid, 0)) {
-    raise(ErrorKind::kArgument, frame.op, ": a grid of ", blocks, " blocks is over the limit of ", kMaxGrid,
-          "; use larger blocks or split the call");
+    raise(ErrorKind::kArgument, frame.op, ": a grid of ", blocks, " blocks is over the limit of ",
+          kMaxGrid, "; use larger blocks or split the call");
   }
   return blocks;
 }
 
-void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_index, CUstream stream) {
+void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_index,
+                CUstream stream) {
   const int64_t blocks = checked_grid(launch, frame);
   if (blocks <= 0) return;
   CUfunction function = launch.cuda->function_on(device_index);
@@ -47,28 +51,33 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   GilReleaseScope no_gil;
   const CUresult result = driver().launch_kernel_ex(&config, function, params.pointers, nullptr);
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
-    raise_driver(result, launch.label + ": launching '" + launch.entry + "' with " + std::to_string(blocks) +
-                             " blocks of " + std::to_string(launch.threads) + " threads and " +
-                             std::to_string(launch.cuda->shared_bytes()) + " bytes of shared memory on cuda:" +
-                             std::to_string(device_index) + ": cuLaunchKernelEx");
+    raise_driver(result, launch.label + ": launching '" + launch.entry + "' with " +
+                             std::to_string(blocks) + " blocks of " +
+                             std::to_string(launch.threads) + " threads and " +
+                             std::to_string(launch.cuda->shared_bytes()) +
+                             " bytes of shared memory on cuda:" + std::to_string(device_index) +
+                             ": cuLaunchKernelEx");
   }
   count(Counter::kLaunches);
 }
 
 }  // namespace
 
-int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t* offsets, int64_t* scratch_offset) {
+int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t* offsets,
+                        int64_t* scratch_offset) {
   int64_t total = 0;
   for (std::size_t i = 0; i < entry.workspaces.size(); ++i) {
     add_region(frame.slots[entry.workspaces[i]], &total, &offsets[i], frame.op);
   }
   *scratch_offset = -1;
   if (!entry.cuda) return total;
-  int64_t scratch = 0;  // launches follow each other on one stream, so they share the scratch of the largest
+  int64_t scratch =
+      0;  // launches follow each other on one stream, so they share the scratch of the largest
   for (const LaunchSpec& launch : entry.launches) {
     if (launch.scratch_bytes == 0) continue;
     int64_t bytes;
-    if (__builtin_mul_overflow(frame.slots[launch.grid], static_cast<int64_t>(launch.scratch_bytes), &bytes)) {
+    if (__builtin_mul_overflow(frame.slots[launch.grid], static_cast<int64_t>(launch.scratch_bytes),
+                               &bytes)) {
       workspace_overflow(frame.op);
     }
     if (bytes > scratch) scratch = bytes;
@@ -86,7 +95,8 @@ int64_t host_fact(bool cuda, int device_index, HostFact fact) {
 
 bool is_loaded(const EntrySpec& entry, int device_index) {
   for (const LaunchSpec& launch : entry.launches) {
-    if (entry.cuda ? launch.cuda->loaded_on(device_index) == nullptr : !launch.cpu->is_loaded()) return false;
+    if (entry.cuda ? launch.cuda->loaded_on(device_index) == nullptr : !launch.cpu->is_loaded())
+      return false;
   }
   return true;
 }

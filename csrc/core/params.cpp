@@ -10,15 +10,19 @@
 namespace tileops {
 namespace {
 
-// Rounds to a binary float format with `digits` significant bits and normal exponents down to `lowest` (value 1.x * 2^e).
+// Rounds to a binary float format with `digits` significant bits and normal exponents down to
+// `lowest` (value 1.x * 2^e).
 double round_to_format(double value, int digits, int lowest, double largest) {
   if (!std::isfinite(value) || value == 0) return value;
   int exponent = std::ilogb(value);
   if (exponent < lowest) exponent = lowest;
   const double unit = std::ldexp(1.0, exponent - digits + 1);
-  // Dividing by a power of two is exact, nearbyint rounds ties to even in the default rounding mode.
+  // Dividing by a power of two is exact, nearbyint rounds ties to even in the default rounding
+  // mode.
   const double rounded = std::nearbyint(value / unit) * unit;
-  return std::fabs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value) : rounded;
+  return std::fabs(rounded) > largest
+             ? std::copysign(std::numeric_limits<double>::infinity(), value)
+             : rounded;
 }
 
 struct IntRange {
@@ -28,23 +32,32 @@ struct IntRange {
 // u64 parameters come from int64 values: the upper half of their range cannot be passed.
 IntRange range_of(ScalarType type) {
   switch (type) {
-    case ScalarType::kI1: return {0, 1};
-    case ScalarType::kI8: return {INT8_MIN, INT8_MAX};
-    case ScalarType::kI16: return {INT16_MIN, INT16_MAX};
-    case ScalarType::kI32: return {INT32_MIN, INT32_MAX};
-    case ScalarType::kU8: return {0, UINT8_MAX};
-    case ScalarType::kU16: return {0, UINT16_MAX};
-    case ScalarType::kU32: return {0, UINT32_MAX};
-    case ScalarType::kU64: return {0, INT64_MAX};
-    default: return {INT64_MIN, INT64_MAX};
+    case ScalarType::kI1:
+      return {0, 1};
+    case ScalarType::kI8:
+      return {INT8_MIN, INT8_MAX};
+    case ScalarType::kI16:
+      return {INT16_MIN, INT16_MAX};
+    case ScalarType::kI32:
+      return {INT32_MIN, INT32_MAX};
+    case ScalarType::kU8:
+      return {0, UINT8_MAX};
+    case ScalarType::kU16:
+      return {0, UINT16_MAX};
+    case ScalarType::kU32:
+      return {0, UINT32_MAX};
+    case ScalarType::kU64:
+      return {0, INT64_MAX};
+    default:
+      return {INT64_MIN, INT64_MAX};
   }
 }
 
 int64_t checked_int(int64_t value, ScalarType type, const char* op) {
   const IntRange range = range_of(type);
   if (__builtin_expect(value < range.low || value > range.high, 0)) {
-    raise(ErrorKind::kArgument, op, ": the value ", value, " does not fit the kernel's parameter of range ", range.low,
-          "..", range.high);
+    raise(ErrorKind::kArgument, op, ": the value ", value,
+          " does not fit the kernel's parameter of range ", range.low, "..", range.high);
   }
   return value;
 }
@@ -59,10 +72,14 @@ uint64_t word_of(T value) {
 // The bytes of a value at the start of a word (both supported machines are little-endian).
 uint64_t pack_float(double value, ScalarType type) {
   switch (type) {
-    case ScalarType::kF16: return half_bits(value);
-    case ScalarType::kBF16: return bfloat16_bits(value);
-    case ScalarType::kF32: return word_of(static_cast<float>(value));
-    default: return word_of(value);
+    case ScalarType::kF16:
+      return half_bits(value);
+    case ScalarType::kBF16:
+      return bfloat16_bits(value);
+    case ScalarType::kF32:
+      return word_of(static_cast<float>(value));
+    default:
+      return word_of(value);
   }
 }
 
@@ -74,7 +91,8 @@ uint64_t pack_scalar(const ScalarValue& value, ScalarType type, const char* op) 
 void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& out) {
   const Driver& api = driver();
   if (api.tensor_map_encode_tiled == nullptr) {
-    raise(ErrorKind::kToolchain, "the CUDA driver lacks cuTensorMapEncodeTiled: install a driver for CUDA 12 or newer");
+    raise(ErrorKind::kToolchain,
+          "the CUDA driver lacks cuTensorMapEncodeTiled: install a driver for CUDA 12 or newer");
   }
   const std::size_t rank = rule.box.size();
   cuuint64_t extents[5], strides[5];
@@ -84,15 +102,17 @@ void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& 
     extents[i] = static_cast<cuuint64_t>(frame.slots[rule.shape[from]]);
     box[i] = rule.box[from];
     ones[i] = 1;
-    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(frame.slots[rule.strides[from]]) * rule.elem_bytes;
+    if (i > 0)
+      strides[i - 1] = static_cast<cuuint64_t>(frame.slots[rule.strides[from]]) * rule.elem_bytes;
   }
   const CUresult result = api.tensor_map_encode_tiled(
-      &out, static_cast<CUtensorMapDataType>(rule.elem_type), static_cast<cuuint32_t>(rank), frame.tensors[rule.tensor],
-      extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(rule.swizzle),
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      &out, static_cast<CUtensorMapDataType>(rule.elem_type), static_cast<cuuint32_t>(rank),
+      frame.tensors[rule.tensor], extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      static_cast<CUtensorMapSwizzle>(rule.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    raise_driver(result, std::string(frame.op) + ": tensor map of tensor " + std::to_string(rule.tensor) +
-                             ": cuTensorMapEncodeTiled");
+    raise_driver(result, std::string(frame.op) + ": tensor map of tensor " +
+                             std::to_string(rule.tensor) + ": cuTensorMapEncodeTiled");
   }
 }
 
@@ -100,10 +120,14 @@ void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& 
 
 double round_to_type(double value, ScalarType type) {
   switch (type) {
-    case ScalarType::kF16: return round_to_format(value, 11, -14, 65504.0);
-    case ScalarType::kBF16: return round_to_format(value, 8, -126, 0x1.FEp127);
-    case ScalarType::kF32: return static_cast<double>(static_cast<float>(value));
-    default: return value;
+    case ScalarType::kF16:
+      return round_to_format(value, 11, -14, 65504.0);
+    case ScalarType::kBF16:
+      return round_to_format(value, 8, -126, 0x1.FEp127);
+    case ScalarType::kF32:
+      return static_cast<double>(static_cast<float>(value));
+    default:
+      return value;
   }
 }
 
@@ -119,7 +143,8 @@ uint16_t half_bits(double value) {
   if (std::isnan(value)) return sign | 0x7E00;
   const double magnitude = std::fabs(round_to_type(value, ScalarType::kF16));
   if (std::isinf(magnitude)) return sign | 0x7C00;
-  if (magnitude < 0x1p-14) return sign | static_cast<uint16_t>(magnitude * 0x1p24);  // subnormal, zero included
+  if (magnitude < 0x1p-14)
+    return sign | static_cast<uint16_t>(magnitude * 0x1p24);  // subnormal, zero included
   const int exponent = std::ilogb(magnitude);
   const auto fraction = static_cast<uint16_t>((std::ldexp(magnitude, -exponent) - 1.0) * 1024.0);
   return static_cast<uint16_t>(sign | ((exponent + 15) << 10) | fraction);
@@ -131,14 +156,24 @@ void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out
     uint64_t& word = out.words[i];
     out.pointers[i++] = &word;
     switch (param.kind) {
-      case ParamRule::kTensor: word = reinterpret_cast<uint64_t>(frame.tensors[param.index]); break;
-      case ParamRule::kWorkspace: word = reinterpret_cast<uint64_t>(frame.workspaces[param.index]); break;
+      case ParamRule::kTensor:
+        word = reinterpret_cast<uint64_t>(frame.tensors[param.index]);
+        break;
+      case ParamRule::kWorkspace:
+        word = reinterpret_cast<uint64_t>(frame.workspaces[param.index]);
+        break;
       case ParamRule::kSlot:
         word = static_cast<uint64_t>(checked_int(frame.slots[param.index], param.type, frame.op));
         break;
-      case ParamRule::kScalar: word = pack_scalar(frame.scalars[param.index], param.type, frame.op); break;
-      case ParamRule::kNull: word = 0; break;
-      case ParamRule::kGlobalScratch: word = reinterpret_cast<uint64_t>(frame.global_scratch); break;
+      case ParamRule::kScalar:
+        word = pack_scalar(frame.scalars[param.index], param.type, frame.op);
+        break;
+      case ParamRule::kNull:
+        word = 0;
+        break;
+      case ParamRule::kGlobalScratch:
+        word = reinterpret_cast<uint64_t>(frame.global_scratch);
+        break;
       case ParamRule::kTensorMap:
         encode_map(launch.maps[param.index], frame, out.maps[param.index]);
         out.pointers[i - 1] = &out.maps[param.index];
@@ -149,14 +184,23 @@ void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out
 void pack_cpu(const LaunchSpec& launch, const CallFrame& frame, TileopsValue* out) {
   for (const ParamRule& param : launch.params) {
     switch (param.kind) {
-      case ParamRule::kTensor: out->p = frame.tensors[param.index]; break;
-      case ParamRule::kWorkspace: out->p = frame.workspaces[param.index]; break;
-      case ParamRule::kSlot: out->i = checked_int(frame.slots[param.index], param.type, frame.op); break;
-      case ParamRule::kScalar:
-        if (is_float_type(param.type)) out->f = round_to_type(frame.scalars[param.index].f, param.type);
-        else out->i = checked_int(frame.scalars[param.index].i, param.type, frame.op);
+      case ParamRule::kTensor:
+        out->p = frame.tensors[param.index];
         break;
-      default: out->p = nullptr;
+      case ParamRule::kWorkspace:
+        out->p = frame.workspaces[param.index];
+        break;
+      case ParamRule::kSlot:
+        out->i = checked_int(frame.slots[param.index], param.type, frame.op);
+        break;
+      case ParamRule::kScalar:
+        if (is_float_type(param.type))
+          out->f = round_to_type(frame.scalars[param.index].f, param.type);
+        else
+          out->i = checked_int(frame.scalars[param.index].i, param.type, frame.op);
+        break;
+      default:
+        out->p = nullptr;
     }
     ++out;
   }

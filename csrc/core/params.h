@@ -7,7 +7,8 @@
 
 namespace tileops {
 
-inline constexpr std::size_t kMaxParams = 512;  // CUDA passes at most 4 KiB of parameters; a parameter takes 8 bytes here
+inline constexpr std::size_t kMaxParams =
+    512;  // CUDA passes at most 4 KiB of parameters; a parameter takes 8 bytes here
 inline constexpr std::size_t kMaxMaps = 16;
 
 union ScalarValue {
@@ -25,21 +26,22 @@ struct CallFrame {
   const ScalarValue* scalars = nullptr;
 };
 
-// Storage for the parameters of one CUDA launch; not initialised, because it lies on the hot path's stack.
+// Storage for the parameters of one CUDA launch; not initialised, because it lies on the hot path's
+// stack.
 struct CudaParams {
   alignas(64) CUtensorMap maps[kMaxMaps];
   uint64_t words[kMaxParams];
   void* pointers[kMaxParams];
 };
 
-// Fills `out.pointers` with the address of each parameter. Raises ArgumentError for a value that its type cannot hold
-// and DriverError where the driver refuses a tensor map.
+// Fills `out.pointers` with the address of each parameter. Raises ArgumentError for a value that
+// its type cannot hold and DriverError where the driver refuses a tensor map.
 void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out);
 void pack_cpu(const LaunchSpec& launch, const CallFrame& frame, TileopsValue* out);
 
 // The nearest value of a float type, as a double; ties to even, overflow to infinity.
 double round_to_type(double value, ScalarType type);
-uint16_t half_bits(double value);      // IEEE binary16
+uint16_t half_bits(double value);  // IEEE binary16
 uint16_t bfloat16_bits(double value);
 
 }  // namespace tileops

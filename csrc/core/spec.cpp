@@ -13,8 +13,8 @@ struct KindName {
   ArgKind kind;
 };
 constexpr KindName kKinds[] = {
-    {"tensor", ArgKind::kTensor}, {"int", ArgKind::kInt},       {"float", ArgKind::kFloat},
-    {"bool", ArgKind::kBool},     {"str", ArgKind::kString},    {"int[]", ArgKind::kIntList},
+    {"tensor", ArgKind::kTensor}, {"int", ArgKind::kInt},    {"float", ArgKind::kFloat},
+    {"bool", ArgKind::kBool},     {"str", ArgKind::kString}, {"int[]", ArgKind::kIntList},
     {"device", ArgKind::kDevice},
 };
 
@@ -43,13 +43,17 @@ ArgSpec read_arg(const json::Value& value) {
   const json::Value* mutated = value.find("mutated");
   arg.mutated = mutated != nullptr && mutated->as_bool("args.mutated");
   const bool is_tensor = arg.kind == ArgKind::kTensor;
-  const bool is_number = arg.kind == ArgKind::kInt || arg.kind == ArgKind::kFloat || arg.kind == ArgKind::kBool;
+  const bool is_number =
+      arg.kind == ArgKind::kInt || arg.kind == ArgKind::kFloat || arg.kind == ArgKind::kBool;
   const bool fits = arg.role == ArgRole::kTensor   ? is_tensor
                     : arg.role == ArgRole::kDevice ? arg.kind == ArgKind::kDevice
                     : arg.role == ArgRole::kScalar ? is_number
                                                    : !is_tensor && arg.kind != ArgKind::kDevice;
-  if (!fits) raise(ErrorKind::kInternal, "op description: argument '", arg.name, "': kind and role do not fit");
-  if (arg.mutated && !is_tensor) raise(ErrorKind::kInternal, "op description: '", arg.name, "' cannot be mutated");
+  if (!fits)
+    raise(ErrorKind::kInternal, "op description: argument '", arg.name,
+          "': kind and role do not fit");
+  if (arg.mutated && !is_tensor)
+    raise(ErrorKind::kInternal, "op description: '", arg.name, "' cannot be mutated");
   return arg;
 }
 
@@ -66,12 +70,17 @@ double read_float(const json::Value& value) {
 StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
   if (value.is_null()) return std::monostate{};
   switch (arg.kind) {
-    case ArgKind::kInt: return value.as_int("static");
-    case ArgKind::kFloat: return read_float(value);
+    case ArgKind::kInt:
+      return value.as_int("static");
+    case ArgKind::kFloat:
+      return read_float(value);
     case ArgKind::kTensor:  // given or not
-    case ArgKind::kBool: return value.as_bool("static");
-    case ArgKind::kString: return value.as_string("static");
-    default: break;
+    case ArgKind::kBool:
+      return value.as_bool("static");
+    case ArgKind::kString:
+      return value.as_string("static");
+    default:
+      break;
   }
   std::vector<int64_t> list;
   for (const json::Value& item : value.as_array("static")) list.push_back(item.as_int("static"));
@@ -85,7 +94,8 @@ DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t 
   }
   if (const json::Value* solve = value.find("solve")) {
     const auto& parts = solve->as_array("solve");
-    if (parts.size() != 3) raise(ErrorKind::kInternal, "op description: solve takes [size, mul, add]");
+    if (parts.size() != 3)
+      raise(ErrorKind::kInternal, "op description: solve takes [size, mul, add]");
     DimRule rule{DimRule::kSolve, static_cast<uint16_t>(parts[0].as_int_in(0, last, "solve"))};
     rule.scale = parts[1].as_int_in(1, INT32_MAX, "solve");
     rule.shift = parts[2].as_int_in(-INT32_MAX, INT32_MAX, "solve");
@@ -96,8 +106,10 @@ DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t 
 
 TensorRule read_tensor(const json::Value& value, const OpSpec& op, const VariantSpec& variant) {
   TensorRule rule;
-  rule.arg = static_cast<uint16_t>(value.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensors.arg"));
-  if (op.args[rule.arg].kind != ArgKind::kTensor) raise(ErrorKind::kInternal, "op description: tensors.arg is no tensor");
+  rule.arg = static_cast<uint16_t>(
+      value.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensors.arg"));
+  if (op.args[rule.arg].kind != ArgKind::kTensor)
+    raise(ErrorKind::kInternal, "op description: tensors.arg is no tensor");
   rule.name = value.at("name").as_string("tensors.name");
   for (const json::Value& dtype : value.at("dtypes").as_array("tensors.dtypes")) {
     rule.dtypes.push_back(dtype.as_string("tensors.dtypes"));
@@ -111,17 +123,21 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
     for (const json::Value& dim : strides->as_array("tensors.strides")) {
       rule.strides.push_back(read_dim(dim, variant.host, variant.sizes.size()));
     }
-    if (rule.strides.size() != rule.shape.size()) raise(ErrorKind::kInternal, "op description: strides and shape differ in rank");
+    if (rule.strides.size() != rule.shape.size())
+      raise(ErrorKind::kInternal, "op description: strides and shape differ in rank");
   }
   return rule;
 }
 
 void check_host_inputs(const HostProgram& host, const VariantSpec& variant) {
   for (const HostInput& input : host.inputs()) {
-    const bool bad = (input.kind == HostInput::kSize && input.index >= variant.sizes.size()) ||
-                     (input.kind == HostInput::kScalar && (input.index >= variant.scalars.size() ||
-                                                           is_float_type(variant.scalars[input.index].type)));
-    if (bad) raise(ErrorKind::kInternal, "op description: a host program input does not exist or is no integer");
+    const bool bad =
+        (input.kind == HostInput::kSize && input.index >= variant.sizes.size()) ||
+        (input.kind == HostInput::kScalar && (input.index >= variant.scalars.size() ||
+                                              is_float_type(variant.scalars[input.index].type)));
+    if (bad)
+      raise(ErrorKind::kInternal,
+            "op description: a host program input does not exist or is no integer");
   }
 }
 
@@ -140,13 +156,17 @@ OutputRule read_output(const json::Value& value, const HostProgram& host) {
 void read_outputs(const json::Value& value, const HostProgram& host, std::vector<OutputRule>& out) {
   const json::Value* outputs = value.find("outputs");
   if (outputs == nullptr) return;
-  for (const json::Value& output : outputs->as_array("outputs")) out.push_back(read_output(output, host));
+  for (const json::Value& output : outputs->as_array("outputs"))
+    out.push_back(read_output(output, host));
 }
 
-void check_inputs(const HostProgram& host, const VariantSpec& variant) { check_host_inputs(host, variant); }
+void check_inputs(const HostProgram& host, const VariantSpec& variant) {
+  check_host_inputs(host, variant);
+}
 
 OpSpec OpSpec::from_json(const json::Value& value) {
-  if (value.at("format").as_int("format") != 1) raise(ErrorKind::kInternal, "op description: format is not 1");
+  if (value.at("format").as_int("format") != 1)
+    raise(ErrorKind::kInternal, "op description: format is not 1");
   OpSpec op;
   op.ns = value.at("namespace").as_string("namespace");
   op.name = value.at("name").as_string("name");
@@ -155,12 +175,14 @@ OpSpec OpSpec::from_json(const json::Value& value) {
     ArgSpec arg = read_arg(item);
     op.has_tensor |= arg.kind == ArgKind::kTensor;
     op.has_mutated |= arg.mutated;
-    op.has_key_args |= arg.role == ArgRole::kStatic || (arg.role == ArgRole::kTensor && arg.optional);
+    op.has_key_args |=
+        arg.role == ArgRole::kStatic || (arg.role == ArgRole::kTensor && arg.optional);
     op.args.push_back(std::move(arg));
   }
   for (const json::Value& item : value.at("returns").as_array("returns")) {
     const std::string& text = item.as_string("returns");
-    if (text.rfind("alloc:", 0) != 0) raise(ErrorKind::kInternal, "op description: unknown return '", text, "'");
+    if (text.rfind("alloc:", 0) != 0)
+      raise(ErrorKind::kInternal, "op description: unknown return '", text, "'");
     op.returns.push_back(static_cast<uint16_t>(std::stoul("0" + text.substr(6))));
   }
   return op;
@@ -168,7 +190,8 @@ OpSpec OpSpec::from_json(const json::Value& value) {
 
 VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   VariantSpec variant;
-  std::vector<const ArgSpec*> keyed;  // the order of `static`: static arguments, then optional tensors
+  std::vector<const ArgSpec*>
+      keyed;  // the order of `static`: static arguments, then optional tensors
   for (const ArgSpec& arg : op.args) {
     if (arg.role == ArgRole::kStatic) keyed.push_back(&arg);
   }
@@ -176,19 +199,24 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
     if (arg.role == ArgRole::kTensor && arg.optional) keyed.push_back(&arg);
   }
   const auto& statics = value.at("static").as_array("static");
-  if (statics.size() != keyed.size()) raise(ErrorKind::kInternal, "op description: wrong number of static values");
-  for (std::size_t i = 0; i < keyed.size(); ++i) variant.statics.push_back(read_static(statics[i], *keyed[i]));
+  if (statics.size() != keyed.size())
+    raise(ErrorKind::kInternal, "op description: wrong number of static values");
+  for (std::size_t i = 0; i < keyed.size(); ++i)
+    variant.statics.push_back(read_static(statics[i], *keyed[i]));
   for (const json::Value& item : value.at("sizes").as_array("sizes")) {
     const bool is_const = item.at("kind").as_string("sizes.kind") == "const";
     if (is_const) variant.const_sizes.push_back(static_cast<uint16_t>(variant.sizes.size()));
     const json::Value* bits = item.find("bits");
-    variant.sizes.push_back({item.at("name").as_string("sizes.name"), is_const,
-                             bits == nullptr ? 32 : static_cast<int>(bits->as_int_in(32, 64, "sizes.bits"))});
+    variant.sizes.push_back(
+        {item.at("name").as_string("sizes.name"), is_const,
+         bits == nullptr ? 32 : static_cast<int>(bits->as_int_in(32, 64, "sizes.bits"))});
   }
   for (const json::Value& item : value.at("scalars").as_array("scalars")) {
     ScalarRule rule;
-    rule.arg = static_cast<uint16_t>(item.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "scalars.arg"));
-    if (op.args[rule.arg].role != ArgRole::kScalar) raise(ErrorKind::kInternal, "op description: scalars.arg is no scalar");
+    rule.arg = static_cast<uint16_t>(
+        item.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "scalars.arg"));
+    if (op.args[rule.arg].role != ArgRole::kScalar)
+      raise(ErrorKind::kInternal, "op description: scalars.arg is no scalar");
     rule.name = item.at("name").as_string("scalars.name");
     rule.dtype = item.at("dtype").as_string("scalars.dtype");
     rule.type = scalar_type_of_dtype(rule.dtype, "scalars.dtype");
@@ -201,8 +229,8 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   }
   if (const json::Value* aligned = value.find("align_sizes")) {
     for (const json::Value& item : aligned->as_array("align_sizes")) {
-      variant.align_sizes.push_back(
-          static_cast<uint16_t>(item.as_int_in(0, static_cast<int64_t>(variant.sizes.size()) - 1, "align_sizes")));
+      variant.align_sizes.push_back(static_cast<uint16_t>(
+          item.as_int_in(0, static_cast<int64_t>(variant.sizes.size()) - 1, "align_sizes")));
     }
   }
   read_outputs(value, variant.host, variant.outputs);

@@ -1,4 +1,5 @@
-// Owns the parsed forms of op.json, variants and entries: what is fixed when an op, variant or entry is added.
+// Owns the parsed forms of op.json, variants and entries: what is fixed when an op, variant or
+// entry is added.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +39,14 @@ struct OpSpec {
 };
 
 // The value of a static argument: null, int, float, bool, str, list of ints.
-using StaticValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
+using StaticValue =
+    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
 void append_key_words(std::vector<uint64_t>& words, const StaticValue& value);
 std::string describe(const StaticValue& value);
 
 struct DimRule {
   enum Kind : uint8_t { kBind, kSolve, kEqual } kind;
-  uint16_t index;           // size number, or slot for kEqual
+  uint16_t index;                // size number, or slot for kEqual
   int64_t scale = 1, shift = 0;  // kSolve: dim = size * scale + shift
 };
 
@@ -63,8 +65,23 @@ struct SizeSpec {
   int bits;
 };
 
-enum class ScalarType : uint8_t { kPtr, kI1, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64 };
-ScalarType scalar_type_of(const std::string& text, const char* where);  // "i32", "ptr"
+enum class ScalarType : uint8_t {
+  kPtr,
+  kI1,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64
+};
+ScalarType scalar_type_of(const std::string& text, const char* where);         // "i32", "ptr"
 ScalarType scalar_type_of_dtype(const std::string& dtype, const char* where);  // "int32"
 bool is_float_type(ScalarType type);
 
@@ -105,17 +122,25 @@ struct TensorMapRule {
 };
 
 struct ParamRule {
-  enum Kind : uint8_t { kTensor, kWorkspace, kSlot, kScalar, kNull, kGlobalScratch, kTensorMap } kind;
+  enum Kind : uint8_t {
+    kTensor,
+    kWorkspace,
+    kSlot,
+    kScalar,
+    kNull,
+    kGlobalScratch,
+    kTensorMap
+  } kind;
   ScalarType type = ScalarType::kPtr;
   uint16_t index = 0;  // tensor, workspace, scalar, slot, or number in LaunchSpec::maps
 };
 
 struct LaunchSpec {
   std::string entry, label;
-  uint16_t grid = 0;         // slot
-  uint32_t threads = 0;      // CUDA
+  uint16_t grid = 0;           // slot
+  uint32_t threads = 0;        // CUDA
   uint64_t scratch_bytes = 0;  // CPU: a thread's arena; CUDA: global scratch a block
-  int64_t grain = 1;         // CPU: fewest blocks worth a task
+  int64_t grain = 1;           // CPU: fewest blocks worth a task
   std::vector<ParamRule> params;
   std::vector<TensorMapRule> maps;
   std::unique_ptr<CudaKernel> cuda;
@@ -148,6 +173,8 @@ struct EntrySpec {
 inline uint64_t device_word(bool cuda, int capability) {
   return (static_cast<uint64_t>(cuda ? 1 : 0) << 32) | static_cast<uint64_t>(capability);
 }
-inline uint64_t entry_flags(bool fast, bool index64) { return (fast ? 1u : 0u) | (index64 ? 2u : 0u); }
+inline uint64_t entry_flags(bool fast, bool index64) {
+  return (fast ? 1u : 0u) | (index64 ? 2u : 0u);
+}
 
 }  // namespace tileops

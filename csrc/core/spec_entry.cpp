@@ -21,7 +21,8 @@ struct Images {
 
   const ImageSource& source(const std::string& name) const {
     auto found = sources.find(name);
-    if (found == sources.end()) raise(ErrorKind::kInternal, "op description: no image '", name, "' was given");
+    if (found == sources.end())
+      raise(ErrorKind::kInternal, "op description: no image '", name, "' was given");
     return found->second;
   }
   std::shared_ptr<CudaImage> cuda_image(const std::string& name) {
@@ -36,9 +37,11 @@ struct Images {
   }
 };
 
-std::vector<uint16_t> read_slots(const json::Value& value, const HostProgram& host, const char* where) {
+std::vector<uint16_t> read_slots(const json::Value& value, const HostProgram& host,
+                                 const char* where) {
   std::vector<uint16_t> slots;
-  for (const json::Value& item : value.as_array(where)) slots.push_back(host.checked_slot(item, where));
+  for (const json::Value& item : value.as_array(where))
+    slots.push_back(host.checked_slot(item, where));
   return slots;
 }
 
@@ -54,7 +57,8 @@ TensorMapRule read_map(const json::Value& value, const HostProgram& host) {
   rule.elem_bytes = kMapElementBytes[rule.elem_type];
   const std::size_t rank = rule.box.size();
   if (rank < 1 || rank > 5 || rule.shape.size() != rank || rule.strides.size() != rank) {
-    raise(ErrorKind::kInternal, "op description: a tensor map has rank 1 to 5 and as many extents and strides");
+    raise(ErrorKind::kInternal,
+          "op description: a tensor map has rank 1 to 5 and as many extents and strides");
   }
   return rule;
 }
@@ -64,10 +68,12 @@ struct Counts {
 };
 
 uint16_t read_index(const json::Value& value, std::size_t count) {
-  return static_cast<uint16_t>(value.at("index").as_int_in(0, static_cast<int64_t>(count) - 1, "params.index"));
+  return static_cast<uint16_t>(
+      value.at("index").as_int_in(0, static_cast<int64_t>(count) - 1, "params.index"));
 }
 
-ParamRule read_param(const json::Value& value, const HostProgram& host, const Counts& counts, LaunchSpec& launch) {
+ParamRule read_param(const json::Value& value, const HostProgram& host, const Counts& counts,
+                     LaunchSpec& launch) {
   const std::string& kind = value.at("kind").as_string("params.kind");
   ParamRule rule{};
   if (kind == "tensor") {
@@ -100,17 +106,19 @@ ParamRule read_param(const json::Value& value, const HostProgram& host, const Co
   return rule;
 }
 
-LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const OpSpec& op, const Counts& counts,
-                       Images& images) {
+LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const OpSpec& op,
+                       const Counts& counts, Images& images) {
   LaunchSpec launch;
   launch.entry = value.at("entry").as_string("launches.entry");
   const json::Value* label = value.find("op_label");
   launch.label = label == nullptr ? op.name : label->as_string("launches.op_label");
   launch.grid = entry.host.checked_slot(value.at("grid"), "launches.grid");
   if (const json::Value* scratch = value.find("scratch_bytes")) {
-    launch.scratch_bytes = static_cast<uint64_t>(scratch->as_int_in(0, int64_t{1} << 40, "launches.scratch_bytes"));
+    launch.scratch_bytes =
+        static_cast<uint64_t>(scratch->as_int_in(0, int64_t{1} << 40, "launches.scratch_bytes"));
   }
-  if (const json::Value* grain = value.find("grain")) launch.grain = grain->as_int_in(1, INT32_MAX, "launches.grain");
+  if (const json::Value* grain = value.find("grain"))
+    launch.grain = grain->as_int_in(1, INT32_MAX, "launches.grain");
   for (const json::Value& item : value.at("params").as_array("launches.params")) {
     launch.params.push_back(read_param(item, entry.host, counts, launch));
   }
@@ -119,12 +127,14 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
   }
   const std::string& image = value.at("image").as_string("launches.image");
   if (entry.cuda) {
-    launch.threads = static_cast<uint32_t>(value.at("threads").as_int_in(1, 1024, "launches.threads"));
+    launch.threads =
+        static_cast<uint32_t>(value.at("threads").as_int_in(1, 1024, "launches.threads"));
     const int64_t shared = value.at("shared_bytes").as_int_in(0, 1 << 20, "launches.shared_bytes");
-    launch.cuda = std::make_unique<CudaKernel>(images.cuda_image(image), launch.entry, static_cast<uint32_t>(shared),
-                                               launch.label);
+    launch.cuda = std::make_unique<CudaKernel>(images.cuda_image(image), launch.entry,
+                                               static_cast<uint32_t>(shared), launch.label);
   } else {
-    if (!launch.maps.empty()) raise(ErrorKind::kInternal, "op description: a CPU launch takes no tensor map");
+    if (!launch.maps.empty())
+      raise(ErrorKind::kInternal, "op description: a CPU launch takes no tensor map");
     launch.cpu = std::make_unique<CpuKernel>(images.cpu_image(image), launch.entry);
   }
   return launch;
@@ -132,35 +142,45 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
 
 TensorSource read_source(const json::Value& value, const OpSpec& op, std::size_t outputs) {
   if (const json::Value* arg = value.find("arg")) {
-    const auto index = static_cast<uint16_t>(arg->as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensor_order.arg"));
-    if (op.args[index].kind != ArgKind::kTensor) raise(ErrorKind::kInternal, "op description: tensor_order.arg is no tensor");
+    const auto index = static_cast<uint16_t>(
+        arg->as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensor_order.arg"));
+    if (op.args[index].kind != ArgKind::kTensor)
+      raise(ErrorKind::kInternal, "op description: tensor_order.arg is no tensor");
     return {false, index};
   }
-  return {true, static_cast<uint16_t>(value.at("output").as_int_in(0, static_cast<int64_t>(outputs) - 1, "tensor_order"))};
+  return {true, static_cast<uint16_t>(value.at("output").as_int_in(
+                    0, static_cast<int64_t>(outputs) - 1, "tensor_order"))};
 }
 
 }  // namespace
 
-EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op, const VariantSpec& variant,
-                               const ImageMap& sources, int default_capability) {
+EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
+                               const VariantSpec& variant, const ImageMap& sources,
+                               int default_capability) {
   EntrySpec entry;
   const std::string& device = value.at("device").as_string("device");
-  if (device != "cuda" && device != "cpu") raise(ErrorKind::kInternal, "op description: unknown device '", device, "'");
+  if (device != "cuda" && device != "cpu")
+    raise(ErrorKind::kInternal, "op description: unknown device '", device, "'");
   entry.cuda = device == "cuda";
   const json::Value* capability = value.find("capability");
-  entry.capability = !entry.cuda             ? 0
-                     : capability == nullptr ? default_capability
-                                             : static_cast<int>(capability->as_int_in(1, 999, "capability"));
-  if (entry.cuda && entry.capability == 0) raise(ErrorKind::kInternal, "op description: a cuda entry needs a capability");
-  for (const json::Value& item : value.at("consts").as_array("consts")) entry.consts.push_back(item.as_int("consts"));
-  if (entry.consts.size() != variant.const_sizes.size()) raise(ErrorKind::kInternal, "op description: wrong number of consts");
+  entry.capability = !entry.cuda ? 0
+                     : capability == nullptr
+                         ? default_capability
+                         : static_cast<int>(capability->as_int_in(1, 999, "capability"));
+  if (entry.cuda && entry.capability == 0)
+    raise(ErrorKind::kInternal, "op description: a cuda entry needs a capability");
+  for (const json::Value& item : value.at("consts").as_array("consts"))
+    entry.consts.push_back(item.as_int("consts"));
+  if (entry.consts.size() != variant.const_sizes.size())
+    raise(ErrorKind::kInternal, "op description: wrong number of consts");
   entry.fast = value.at("fast").as_bool("fast");
   entry.index64 = value.at("index64").as_bool("index64");
   entry.host = HostProgram::from_json(value.find("host"));
   check_inputs(entry.host, variant);
   read_outputs(value, entry.host, entry.outputs);
   for (uint16_t number : op.returns) {
-    if (number >= entry.outputs.size()) raise(ErrorKind::kInternal, "op description: a return without an output");
+    if (number >= entry.outputs.size())
+      raise(ErrorKind::kInternal, "op description: a return without an output");
   }
   if (const json::Value* workspaces = value.find("workspaces")) {
     for (const json::Value& item : workspaces->as_array("workspaces")) {

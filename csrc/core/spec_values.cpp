@@ -14,13 +14,13 @@ struct TypeName {
   ScalarType type;
 };
 constexpr TypeName kTypes[] = {
-    {"ptr", "", ScalarType::kPtr},          {"i1", "bool", ScalarType::kI1},
-    {"i8", "int8", ScalarType::kI8},        {"i16", "int16", ScalarType::kI16},
-    {"i32", "int32", ScalarType::kI32},     {"i64", "int64", ScalarType::kI64},
-    {"u8", "uint8", ScalarType::kU8},       {"u16", "uint16", ScalarType::kU16},
-    {"u32", "uint32", ScalarType::kU32},    {"u64", "uint64", ScalarType::kU64},
-    {"f16", "float16", ScalarType::kF16},   {"bf16", "bfloat16", ScalarType::kBF16},
-    {"f32", "float32", ScalarType::kF32},   {"f64", "float64", ScalarType::kF64},
+    {"ptr", "", ScalarType::kPtr},        {"i1", "bool", ScalarType::kI1},
+    {"i8", "int8", ScalarType::kI8},      {"i16", "int16", ScalarType::kI16},
+    {"i32", "int32", ScalarType::kI32},   {"i64", "int64", ScalarType::kI64},
+    {"u8", "uint8", ScalarType::kU8},     {"u16", "uint16", ScalarType::kU16},
+    {"u32", "uint32", ScalarType::kU32},  {"u64", "uint64", ScalarType::kU64},
+    {"f16", "float16", ScalarType::kF16}, {"bf16", "bfloat16", ScalarType::kBF16},
+    {"f32", "float32", ScalarType::kF32}, {"f64", "float64", ScalarType::kF64},
 };
 
 }  // namespace
@@ -39,7 +39,9 @@ ScalarType scalar_type_of_dtype(const std::string& dtype, const char* where) {
   raise(ErrorKind::kInternal, "op description: ", where, ": no scalar of dtype '", dtype, "'");
 }
 
-bool is_float_type(ScalarType type) { return type >= ScalarType::kF16; }
+bool is_float_type(ScalarType type) {
+  return type >= ScalarType::kF16;
+}
 
 void append_key_words(std::vector<uint64_t>& words, const StaticValue& value) {
   words.push_back(value.index());
@@ -73,7 +75,8 @@ std::string describe(const StaticValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return "'" + *text + "'";
   if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
     std::string out = "[";
-    for (std::size_t i = 0; i < list->size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string((*list)[i]);
+    for (std::size_t i = 0; i < list->size(); ++i)
+      out += (i == 0 ? "" : ", ") + std::to_string((*list)[i]);
     return out + "]";
   }
   return "None";

@@ -1,4 +1,5 @@
-// Owns the binary interface between the runtime and generated CPU kernels: parameters, status, entry points.
+// Owns the binary interface between the runtime and generated CPU kernels: parameters, status,
+// entry points.
 //
 // No standard header is included: generated code must compile in a fraction of a second.
 #ifndef TILEOPS_CPU_ABI_H
@@ -7,16 +8,17 @@
 typedef __INT32_TYPE__ tileops_int32;
 typedef __INT64_TYPE__ tileops_int64;
 
-// One parameter of a launch. Pointers and tensors use `p`, every integer and bool type `i`, every float type `f`
-// (already rounded to the declared type, so that the kernel's conversion is exact).
+// One parameter of a launch. Pointers and tensors use `p`, every integer and bool type `i`, every
+// float type `f` (already rounded to the declared type, so that the kernel's conversion is exact).
 union TileopsValue {
   void* p;
   tileops_int64 i;
   double f;
 };
 
-// What a kernel reports. `code` is one of TileopsCode; the first failed check of a range sets all four fields, and
-// the entry then returns that code. `statement` is the number of the statement in the program, -1 where unknown.
+// What a kernel reports. `code` is one of TileopsCode; the first failed check of a range sets all
+// four fields, and the entry then returns that code. `statement` is the number of the statement in
+// the program, -1 where unknown.
 struct TileopsStatus {
   tileops_int32 code;
   tileops_int32 statement;
@@ -32,14 +34,16 @@ enum TileopsCode {
   TILEOPS_INTERNAL = 4,  // generated code met a state that it excludes
 };
 
-// An entry runs the blocks [first, last) of the flattened grid. `params` are in the order of the launch's parameter
-// list. `scratch` is private to the calling thread for the duration of the call, 64-byte aligned, as large as
-// the launch asked for, and holds garbage. Returns 0 or the code that it left in `status`.
-typedef tileops_int32 (*TileopsCpuEntry)(const union TileopsValue* params, tileops_int64 first, tileops_int64 last,
-                                         char* scratch, struct TileopsStatus* status);
+// An entry runs the blocks [first, last) of the flattened grid. `params` are in the order of the
+// launch's parameter list. `scratch` is private to the calling thread for the duration of the call,
+// 64-byte aligned, as large as the launch asked for, and holds garbage. Returns 0 or the code that
+// it left in `status`.
+typedef tileops_int32 (*TileopsCpuEntry)(const union TileopsValue* params, tileops_int64 first,
+                                         tileops_int64 last, char* scratch,
+                                         struct TileopsStatus* status);
 
-// Every kernel library exports this symbol once; the runtime refuses a library without it. A change of anything above
-// changes the number.
+// Every kernel library exports this symbol once; the runtime refuses a library without it. A change
+// of anything above changes the number.
 #ifdef __cplusplus
 #define TILEOPS_CPU_ABI_EXPORT \
   extern "C" __attribute__((visibility("default"), used)) const tileops_int32 tileops_cpu_abi_1 = 1;

@@ -1,4 +1,5 @@
-// Owns the Python binding of the control plane: handles, bytes and numbers; tensors never pass through it.
+// Owns the Python binding of the control plane: handles, bytes and numbers; tensors never pass
+// through it.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -12,13 +13,16 @@ namespace py = pybind11;
 namespace tileops {
 namespace {
 
-// Classes of tileops.errors in the order of ErrorKind; leaked, so that no destructor runs after the interpreter.
+// Classes of tileops.errors in the order of ErrorKind; leaked, so that no destructor runs after the
+// interpreter.
 PyObject* error_classes[kErrorKinds] = {};
 
 void set_error_classes(const std::vector<py::object>& classes) {
-  if (classes.size() != kErrorKinds) throw py::value_error("expected " + std::to_string(kErrorKinds) + " classes");
+  if (classes.size() != kErrorKinds)
+    throw py::value_error("expected " + std::to_string(kErrorKinds) + " classes");
   for (int i = 0; i < kErrorKinds; ++i) {
-    if (!PyExceptionClass_Check(classes[static_cast<std::size_t>(i)].ptr())) throw py::type_error("expected classes");
+    if (!PyExceptionClass_Check(classes[static_cast<std::size_t>(i)].ptr()))
+      throw py::type_error("expected classes");
     error_classes[i] = py::object(classes[static_cast<std::size_t>(i)]).release().ptr();
   }
 }
@@ -28,23 +32,30 @@ PyObject* class_of(ErrorKind kind) {
   return found == nullptr ? PyExc_RuntimeError : found;
 }
 
-// Called where a boxed kernel failed, usually without the interpreter's lock. torch's own binding catches
-// pybind11's error_already_set and restores the Python error; both sides see one type, matched by its name.
+// Called where a boxed kernel failed, usually without the interpreter's lock. torch's own binding
+// catches pybind11's error_already_set and restores the Python error; both sides see one type,
+// matched by its name.
 [[noreturn]] void raise_in_python(ErrorKind kind, const char* message) {
   py::gil_scoped_acquire gil;
   PyErr_SetString(class_of(kind), message);
   throw py::error_already_set();
 }
 
-void* release_gil() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+void* release_gil() {
+  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+}
 
-void restore_gil(void* token) { PyEval_RestoreThread(static_cast<PyThreadState*>(token)); }
+void restore_gil(void* token) {
+  PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+}
 
 py::object to_python(const StaticValue& value) {
   return std::visit(
       [](const auto& held) -> py::object {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>) return py::none();
-        else return py::cast(held);
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>)
+          return py::none();
+        else
+          return py::cast(held);
       },
       value);
 }
@@ -94,8 +105,10 @@ EntrySpec::ImageMap to_images(const py::dict& images) {
   for (auto item : images) {
     ImageSource source;
     source.name = py::cast<std::string>(item.first);
-    if (py::isinstance<py::bytes>(item.second)) source.bytes = py::cast<std::string>(item.second);
-    else source.path = py::cast<std::string>(py::module_::import("os").attr("fspath")(item.second));
+    if (py::isinstance<py::bytes>(item.second))
+      source.bytes = py::cast<std::string>(item.second);
+    else
+      source.path = py::cast<std::string>(py::module_::import("os").attr("fspath")(item.second));
     out.emplace(source.name, source);
   }
   return out;
@@ -115,7 +128,8 @@ py::dict device_properties(int index) {
   py::dict out;
   out["name"] = device_name(index);
   out["capability"] = info.capability;
-  for (int i = 0; i < kHostFacts; ++i) out[host_fact_name(static_cast<HostFact>(i))] = info.facts[i];
+  for (int i = 0; i < kHostFacts; ++i)
+    out[host_fact_name(static_cast<HostFact>(i))] = info.facts[i];
   return out;
 }
 

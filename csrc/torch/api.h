@@ -1,4 +1,5 @@
-// Owns the control plane of libtileops: what a binding or a C++ program calls to define ops and add kernels.
+// Owns the control plane of libtileops: what a binding or a C++ program calls to define ops and add
+// kernels.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ struct Request {
   enum Kind { kVariant, kEntry } kind = kVariant;
   uint64_t handle = 0;
   const OpSpec* op = nullptr;
-  std::vector<StaticValue> statics;  // kVariant: static arguments, then whether each optional tensor was given
+  std::vector<StaticValue>
+      statics;  // kVariant: static arguments, then whether each optional tensor was given
   // kEntry:
   uint32_t variant = 0;
   bool cuda = false;
@@ -48,7 +50,8 @@ TILEOPS_API void unload(uint64_t handle);
 TILEOPS_API void set_strict(bool strict);
 TILEOPS_API bool strict();
 
-// True if torch's current stream on the device records a graph; false where torch or the driver has no CUDA.
+// True if torch's current stream on the device records a graph; false where torch or the driver has
+// no CUDA.
 TILEOPS_API bool is_capturing(int device_index);
 
 // Runs an entry on raw addresses: the launch path without tensors, for tests on a recorded driver.
@@ -57,8 +60,9 @@ struct RawCall {
   int device_index = 0;
   bool fast = true, index64 = false;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> int_scalars;     // one for each scalar of the variant, used where its type is no float
-  std::vector<double> float_scalars;    // likewise where it is
+  std::vector<int64_t>
+      int_scalars;  // one for each scalar of the variant, used where its type is no float
+  std::vector<double> float_scalars;  // likewise where it is
   std::vector<uint64_t> tensors;
   uint64_t workspace = 0;
   uint64_t stream = 0;

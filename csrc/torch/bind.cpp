@@ -19,7 +19,9 @@ bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t ran
   for (std::size_t i = 0; i < rank; ++i) {
     if (sizes[i] == 0) return false;
     int64_t step;
-    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &step) || __builtin_add_overflow(reach, step, &reach)) return true;
+    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &step) ||
+        __builtin_add_overflow(reach, step, &reach))
+      return true;
   }
   return reach > INT32_MAX;
 }
@@ -52,19 +54,29 @@ class Binder {
 
   static bool fits(int64_t value, ScalarType type) {
     switch (type) {
-      case ScalarType::kI1: return value == 0 || value == 1;
-      case ScalarType::kI8: return value >= INT8_MIN && value <= INT8_MAX;
-      case ScalarType::kI16: return value >= INT16_MIN && value <= INT16_MAX;
-      case ScalarType::kI32: return value >= INT32_MIN && value <= INT32_MAX;
-      case ScalarType::kU8: return value >= 0 && value <= UINT8_MAX;
-      case ScalarType::kU16: return value >= 0 && value <= UINT16_MAX;
-      case ScalarType::kU32: return value >= 0 && value <= UINT32_MAX;
-      case ScalarType::kU64: return value >= 0;
-      default: return true;
+      case ScalarType::kI1:
+        return value == 0 || value == 1;
+      case ScalarType::kI8:
+        return value >= INT8_MIN && value <= INT8_MAX;
+      case ScalarType::kI16:
+        return value >= INT16_MIN && value <= INT16_MAX;
+      case ScalarType::kI32:
+        return value >= INT32_MIN && value <= INT32_MAX;
+      case ScalarType::kU8:
+        return value >= 0 && value <= UINT8_MAX;
+      case ScalarType::kU16:
+        return value >= 0 && value <= UINT16_MAX;
+      case ScalarType::kU32:
+        return value >= 0 && value <= UINT32_MAX;
+      case ScalarType::kU64:
+        return value >= 0;
+      default:
+        return true;
     }
   }
 
-  void set_size(const TensorRule& rule, std::size_t dim, uint16_t size, int64_t value, bool is_stride) {
+  void set_size(const TensorRule& rule, std::size_t dim, uint16_t size, int64_t value,
+                bool is_stride) {
     uint64_t& word = bound_[size / 64];
     const uint64_t bit = uint64_t{1} << (size % 64);
     if ((word & bit) == 0) {
@@ -82,10 +94,13 @@ class Binder {
     bool known = false;
     for (int32_t dtype : call_.variant->tensor_dtypes[number]) known |= dtype == facts.dtype;
     if (__builtin_expect(!known, 0)) fail_dtype(call_, rule);
-    if (__builtin_expect(static_cast<std::size_t>(facts.rank) != rule.shape.size(), 0)) fail_rank(call_, rule);
+    if (__builtin_expect(static_cast<std::size_t>(facts.rank) != rule.shape.size(), 0))
+      fail_rank(call_, rule);
     for (std::size_t i = 0; i < rule.shape.size(); ++i) bind_dim(rule, i, facts.sizes[i]);
-    if (rule.contiguous) check_contiguous(rule, facts);
-    else bind_strides(rule, facts);
+    if (rule.contiguous)
+      check_contiguous(rule, facts);
+    else
+      bind_strides(rule, facts);
     call_.fast &= (reinterpret_cast<uintptr_t>(facts.data) & 15) == 0;
     call_.index64 |= exceeds_int32(facts.sizes, facts.strides, rule.shape.size());
   }
@@ -106,7 +121,8 @@ class Binder {
     int64_t expected = 1;
     for (int64_t i = facts.rank - 1; i >= 0; --i) {
       if (facts.sizes[i] != 1) {
-        if (__builtin_expect(facts.strides[i] != expected && !is_empty(facts), 0)) fail_contiguous(call_, rule);
+        if (__builtin_expect(facts.strides[i] != expected && !is_empty(facts), 0))
+          fail_contiguous(call_, rule);
         expected *= facts.sizes[i];
       }
     }
@@ -121,8 +137,8 @@ class Binder {
     }
   }
 
-  // A stride of an extent of 0 or 1 that nothing else binds takes the value that a contiguous tensor would have, so that
-  // it spoils neither alignment nor 32-bit offsets.
+  // A stride of an extent of 0 or 1 that nothing else binds takes the value that a contiguous
+  // tensor would have, so that it spoils neither alignment nor 32-bit offsets.
   void bind_free_strides() {
     for (const TensorRule& rule : spec_.tensors) {
       const TensorFacts& facts = call_.tensors[rule.arg];
@@ -136,7 +152,8 @@ class Binder {
       }
     }
     if (bound_count_ != spec_.sizes.size()) {
-      raise(ErrorKind::kInternal, call_.op->spec.name, ": a size of the op is bound by no argument");
+      raise(ErrorKind::kInternal, call_.op->spec.name,
+            ": a size of the op is bound by no argument");
     }
   }
 
@@ -147,7 +164,8 @@ class Binder {
     int64_t* slots = buffer.data();
     evaluate_host(host, call_, slots);
     for (const TensorRule& rule : spec_.tensors) check_tensor_equalities(rule, slots);
-    for (const OutputRule& output : spec_.outputs) call_.index64 |= output_exceeds_int32(output, slots);
+    for (const OutputRule& output : spec_.outputs)
+      call_.index64 |= output_exceeds_int32(output, slots);
   }
 
   void check_tensor_equalities(const TensorRule& rule, const int64_t* slots) {
@@ -158,7 +176,8 @@ class Binder {
       if (__builtin_expect(facts.sizes[i] != expected, 0)) fail_equal(call_, rule, i, expected);
     }
     for (std::size_t i = 0; i < rule.strides.size(); ++i) {
-      if (rule.strides[i].kind != DimRule::kEqual || facts.sizes[i] <= 1 || is_empty(facts)) continue;
+      if (rule.strides[i].kind != DimRule::kEqual || facts.sizes[i] <= 1 || is_empty(facts))
+        continue;
       const int64_t expected = slots[rule.strides[i].index];
       if (__builtin_expect(facts.strides[i] != expected, 0)) fail_stride(call_, rule, i, expected);
     }
@@ -196,7 +215,9 @@ void read_tensors(const Inputs& inputs, Binding& call) {
     const TensorFacts& one = call.tensors[first];
     const TensorFacts& other = call.tensors[i];
     const bool supported = other.device_type == codes.cpu || other.device_type == codes.cuda;
-    if (__builtin_expect(!supported || one.device_type != other.device_type || one.device_index != other.device_index, 0)) {
+    if (__builtin_expect(!supported || one.device_type != other.device_type ||
+                             one.device_index != other.device_index,
+                         0)) {
       fail_device(call, first, i);
     }
   }
@@ -205,15 +226,22 @@ void read_tensors(const Inputs& inputs, Binding& call) {
   call.device_index = call.cuda ? call.tensors[first].device_index : 0;
 }
 
-void bind_sizes(const Inputs& inputs, Binding& call) { Binder(call).run(inputs); }
+void bind_sizes(const Inputs& inputs, Binding& call) {
+  Binder(call).run(inputs);
+}
 
 void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots) {
   std::size_t i = 0;
   for (const HostInput& input : host.inputs()) {
     switch (input.kind) {
-      case HostInput::kSize: slots[i] = call.sizes[input.index]; break;
-      case HostInput::kScalar: slots[i] = call.scalars[input.index].i; break;
-      case HostInput::kHost: slots[i] = host_fact(call.cuda, call.device_index, static_cast<HostFact>(input.index));
+      case HostInput::kSize:
+        slots[i] = call.sizes[input.index];
+        break;
+      case HostInput::kScalar:
+        slots[i] = call.scalars[input.index].i;
+        break;
+      case HostInput::kHost:
+        slots[i] = host_fact(call.cuda, call.device_index, static_cast<HostFact>(input.index));
     }
     ++i;
   }

@@ -30,7 +30,8 @@ inline constexpr std::size_t kMaxOutputs = 32;
 struct Binding {
   const Op* op;
   const Variant* variant;
-  TensorFacts tensors[kMaxArgs];  // by argument; `handle` null where the argument is no tensor or was not given
+  TensorFacts tensors[kMaxArgs];  // by argument; `handle` null where the argument is no tensor or
+                                  // was not given
   int64_t sizes[kMaxSizes];
   ScalarValue scalars[kMaxArgs];
   bool cuda = false;
@@ -41,7 +42,8 @@ struct Binding {
 
 // Reads the tensors and checks that they share a supported device.
 void read_tensors(const Inputs& inputs, Binding& call);
-// Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and `index64`.
+// Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and
+// `index64`.
 void bind_sizes(const Inputs& inputs, Binding& call);
 // Writes the inputs of a host program to the front of `slots` and evaluates it.
 void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots);
@@ -50,11 +52,14 @@ void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots)
 [[noreturn]] void fail_device(const Binding& call, std::size_t first, std::size_t other);
 [[noreturn]] void fail_dtype(const Binding& call, const TensorRule& rule);
 [[noreturn]] void fail_rank(const Binding& call, const TensorRule& rule);
-[[noreturn]] void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride);
+[[noreturn]] void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim,
+                             bool is_stride);
 [[noreturn]] void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim);
-[[noreturn]] void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected);
+[[noreturn]] void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim,
+                             int64_t expected);
 [[noreturn]] void fail_contiguous(const Binding& call, const TensorRule& rule);
-[[noreturn]] void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected);
+[[noreturn]] void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim,
+                              int64_t expected);
 [[noreturn]] void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value);
 
 }  // namespace tileops

@@ -40,41 +40,48 @@ void read_device(const Inputs& inputs, Binding& call) {
     const auto [type, index] = inputs.device(i);
     const TorchCodes& codes = torch_codes();
     if (type != codes.cpu && type != codes.cuda) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name, "': expected a CPU or CUDA device, got ",
-            device_name(type, index));
+      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
+            "': expected a CPU or CUDA device, got ", device_name(type, index));
     }
     call.cuda = type == codes.cuda;
     call.device_index = call.cuda ? index : 0;
     if (call.cuda && index < 0) {
-      check_torch(aoti_torch_get_current_device_index(&call.device_index), "aoti_torch_get_current_device_index");
+      check_torch(aoti_torch_get_current_device_index(&call.device_index),
+                  "aoti_torch_get_current_device_index");
     }
   }
 }
 
 bool refuses_to_compile(const Binding& call, const char** reason) {
-  if (strict()) *reason = "and strict mode allows no compile";
-  else if (call.cuda && is_capturing(call.device_index)) *reason = "while a CUDA graph is being captured";
-  else return false;
+  if (strict())
+    *reason = "and strict mode allows no compile";
+  else if (call.cuda && is_capturing(call.device_index))
+    *reason = "while a CUDA graph is being captured";
+  else
+    return false;
   return true;
 }
 
-[[noreturn]] __attribute__((cold, noinline)) void fail_miss(const Binding& call, const char* reason) {
+[[noreturn]] __attribute__((cold, noinline)) void fail_miss(const Binding& call,
+                                                            const char* reason) {
   std::string sizes;
   if (call.variant != nullptr) {
     for (std::size_t i = 0; i < call.variant->spec.sizes.size(); ++i) {
-      sizes += (i == 0 ? " with " : ", ") + call.variant->spec.sizes[i].name + " = " + std::to_string(call.sizes[i]);
+      sizes += (i == 0 ? " with " : ", ") + call.variant->spec.sizes[i].name + " = " +
+               std::to_string(call.sizes[i]);
     }
   }
   const std::string device = call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu";
-  raise(ErrorKind::kCompileMiss, call.op->spec.name, ": no kernel is loaded for ", device, sizes, ", ", reason,
-        "; run the op once on such inputs before, or warm it up with tileops.warmup");
+  raise(ErrorKind::kCompileMiss, call.op->spec.name, ": no kernel is loaded for ", device, sizes,
+        ", ", reason, "; run the op once on such inputs before, or warm it up with tileops.warmup");
 }
 
 Variant* find_variant(const OpTables& tables, const std::vector<uint64_t>& key) {
   return tables.variants.find(key.data(), key.size());
 }
 
-__attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Binding& call, Request request,
+__attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Binding& call,
+                                                               Request request,
                                                                const std::vector<uint64_t>& key) {
   const char* reason = nullptr;
   if (refuses_to_compile(call, &reason)) fail_miss(call, reason);
@@ -85,7 +92,8 @@ __attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Bin
   flight.insert(flight.begin(), 0);
   const Variant* variant = nullptr;
   auto found = [&] {
-    variant = op.spec.has_key_args ? find_variant(op.tables(), key) : op.tables().only.load(std::memory_order_acquire);
+    variant = op.spec.has_key_args ? find_variant(op.tables(), key)
+                                   : op.tables().only.load(std::memory_order_acquire);
     return variant != nullptr;
   };
   op.resolve(flight, request, found);
@@ -95,7 +103,8 @@ __attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Bin
 const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call) {
   if (!op.spec.has_key_args) {
     const Variant* variant = op.tables().only.load(std::memory_order_acquire);
-    return __builtin_expect(variant != nullptr, 1) ? *variant : resolve_variant(op, call, Request(), {});
+    return __builtin_expect(variant != nullptr, 1) ? *variant
+                                                   : resolve_variant(op, call, Request(), {});
   }
   Request request;
   std::vector<uint64_t> key;
@@ -111,29 +120,38 @@ const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call)
     append_key_words(key, request.statics.back());
   }
   const Variant* variant = find_variant(op.tables(), key);
-  return __builtin_expect(variant != nullptr, 1) ? *variant : resolve_variant(op, call, std::move(request), key);
+  return __builtin_expect(variant != nullptr, 1)
+             ? *variant
+             : resolve_variant(op, call, std::move(request), key);
 }
 
 // The key words of an entry: device, constant sizes, flags.
 class EntryKey {
  public:
   explicit EntryKey(const Binding& call)
-      : count_(call.variant->spec.const_sizes.size() + 2), buffer_(call.variant->spec.const_sizes.size() + 2) {
+      : count_(call.variant->spec.const_sizes.size() + 2),
+        buffer_(call.variant->spec.const_sizes.size() + 2) {
     uint64_t* words = buffer_.data();
     *words++ = device_word(call.cuda, call.capability);
-    for (uint16_t size : call.variant->spec.const_sizes) *words++ = static_cast<uint64_t>(call.sizes[size]);
+    for (uint16_t size : call.variant->spec.const_sizes)
+      *words++ = static_cast<uint64_t>(call.sizes[size]);
     set_flags(call.fast, call.index64);
   }
-  void set_flags(bool fast, bool index64) { buffer_.data()[count_ - 1] = entry_flags(fast, index64); }
+  void set_flags(bool fast, bool index64) {
+    buffer_.data()[count_ - 1] = entry_flags(fast, index64);
+  }
   const Entry* find(const Variant& variant) { return variant.entries.find(buffer_.data(), count_); }
-  std::vector<uint64_t> words() { return std::vector<uint64_t>(buffer_.data(), buffer_.data() + count_); }
+  std::vector<uint64_t> words() {
+    return std::vector<uint64_t>(buffer_.data(), buffer_.data() + count_);
+  }
 
  private:
   std::size_t count_;
   SmallBuffer<uint64_t, 32> buffer_;
 };
 
-__attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding& call, EntryKey& key) {
+__attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding& call,
+                                                           EntryKey& key) {
   const char* reason = nullptr;
   if (refuses_to_compile(call, &reason)) {
     // The general kernel assumes nothing: it serves where the fast one may not be made now.
@@ -154,7 +172,8 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
   request.index64 = call.index64;
   const VariantSpec& spec = call.variant->spec;
   for (uint16_t size : spec.const_sizes) request.consts.push_back(call.sizes[size]);
-  for (std::size_t i = 0; i < spec.sizes.size(); ++i) request.sizes.emplace_back(spec.sizes[i].name, call.sizes[i]);
+  for (std::size_t i = 0; i < spec.sizes.size(); ++i)
+    request.sizes.emplace_back(spec.sizes[i].name, call.sizes[i]);
   request.entries = call.variant->entries.size();
   std::vector<uint64_t> flight = key.words();
   flight.insert(flight.begin(), uint64_t{1} + call.variant->number);
@@ -164,23 +183,26 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
 }
 
 // A tensor from torch's allocator, contiguous.
-TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, int32_t dtype, const char* what) {
+TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, int32_t dtype,
+                      const char* what) {
   SmallBuffer<int64_t, 16> buffer(static_cast<std::size_t>(rank));
   int64_t* strides = buffer.data();
   int64_t step = 1;
   for (int64_t i = rank - 1; i >= 0; --i) {
     strides[i] = step;
     if (sizes[i] < 0 || __builtin_mul_overflow(step, sizes[i] > 1 ? sizes[i] : 1, &step)) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": ", what, " would have an impossible extent of ", sizes[i]);
+      raise(ErrorKind::kArgument, call.op->spec.name, ": ", what,
+            " would have an impossible extent of ", sizes[i]);
     }
   }
   const TorchCodes& codes = torch_codes();
   AtenTensorHandle handle = nullptr;
-  const AOTITorchError code = aoti_torch_empty_strided(rank, sizes, strides, dtype, call.cuda ? codes.cuda : codes.cpu,
-                                                       call.device_index, &handle);
+  const AOTITorchError code = aoti_torch_empty_strided(
+      rank, sizes, strides, dtype, call.cuda ? codes.cuda : codes.cpu, call.device_index, &handle);
   if (__builtin_expect(code != 0, 0)) {
-    raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ", step, " elements of ",
-          dtype_name(dtype), " on ", call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
+    raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ",
+          step, " elements of ", dtype_name(dtype), " on ",
+          call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
   }
   return TensorHandle(handle);
 }
@@ -191,28 +213,32 @@ void* data_of(AtenTensorHandle tensor) {
   return data;
 }
 
-void allocate_outputs(const Binding& call, const Entry& entry, const int64_t* slots, Outputs& outputs) {
+void allocate_outputs(const Binding& call, const Entry& entry, const int64_t* slots,
+                      Outputs& outputs) {
   for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
     const auto& shape = entry.spec.outputs[i].shape;
     SmallBuffer<int64_t, 16> sizes(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) sizes.data()[d] = slots[shape[d]];
-    outputs.push(allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), entry.output_dtypes[i], "an output"));
+    outputs.push(allocate(call, sizes.data(), static_cast<int64_t>(shape.size()),
+                          entry.output_dtypes[i], "an output"));
   }
 }
 
-// Autograd's version counter: an in-place operation on an empty view counts as a write to the base. It also makes torch
-// refuse a leaf that requires grad, before anything is written.
+// Autograd's version counter: an in-place operation on an empty view counts as a write to the base.
+// It also makes torch refuse a leaf that requires grad, before anything is written.
 void bump_versions(const Binding& call) {
   const auto& args = call.op->spec.args;
   for (std::size_t i = 0; i < args.size(); ++i) {
     if (!args[i].mutated || call.tensors[i].handle == nullptr) continue;
     const int64_t size = 0, stride = 1;
     AtenTensorHandle view = nullptr;
-    check_torch(aoti_torch_as_strided(call.tensors[i].handle, &size, &stride, &view), "aoti_torch_as_strided");
+    check_torch(aoti_torch_as_strided(call.tensors[i].handle, &size, &stride, &view),
+                "aoti_torch_as_strided");
     const TensorHandle owned(view);
     if (aoti_torch_zero_(view) != 0) {
       raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
-            "': torch allows no in-place write to it (a leaf that requires grad, or an inference tensor)");
+            "': torch allows no in-place write to it (a leaf that requires grad, or an inference "
+            "tensor)");
     }
   }
 }
@@ -222,9 +248,10 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Ou
   SmallBuffer<void*, 32> tensors(spec.tensors.size());
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
     const TensorSource& source = spec.tensors[i];
-    tensors.data()[i] = source.is_output                                ? data_of(outputs[source.index])
-                        : call.tensors[source.index].handle == nullptr ? nullptr
-                                                                        : call.tensors[source.index].data;
+    tensors.data()[i] = source.is_output ? data_of(outputs[source.index])
+                        : call.tensors[source.index].handle == nullptr
+                            ? nullptr
+                            : call.tensors[source.index].data;
   }
   CallFrame frame;
   frame.op = call.op->spec.name.c_str();
@@ -242,14 +269,18 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Ou
     const int64_t size = bytes + (call.cuda ? 0 : kWorkspaceAlignment);
     workspace = allocate(call, &size, 1, torch_codes().uint8, "a workspace");
     const auto address = reinterpret_cast<uintptr_t>(data_of(workspace.get()));
-    base = reinterpret_cast<char*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
+    base = reinterpret_cast<char*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
+                                   kWorkspaceAlignment);
   }
-  for (std::size_t i = 0; i < spec.workspaces.size(); ++i) workspaces.data()[i] = base + offsets.data()[i];
+  for (std::size_t i = 0; i < spec.workspaces.size(); ++i)
+    workspaces.data()[i] = base + offsets.data()[i];
   frame.workspaces = workspaces.data();
   if (scratch_offset >= 0) frame.global_scratch = base + scratch_offset;
   if (call.op->spec.has_mutated) bump_versions(call);
-  if (call.cuda) run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
-  else run_cpu(spec, frame);
+  if (call.cuda)
+    run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
+  else
+    run_cpu(spec, frame);
 }
 
 void call_op(Op& op, StableIValue* stack) {
@@ -266,9 +297,12 @@ void call_op(Op& op, StableIValue* stack) {
   bind_sizes(inputs, call);
   EntryKey key(call);
   const Entry* entry = key.find(*call.variant);
-  if (__builtin_expect(entry != nullptr, 1)) count(Counter::kMemoryHits);
-  else entry = &resolve_entry(op, call, key);
-  if (call.cuda && __builtin_expect(!is_loaded(entry->spec, call.device_index), 0) && is_capturing(call.device_index)) {
+  if (__builtin_expect(entry != nullptr, 1))
+    count(Counter::kMemoryHits);
+  else
+    entry = &resolve_entry(op, call, key);
+  if (call.cuda && __builtin_expect(!is_loaded(entry->spec, call.device_index), 0) &&
+      is_capturing(call.device_index)) {
     fail_miss(call, "while a CUDA graph is being captured");
   }
   SmallBuffer<int64_t, 128> slots(entry->spec.host.slot_count());
@@ -289,7 +323,8 @@ extern "C" void tileops_invoke(uint64_t* stack, uint64_t inputs, uint64_t output
   try {
     Op* op = op_in_slot(slot);
     if (op == nullptr || op->spec.args.size() != inputs || op->spec.returns.size() != outputs) {
-      raise(ErrorKind::kInternal, "op slot ", slot, " was called with ", inputs, " arguments and ", outputs, " results");
+      raise(ErrorKind::kInternal, "op slot ", slot, " was called with ", inputs, " arguments and ",
+            outputs, " results");
     }
     call_op(*op, stack);
   } catch (const Error& error) {

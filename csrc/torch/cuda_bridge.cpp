@@ -14,7 +14,8 @@ namespace {
 
 using StreamFunction = AOTITorchError (*)(int32_t device_index, void** stream);
 
-// Null where no CUDA build of torch is loaded. RTLD_DEFAULT does not reach the library: Python loads torch locally.
+// Null where no CUDA build of torch is loaded. RTLD_DEFAULT does not reach the library: Python
+// loads torch locally.
 StreamFunction find_stream_function() {
   static std::atomic<StreamFunction> cached{nullptr};
   StreamFunction found = cached.load(std::memory_order_acquire);
@@ -33,7 +34,8 @@ StreamFunction find_stream_function() {
 
 CUstream current_cuda_stream(int device_index) {
   StreamFunction function = find_stream_function();
-  if (function == nullptr) raise(ErrorKind::kInternal, "this torch has no CUDA support, yet a CUDA device was asked for");
+  if (function == nullptr)
+    raise(ErrorKind::kInternal, "this torch has no CUDA support, yet a CUDA device was asked for");
   void* stream = nullptr;
   check_torch(function(device_index, &stream), "aoti_torch_get_current_cuda_stream");
   return static_cast<CUstream>(stream);
@@ -45,8 +47,8 @@ bool is_capturing(int device_index) {
   if (function == nullptr || function(device_index, &stream) != 0) return false;
   if (!driver_available()) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // The legacy stream cannot tell while another stream captures (CUDA_ERROR_STREAM_CAPTURE_IMPLICIT): a load would
-  // break that capture too.
+  // The legacy stream cannot tell while another stream captures
+  // (CUDA_ERROR_STREAM_CAPTURE_IMPLICIT): a load would break that capture too.
   const CUresult result = driver().stream_is_capturing(static_cast<CUstream>(stream), &status);
   return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
          (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);

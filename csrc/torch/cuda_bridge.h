@@ -5,7 +5,8 @@
 
 namespace tileops {
 
-// torch's current stream on the device, asked anew each time. Raises InternalError where torch has no CUDA.
+// torch's current stream on the device, asked anew each time. Raises InternalError where torch has
+// no CUDA.
 CUstream current_cuda_stream(int device_index);
 
 }  // namespace tileops

@@ -53,7 +53,9 @@ const std::vector<Row>& table() {
 }  // namespace
 
 int32_t dtype_code(const std::string& name) {
-  const std::string wanted = name == "tfloat32" ? "float32" : name == "float4_e2m1fn" ? "float4_e2m1fn_x2" : name;
+  const std::string wanted = name == "tfloat32"        ? "float32"
+                             : name == "float4_e2m1fn" ? "float4_e2m1fn_x2"
+                                                       : name;
   for (const Row& row : table()) {
     if (row.name == wanted) return row.code;
   }

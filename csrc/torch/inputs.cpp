@@ -34,9 +34,12 @@ std::string read_string(StringHandle text) {
 
 void free_payload(ArgKind kind, StableIValue word) {
   // A failed free leaks one object; there is nobody left to tell.
-  if (kind == ArgKind::kTensor) aoti_torch_delete_tensor_object(as_handle<AtenTensorHandle>(word));
-  else if (kind == ArgKind::kString) torch_delete_string(as_handle<StringHandle>(word));
-  else if (kind == ArgKind::kIntList) torch_delete_list(as_handle<StableListHandle>(word));
+  if (kind == ArgKind::kTensor)
+    aoti_torch_delete_tensor_object(as_handle<AtenTensorHandle>(word));
+  else if (kind == ArgKind::kString)
+    torch_delete_string(as_handle<StringHandle>(word));
+  else if (kind == ArgKind::kIntList)
+    torch_delete_list(as_handle<StableListHandle>(word));
 }
 
 }  // namespace
@@ -50,7 +53,8 @@ Inputs::~Inputs() {
     const ArgSpec& arg = op_.args[i];
     if (!has_value(i)) continue;
     free_payload(arg.kind, payload(i));
-    // An optional value lies in a box that torch allocated with new (see to<std::optional<T>> in torch's headers).
+    // An optional value lies in a box that torch allocated with new (see to<std::optional<T>> in
+    // torch's headers).
     if (arg.optional) delete as_handle<StableIValue*>(words_[i]);
   }
 }
@@ -65,23 +69,31 @@ AtenTensorHandle Inputs::tensor(std::size_t arg) const {
 
 ScalarValue Inputs::scalar(std::size_t arg) const {
   if (!has_value(arg)) {
-    raise(ErrorKind::kArgumentType, op_.name, ": argument '", op_.args[arg].name, "': expected a number, got None");
+    raise(ErrorKind::kArgumentType, op_.name, ": argument '", op_.args[arg].name,
+          "': expected a number, got None");
   }
   const StableIValue word = payload(arg);
   ScalarValue value;
-  if (op_.args[arg].kind == ArgKind::kBool) value.i = (word & 0xFF) != 0;
-  else std::memcpy(&value, &word, sizeof(value));
+  if (op_.args[arg].kind == ArgKind::kBool)
+    value.i = (word & 0xFF) != 0;
+  else
+    std::memcpy(&value, &word, sizeof(value));
   return value;
 }
 
 StaticValue Inputs::static_value(std::size_t arg) const {
   if (!has_value(arg)) return std::monostate{};
   switch (op_.args[arg].kind) {
-    case ArgKind::kString: return read_string(as_handle<StringHandle>(payload(arg)));
-    case ArgKind::kIntList: return read_list(as_handle<StableListHandle>(payload(arg)));
-    case ArgKind::kFloat: return scalar(arg).f;
-    case ArgKind::kBool: return scalar(arg).i != 0;
-    default: return scalar(arg).i;
+    case ArgKind::kString:
+      return read_string(as_handle<StringHandle>(payload(arg)));
+    case ArgKind::kIntList:
+      return read_list(as_handle<StableListHandle>(payload(arg)));
+    case ArgKind::kFloat:
+      return scalar(arg).f;
+    case ArgKind::kBool:
+      return scalar(arg).i != 0;
+    default:
+      return scalar(arg).i;
   }
 }
 

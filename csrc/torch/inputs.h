@@ -23,7 +23,8 @@ struct TensorFacts {
   int32_t device_type, device_index;
 };
 
-// Takes the inputs over from the stack: whatever happens, they are freed when this goes out of scope.
+// Takes the inputs over from the stack: whatever happens, they are freed when this goes out of
+// scope.
 class Inputs {
  public:
   Inputs(const OpSpec& op, const StableIValue* stack);

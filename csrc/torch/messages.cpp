@@ -19,7 +19,8 @@ std::string tuple_text(const int64_t* values, int64_t count) {
 
 std::string dim_text(const Binding& call, const DimRule& rule) {
   const VariantSpec& spec = call.variant->spec;
-  if (rule.kind == DimRule::kEqual) return spec.host.describe(rule.index, spec.size_names(), spec.scalar_names());
+  if (rule.kind == DimRule::kEqual)
+    return spec.host.describe(rule.index, spec.size_names(), spec.scalar_names());
   std::string text = spec.sizes[rule.index].name;
   if (rule.kind == DimRule::kBind) return text;
   if (rule.scale != 1) text += " * " + std::to_string(rule.scale);
@@ -38,7 +39,9 @@ std::string head(const Binding& call, const std::string& argument) {
   return call.op->spec.name + ": argument '" + argument + "': ";
 }
 
-std::string shape_of(const TensorFacts& facts) { return tuple_text(facts.sizes, facts.rank); }
+std::string shape_of(const TensorFacts& facts) {
+  return tuple_text(facts.sizes, facts.rank);
+}
 
 // Where a size got its value: the first tensor dimension or stride that binds it.
 std::string source_of(const Binding& call, uint16_t size) {
@@ -67,24 +70,25 @@ void fail_device(const Binding& call, std::size_t first, std::size_t other) {
   for (std::size_t i : {first, other}) {
     const TensorFacts& facts = call.tensors[i];
     if (facts.device_type == codes.cpu || facts.device_type == codes.cuda) continue;
-    raise(ErrorKind::kArgument, head(call, args[i].name), "expected a CPU or CUDA tensor, got one on ",
+    raise(ErrorKind::kArgument, head(call, args[i].name),
+          "expected a CPU or CUDA tensor, got one on ",
           device_name(facts.device_type, facts.device_index));
   }
-  raise(ErrorKind::kArgument, call.op->spec.name, ": expected all tensors on one device, got '", args[first].name,
-        "' on ", device_name(a.device_type, a.device_index), " and '", args[other].name, "' on ",
-        device_name(b.device_type, b.device_index));
+  raise(ErrorKind::kArgument, call.op->spec.name, ": expected all tensors on one device, got '",
+        args[first].name, "' on ", device_name(a.device_type, a.device_index), " and '",
+        args[other].name, "' on ", device_name(b.device_type, b.device_index));
 }
 
 void fail_dtype(const Binding& call, const TensorRule& rule) {
-  raise(ErrorKind::kArgumentType, head(call, rule.name), "expected dtype ", join(rule.dtypes, " or "), ", got ",
-        dtype_name(call.tensors[rule.arg].dtype));
+  raise(ErrorKind::kArgumentType, head(call, rule.name), "expected dtype ",
+        join(rule.dtypes, " or "), ", got ", dtype_name(call.tensors[rule.arg].dtype));
 }
 
 void fail_rank(const Binding& call, const TensorRule& rule) {
   const TensorFacts& facts = call.tensors[rule.arg];
   raise(ErrorKind::kArgument, head(call, rule.name), "expected ", rule.shape.size(),
-        rule.shape.size() == 1 ? " dimension " : " dimensions ", shape_text(call, rule), ", got ", facts.rank,
-        " with shape ", shape_of(facts));
+        rule.shape.size() == 1 ? " dimension " : " dimensions ", shape_text(call, rule), ", got ",
+        facts.rank, " with shape ", shape_of(facts));
 }
 
 void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride) {
@@ -92,25 +96,30 @@ void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bo
   const DimRule& dim_rule = is_stride ? rule.strides[dim] : rule.shape[dim];
   const SizeSpec& size = call.variant->spec.sizes[dim_rule.index];
   const int64_t bound = call.sizes[dim_rule.index];
-  const int64_t expected = dim_rule.kind == DimRule::kSolve ? bound * dim_rule.scale + dim_rule.shift : bound;
-  const std::string got = is_stride ? "strides " + tuple_text(facts.strides, facts.rank) : "shape " + shape_of(facts);
-  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", is_stride ? "stride " : "dimension ", dim, " to be ",
-        expected, " (", dim_text(call, dim_rule), ", where ", size.name, " is ", bound, " by ",
-        source_of(call, dim_rule.index), "), got ", is_stride ? facts.strides[dim] : facts.sizes[dim], " in ", got);
+  const int64_t expected =
+      dim_rule.kind == DimRule::kSolve ? bound * dim_rule.scale + dim_rule.shift : bound;
+  const std::string got =
+      is_stride ? "strides " + tuple_text(facts.strides, facts.rank) : "shape " + shape_of(facts);
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ",
+        is_stride ? "stride " : "dimension ", dim, " to be ", expected, " (",
+        dim_text(call, dim_rule), ", where ", size.name, " is ", bound, " by ",
+        source_of(call, dim_rule.index), "), got ",
+        is_stride ? facts.strides[dim] : facts.sizes[dim], " in ", got);
 }
 
 void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim) {
   raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ",
-        dim_text(call, rule.shape[dim]), " for a whole ", call.variant->spec.sizes[rule.shape[dim].index].name,
-        ", got ", call.tensors[rule.arg].sizes[dim], " in shape ", shape_of(call.tensors[rule.arg]));
+        dim_text(call, rule.shape[dim]), " for a whole ",
+        call.variant->spec.sizes[rule.shape[dim].index].name, ", got ",
+        call.tensors[rule.arg].sizes[dim], " in shape ", shape_of(call.tensors[rule.arg]));
 }
 
 void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected) {
   const std::string text = dim_text(call, rule.shape[dim]);
   const std::string value = std::to_string(expected);
   raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ", value,
-        text == value ? "" : " (" + text + ")", ", got ", call.tensors[rule.arg].sizes[dim], " in shape ",
-        shape_of(call.tensors[rule.arg]));
+        text == value ? "" : " (" + text + ")", ", got ", call.tensors[rule.arg].sizes[dim],
+        " in shape ", shape_of(call.tensors[rule.arg]));
 }
 
 void fail_contiguous(const Binding& call, const TensorRule& rule) {
@@ -118,8 +127,9 @@ void fail_contiguous(const Binding& call, const TensorRule& rule) {
   std::vector<int64_t> expected(static_cast<std::size_t>(facts.rank), 1);
   for (std::size_t i = expected.size(); i-- > 1;) expected[i - 1] = expected[i] * facts.sizes[i];
   raise(ErrorKind::kArgument, head(call, rule.name), "expected a contiguous tensor with strides ",
-        tuple_text(expected.data(), facts.rank), ", got strides ", tuple_text(facts.strides, facts.rank), " for shape ",
-        shape_of(facts), "; pass ", rule.name, ".contiguous()");
+        tuple_text(expected.data(), facts.rank), ", got strides ",
+        tuple_text(facts.strides, facts.rank), " for shape ", shape_of(facts), "; pass ", rule.name,
+        ".contiguous()");
 }
 
 void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected) {
@@ -128,14 +138,17 @@ void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, i
   const std::string value = std::to_string(expected);
   raise(ErrorKind::kArgument, head(call, rule.name), "expected stride ", dim, " to be ", value,
         text == value ? "" : " (" + text + ")", ", got ", facts.strides[dim], " in strides ",
-        tuple_text(facts.strides, facts.rank), "; pass ", rule.name, ".contiguous() or a tensor of that layout");
+        tuple_text(facts.strides, facts.rank), "; pass ", rule.name,
+        ".contiguous() or a tensor of that layout");
 }
 
 void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value) {
   if (call.op->spec.args[rule.arg].kind == ArgKind::kFloat) {
-    raise(ErrorKind::kArgumentType, head(call, rule.name), "expected ", rule.dtype, ", got a float");
+    raise(ErrorKind::kArgumentType, head(call, rule.name), "expected ", rule.dtype,
+          ", got a float");
   }
-  raise(ErrorKind::kArgument, head(call, rule.name), "expected a value of ", rule.dtype, ", got ", value);
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected a value of ", rule.dtype, ", got ",
+        value);
 }
 
 }  // namespace tileops

@@ -1,4 +1,5 @@
-// Owns ops at run time: variants, entries, unloading, and the once-only resolution of what is missing.
+// Owns ops at run time: variants, entries, unloading, and the once-only resolution of what is
+// missing.
 #include "torch/op.h"
 
 #include "core/counters.h"
@@ -10,7 +11,8 @@
 namespace tileops {
 namespace {
 
-// The capability of the device that the resolver running on this thread works for; 0 outside resolvers.
+// The capability of the device that the resolver running on this thread works for; 0 outside
+// resolvers.
 thread_local int resolving_capability = 0;
 
 std::vector<int32_t> dtype_codes(const std::vector<std::string>& names) {
@@ -35,15 +37,18 @@ Variant& Op::variant(uint32_t number) const {
   OpTables& tables = this->tables();
   std::lock_guard<std::mutex> lock(tables.mutex);
   auto found = tables.by_number.find(number);
-  if (found == tables.by_number.end()) raise(ErrorKind::kInternal, spec.name, ": there is no variant ", number);
+  if (found == tables.by_number.end())
+    raise(ErrorKind::kInternal, spec.name, ": there is no variant ", number);
   return *found->second;
 }
 
 uint32_t Op::add_variant(const std::string& text) {
   auto variant = std::make_unique<Variant>();
   variant->spec = VariantSpec::from_json(json::parse(text), spec);
-  if (variant->spec.sizes.size() > kMaxSizes) raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxSizes, " sizes");
-  for (const TensorRule& rule : variant->spec.tensors) variant->tensor_dtypes.push_back(dtype_codes(rule.dtypes));
+  if (variant->spec.sizes.size() > kMaxSizes)
+    raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxSizes, " sizes");
+  for (const TensorRule& rule : variant->spec.tensors)
+    variant->tensor_dtypes.push_back(dtype_codes(rule.dtypes));
   std::vector<uint64_t> key;
   for (const StaticValue& value : variant->spec.statics) append_key_words(key, value);
   OpTables& tables = this->tables();
@@ -60,11 +65,13 @@ uint32_t Op::add_variant(const std::string& text) {
 void Op::add_entry(uint32_t number, const std::string& text, const EntrySpec::ImageMap& images) {
   Variant& target = variant(number);
   auto entry = std::make_unique<Entry>();
-  entry->spec = EntrySpec::from_json(json::parse(text), spec, target.spec, images, resolving_capability);
+  entry->spec =
+      EntrySpec::from_json(json::parse(text), spec, target.spec, images, resolving_capability);
   if (entry->spec.outputs.size() > kMaxOutputs) {
     raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxOutputs, " outputs");
   }
-  for (const OutputRule& output : entry->spec.outputs) entry->output_dtypes.push_back(dtype_code(output.dtype));
+  for (const OutputRule& output : entry->spec.outputs)
+    entry->output_dtypes.push_back(dtype_code(output.dtype));
   const EntrySpec& made = entry->spec;
   std::vector<uint64_t> key = {device_word(made.cuda, made.capability)};
   for (int64_t value : made.consts) key.push_back(static_cast<uint64_t>(value));
@@ -97,7 +104,8 @@ bool Op::begin_resolving(const std::vector<uint64_t>& key) {
     return true;
   }
   if (flight->second == std::this_thread::get_id()) {
-    raise(ErrorKind::kInternal, spec.name, ": its resolver called the op in a way that needs what is being resolved");
+    raise(ErrorKind::kInternal, spec.name,
+          ": its resolver called the op in a way that needs what is being resolved");
   }
   resolve_done_.wait(lock, [&] { return resolving_.find(key) == resolving_.end(); });
   return false;
@@ -117,7 +125,8 @@ void Op::run_resolver(const Request& request) {
     std::lock_guard<std::mutex> lock(resolve_mutex_);
     resolver = resolver_;
   }
-  if (resolver.call == nullptr) raise(ErrorKind::kCompileMiss, spec.name, ": no kernel fits the call and no resolver is set");
+  if (resolver.call == nullptr)
+    raise(ErrorKind::kCompileMiss, spec.name, ": no kernel fits the call and no resolver is set");
   struct Capability {
     int outer = resolving_capability;
     explicit Capability(int value) { resolving_capability = value; }

@@ -40,7 +40,8 @@ struct OpTables {
 
 class Op {
  public:
-  Op(OpSpec op_spec, uint32_t slot) : spec(std::move(op_spec)), slot_(slot), tables_(new OpTables()) {}
+  Op(OpSpec op_spec, uint32_t slot)
+      : spec(std::move(op_spec)), slot_(slot), tables_(new OpTables()) {}
 
   const OpSpec spec;
   uint64_t handle() const { return slot_; }
@@ -57,8 +58,8 @@ class Op {
   // Replaces the tables and frees the old ones once no call is inside them.
   void unload();
 
-  // Runs `request` through the resolver once, however many threads ask for `key` at the same time; the others wait.
-  // `found` looks the result up again.
+  // Runs `request` through the resolver once, however many threads ask for `key` at the same time;
+  // the others wait. `found` looks the result up again.
   template <class Found>
   void resolve(const std::vector<uint64_t>& key, const Request& request, Found found);
 
@@ -117,7 +118,8 @@ void Op::resolve(const std::vector<uint64_t>& key, const Request& request, Found
     } end{this, key};
     if (found()) return;
     run_resolver(request);
-    if (!found()) raise(ErrorKind::kInternal, spec.name, ": the resolver added no kernel for the call");
+    if (!found())
+      raise(ErrorKind::kInternal, spec.name, ": the resolver added no kernel for the call");
     return;
   }
 }

@@ -23,17 +23,20 @@ std::mutex& registration_mutex() {
   return *mutex;
 }
 
-// A torch::Library; destroying it would deregister what it registered, so a successful one is leaked on purpose.
+// A torch::Library; destroying it would deregister what it registered, so a successful one is
+// leaked on purpose.
 class Library {
  public:
   static Library fragment(const std::string& ns) {
     Library library;
-    check_torch(aoti_torch_library_init_fragment(ns.c_str(), __FILE__, __LINE__, &library.handle_), "torch.library");
+    check_torch(aoti_torch_library_init_fragment(ns.c_str(), __FILE__, __LINE__, &library.handle_),
+                "torch.library");
     return library;
   }
   static Library implementation(const std::string& ns, const char* key) {
     Library library;
-    check_torch(aoti_torch_library_init_impl(ns.c_str(), key, __FILE__, __LINE__, &library.handle_), "torch.library");
+    check_torch(aoti_torch_library_init_impl(ns.c_str(), key, __FILE__, __LINE__, &library.handle_),
+                "torch.library");
     return library;
   }
   Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
@@ -57,11 +60,13 @@ void register_with_torch(const OpSpec& op, uint32_t slot) {
   // The version that this was built against selects the meaning of the stack's words.
   const uint64_t version = TORCH_ABI_VERSION;
   std::vector<Library> implementations;
-  const std::vector<const char*> keys =
-      op.has_tensor ? std::vector<const char*>{"CPU", "CUDA"} : std::vector<const char*>{"CompositeExplicitAutograd"};
+  const std::vector<const char*> keys = op.has_tensor
+                                            ? std::vector<const char*>{"CPU", "CUDA"}
+                                            : std::vector<const char*>{"CompositeExplicitAutograd"};
   for (const char* key : keys) {
     implementations.push_back(Library::implementation(op.ns, key));
-    check_torch(torch_library_impl(implementations.back().get(), op.name.c_str(), stub_address(slot), version),
+    check_torch(torch_library_impl(implementations.back().get(), op.name.c_str(),
+                                   stub_address(slot), version),
                 "torch_library_impl");
   }
   definition.keep();
@@ -79,7 +84,9 @@ int torch_threads() {
 
 }  // namespace
 
-Op* op_in_slot(uint32_t slot) { return slots[slot].load(std::memory_order_acquire); }
+Op* op_in_slot(uint32_t slot) {
+  return slots[slot].load(std::memory_order_acquire);
+}
 
 Op& op_of_handle(uint64_t handle) {
   Op* op = handle < kStubCount ? op_in_slot(static_cast<uint32_t>(handle)) : nullptr;
@@ -94,11 +101,14 @@ void install_torch_hooks() {
 
 uint64_t create_op(const std::string& op_json) {
   OpSpec spec = OpSpec::from_json(json::parse(op_json));
-  if (spec.args.size() > kMaxArgs) raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments");
+  if (spec.args.size() > kMaxArgs)
+    raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments");
   std::lock_guard<std::mutex> lock(registration_mutex());
   install_torch_hooks();
   const uint32_t slot = slot_count.load();
-  if (slot >= kStubCount) raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount, " ops");
+  if (slot >= kStubCount)
+    raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount,
+          " ops");
   auto op = std::make_unique<Op>(std::move(spec), slot);
   slots[slot].store(op.get(), std::memory_order_release);
   try {
@@ -112,20 +122,33 @@ uint64_t create_op(const std::string& op_json) {
   return slot;
 }
 
-uint32_t add_variant(uint64_t handle, const std::string& text) { return op_of_handle(handle).add_variant(text); }
+uint32_t add_variant(uint64_t handle, const std::string& text) {
+  return op_of_handle(handle).add_variant(text);
+}
 
-void add_entry(uint64_t handle, uint32_t variant, const std::string& text, const EntrySpec::ImageMap& images) {
+void add_entry(uint64_t handle, uint32_t variant, const std::string& text,
+               const EntrySpec::ImageMap& images) {
   op_of_handle(handle).add_entry(variant, text, images);
 }
 
-Resolver set_resolver(uint64_t handle, Resolver resolver) { return op_of_handle(handle).set_resolver(resolver); }
+Resolver set_resolver(uint64_t handle, Resolver resolver) {
+  return op_of_handle(handle).set_resolver(resolver);
+}
 
-void retire_op(uint64_t handle, const std::string& message) { op_of_handle(handle).retire(message); }
+void retire_op(uint64_t handle, const std::string& message) {
+  op_of_handle(handle).retire(message);
+}
 
-void unload(uint64_t handle) { op_of_handle(handle).unload(); }
+void unload(uint64_t handle) {
+  op_of_handle(handle).unload();
+}
 
-void set_strict(bool value) { strict_mode.store(value, std::memory_order_relaxed); }
+void set_strict(bool value) {
+  strict_mode.store(value, std::memory_order_relaxed);
+}
 
-bool strict() { return strict_mode.load(std::memory_order_relaxed); }
+bool strict() {
+  return strict_mode.load(std::memory_order_relaxed);
+}
 
 }  // namespace tileops

@@ -1,4 +1,5 @@
-// Owns the inclusion of torch's stable C ABI, pinned to the oldest torch that is supported, and handles over it.
+// Owns the inclusion of torch's stable C ABI, pinned to the oldest torch that is supported, and
+// handles over it.
 #pragma once
 
 #ifndef TORCH_TARGET_VERSION
@@ -13,7 +14,8 @@
 
 namespace tileops {
 
-// The functions of the ABI return 0 or fail for reasons that they only print; `what` names the call.
+// The functions of the ABI return 0 or fail for reasons that they only print; `what` names the
+// call.
 inline void check_torch(AOTITorchError code, const char* what) {
   if (__builtin_expect(code != 0, 0)) raise(ErrorKind::kInternal, "torch: ", what, " failed");
 }

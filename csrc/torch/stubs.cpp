@@ -1,11 +1,13 @@
 // Owns the pool of boxed entry points: stub number n loads n and jumps to tileops_invoke.
 //
-// A boxed function of the stable ABI gets no closure, so the address that torch calls must itself say which op it is.
-// The stubs are tail jumps with no frame of their own: unwinding through them needs no tables.
+// A boxed function of the stable ABI gets no closure, so the address that torch calls must itself
+// say which op it is. The stubs are tail jumps with no frame of their own: unwinding through them
+// needs no tables.
 #include "torch/stubs.h"
 
 #if defined(__x86_64__)
-// The System V convention passes stack, inputs, outputs in rdi, rsi, rdx; the slot becomes the fourth argument.
+// The System V convention passes stack, inputs, outputs in rdi, rsi, rdx; the slot becomes the
+// fourth argument.
 asm(R"(
     .text
     .p2align 4

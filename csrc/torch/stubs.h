@@ -16,5 +16,7 @@ BoxedFunction stub_address(uint32_t slot);
 }  // namespace tileops
 
 // Where every stub jumps to (torch/call.cpp).
-extern "C" __attribute__((visibility("hidden"))) void tileops_invoke(uint64_t* stack, uint64_t inputs,
-                                                                     uint64_t outputs, uint32_t slot);
+extern "C" __attribute__((visibility("hidden"))) void tileops_invoke(uint64_t* stack,
+                                                                     uint64_t inputs,
+                                                                     uint64_t outputs,
+                                                                     uint32_t slot);

@@ -69,7 +69,9 @@ def build_kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     done: dict[str, Path] = {}
 
     def build(source: str, *, abi: bool = True) -> Path:
-        text = '#include "tileops_cpu_abi.h"\n' + ("TILEOPS_CPU_ABI_EXPORT\n" if abi else "") + source
+        text = (
+            '#include "tileops_cpu_abi.h"\n' + ("TILEOPS_CPU_ABI_EXPORT\n" if abi else "") + source
+        )
         if text not in done:
             cpp = folder / f"k{len(done)}.cpp"
             cpp.write_text(text)

@@ -74,10 +74,18 @@ class CpuOp:
 
 
 def entry_for(request: dict[str, Any], **fields: Any) -> d.Json:
-    return d.entry(consts=request["consts"], fast=request["fast"], index64=request["index64"], **fields)
+    return d.entry(
+        consts=request["consts"], fast=request["fast"], index64=request["index64"], **fields
+    )
 
 
-def add_op(build_kernel: Callable[..., Path], *, kind: str = "dynamic", stem: str = "add", as_bytes: bool = False) -> CpuOp:
+def add_op(
+    build_kernel: Callable[..., Path],
+    *,
+    kind: str = "dynamic",
+    stem: str = "add",
+    as_bytes: bool = False,
+) -> CpuOp:
     """``out = a + b`` for float32 vectors of one size N, dynamic or constant."""
     path = build_kernel(ADD)
     return CpuOp(

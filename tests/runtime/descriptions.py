@@ -35,9 +35,19 @@ def op(name: str, schema: str, args: list[Json], returns: int = 0) -> Json:
 
 
 def tensor(
-    number: int, name: str, shape: list[Json], dtype: str = "float32", strides: list[Json] | None = None
+    number: int,
+    name: str,
+    shape: list[Json],
+    dtype: str = "float32",
+    strides: list[Json] | None = None,
 ) -> Json:
-    return {"arg": number, "name": name, "dtypes": dtype.split("|"), "shape": shape, "strides": strides}
+    return {
+        "arg": number,
+        "name": name,
+        "dtypes": dtype.split("|"),
+        "shape": shape,
+        "strides": strides,
+    }
 
 
 def bind(number: int) -> Json:

@@ -19,7 +19,9 @@ Build = Callable[..., Path]
 STATIC_KINDS = ["int", "int?", "float", "float?", "bool", "bool?", "str", "str?", "int[]", "int[]?"]
 
 
-def static_op(kinds: list[str], build_kernel: Build, *, optional_tensor: bool = False) -> cpu_ops.CpuOp:
+def static_op(
+    kinds: list[str], build_kernel: Build, *, optional_tensor: bool = False
+) -> cpu_ops.CpuOp:
     """An op without effect whose variants are chosen by static arguments of the given kinds."""
     extra = [d.arg("bias", "tensor?")] if optional_tensor else []
     tensors = [d.tensor(0, "a", [d.bind(0)])]
@@ -64,7 +66,9 @@ def test_static_values_choose_the_variant(build_kernel: Build, kind: str) -> Non
         for value in values:
             op.call(a, value)
     got = [statics[0] for statics in statics_of(op)]
-    assert [repr(value) for value in got] == [repr(value) for value in values]  # once each; -0.0 is not 0.0
+    assert [repr(value) for value in got] == [
+        repr(value) for value in values
+    ]  # once each; -0.0 is not 0.0
 
 
 def test_a_nan_static_is_one_variant(build_kernel: Build) -> None:
@@ -77,7 +81,12 @@ def test_a_nan_static_is_one_variant(build_kernel: Build) -> None:
 def test_neighbouring_values_do_not_run_together(build_kernel: Build) -> None:
     op = static_op(["str", "str", "int[]", "int[]"], build_kernel)
     a = torch.ones(2)
-    calls = [("ab", "c", [1], [2]), ("a", "bc", [1], [2]), ("ab", "c", [1, 2], []), ("ab", "c", [], [1, 2])]
+    calls = [
+        ("ab", "c", [1], [2]),
+        ("a", "bc", [1], [2]),
+        ("ab", "c", [1, 2], []),
+        ("ab", "c", [], [1, 2]),
+    ]
     for _ in range(2):
         for call in calls:
             op.call(a, *call)
@@ -105,11 +114,15 @@ def test_an_optional_tensor_given_or_not(build_kernel: Build) -> None:
     assert statics_of(op) == [[3, False], [3, True]]
     with pytest.raises(ArgumentError, match="argument 'bias': expected dimension 0 to be 4"):
         op.call(a, torch.ones(5), 3)
-    with pytest.raises(ArgumentTypeError, match="argument 'bias': expected dtype float32, got float64"):
+    with pytest.raises(
+        ArgumentTypeError, match="argument 'bias': expected dtype float32, got float64"
+    ):
         op.call(a, torch.ones(4, dtype=torch.float64), 3)
 
 
-def scalar_op(build_kernel: Build, integer: str = "int64", real: str = "float32", flag: str = "bool") -> cpu_ops.CpuOp:
+def scalar_op(
+    build_kernel: Build, integer: str = "int64", real: str = "float32", flag: str = "bool"
+) -> cpu_ops.CpuOp:
     """Stores an int, a float and a bool argument into ``out`` (3 doubles)."""
     types = {"int8": "i8", "int32": "i32", "int64": "i64", "uint8": "u8", "uint64": "u64", "bool": "i1",
              "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}  # fmt: skip
@@ -137,7 +150,9 @@ def stored(op: cpu_ops.CpuOp, i: int, f: float, b: bool) -> list[float]:
 
 @pytest.mark.parametrize("real", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("value", [0.1, 0.125, 42.0, -3e38])
-def test_float_scalars_reach_a_cpu_kernel_rounded(build_kernel: Build, real: str, value: float) -> None:
+def test_float_scalars_reach_a_cpu_kernel_rounded(
+    build_kernel: Build, real: str, value: float
+) -> None:
     expected = torch.tensor(value, dtype=torch.float64).to(getattr(torch, real)).item()
     assert stored(scalar_op(build_kernel, real=real), 0, value, False)[1] == expected
 
@@ -149,12 +164,16 @@ def test_float_scalars_reach_a_cpu_kernel_rounded(build_kernel: Build, real: str
         ("int64", [2**31, -1, 2**53], []), ("uint8", [0, 255], [-1, 256]), ("uint64", [0, 2**53], [-1]),
     ],
 )  # fmt: skip
-def test_integer_scalars_are_range_checked(build_kernel: Build, integer: str, good: list[int], bad: list[int]) -> None:
+def test_integer_scalars_are_range_checked(
+    build_kernel: Build, integer: str, good: list[int], bad: list[int]
+) -> None:
     op = scalar_op(build_kernel, integer)
     for value in good:
         assert stored(op, value, 0.0, True) == [float(value), 0.0, 1.0]
     for value in bad:
-        with pytest.raises(ArgumentError, match=rf"argument 'i': expected a value of {integer}, got {value}"):
+        with pytest.raises(
+            ArgumentError, match=rf"argument 'i': expected a value of {integer}, got {value}"
+        ):
             stored(op, value, 0.0, True)
 
 
@@ -179,14 +198,20 @@ def test_an_op_without_tensors_takes_a_device(build_kernel: Build) -> None:
     for device in (None, "cpu", torch.device("cpu")):
         out = op.call(5, device=device)
         assert (out.shape, out.dtype, out.device.type) == ((5,), torch.bfloat16, "cpu")
-    with pytest.raises(ArgumentError, match="argument 'device': expected a CPU or CUDA device, got meta"):
+    with pytest.raises(
+        ArgumentError, match="argument 'device': expected a CPU or CUDA device, got meta"
+    ):
         op.call(5, device="meta")
     with pytest.raises(ArgumentError, match="an output would have an impossible extent of -1"):
         op.call(-1)
 
 
 def test_several_outputs_in_the_order_of_the_schema(build_kernel: Build) -> None:
-    outputs = [{"dtype": "float32", "shape": [0]}, {"dtype": "int64", "shape": [1, 0]}, {"dtype": "bool", "shape": []}]
+    outputs = [
+        {"dtype": "float32", "shape": [0]},
+        {"dtype": "int64", "shape": [1, 0]},
+        {"dtype": "bool", "shape": []},
+    ]
     description = d.op(d.fresh_name("three"), "(Tensor a) -> (Tensor, Tensor)", [d.arg("a")])
     description["returns"] = ["alloc:2", "alloc:1"]
     op = cpu_ops.CpuOp(
@@ -195,7 +220,12 @@ def test_several_outputs_in_the_order_of_the_schema(build_kernel: Build) -> None
         lambda request: cpu_ops.entry_for(request, host=d.host(["size:0"], ["const", 3]), outputs=outputs), b"",
     )  # fmt: skip
     first, second = op.call(torch.empty(7))
-    assert (first.shape, first.dtype, second.shape, second.dtype) == ((), torch.bool, (3, 7), torch.int64)
+    assert (first.shape, first.dtype, second.shape, second.dtype) == (
+        (),
+        torch.bool,
+        (3, 7),
+        torch.int64,
+    )
     assert second.is_contiguous()
 
 
@@ -204,9 +234,13 @@ def test_tensors_of_mixed_or_foreign_devices_are_named(build_kernel: Build) -> N
     here, there = torch.ones(2), torch.ones(2, device="meta")
     # The dispatcher hands CPU tensors to a CUDA kernel where they are mixed; here meta tensors to the CPU kernel.
     on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    with pytest.raises(ArgumentError, match="argument 'b': expected a CPU or CUDA tensor, got one on meta"):
+    with pytest.raises(
+        ArgumentError, match="argument 'b': expected a CPU or CUDA tensor, got one on meta"
+    ):
         op.call.redispatch(on_cpu, here, there)
-    with pytest.raises(ArgumentError, match="argument 'a': expected a CPU or CUDA tensor, got one on meta"):
+    with pytest.raises(
+        ArgumentError, match="argument 'a': expected a CPU or CUDA tensor, got one on meta"
+    ):
         op.call.redispatch(on_cpu, there, here)
 
 

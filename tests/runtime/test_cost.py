@@ -86,7 +86,9 @@ def effect_op(build_kernel: Build, tensors: int, outputs: int, *, launches: bool
     return op.call
 
 
-def interleaved(calls: dict[str, Callable[[], Any]], rounds: int = 61, loop: int = 1000) -> dict[str, list[float]]:
+def interleaved(
+    calls: dict[str, Callable[[], Any]], rounds: int = 61, loop: int = 1000
+) -> dict[str, list[float]]:
     """Nanoseconds a call of each, measured in turns so that all meet the same disturbances."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
@@ -118,7 +120,10 @@ def test_cost_of_a_call_relative_to_torch_add(build_kernel: Build) -> None:
     )  # fmt: skip
     ns = {name: statistics.median(values) for name, values in samples.items()}
     empty = ns.pop("nothing")
-    ratios = [(w - empty) / (t - empty) for w, t in zip(samples["whole"], samples["torch.add"], strict=True)]
+    ratios = [
+        (w - empty) / (t - empty)
+        for w, t in zip(samples["whole"], samples["torch.add"], strict=True)
+    ]
     ratio = statistics.median(ratios)
     spread = statistics.quantiles(ratios, n=4)
     print(

@@ -93,7 +93,9 @@ INT_CASES = [
 
 
 @pytest.mark.parametrize(("dtype", "kind", "value", "code", "expected"), INT_CASES)
-def test_integer_scalars(fake: Any, dtype: str, kind: str, value: int, code: str, expected: int) -> None:
+def test_integer_scalars(
+    fake: Any, dtype: str, kind: str, value: int, code: str, expected: int
+) -> None:
     op = make([d.p_scalar(0, kind)], [struct.calcsize(code)], scalars=[d.scalar(2, "s", dtype)])
     run(*op, int_scalars=[value], float_scalars=[0.0])
     assert params_of(fake) == [struct.pack(code, expected)]
@@ -104,7 +106,9 @@ FLOATS = [0.1, 0.125, 42.0, -0.0, 1e-7, 6.1e-5, 65504.0, 65519.9, 65520.0, 1e30,
 
 @pytest.mark.parametrize("value", FLOATS)
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "f16"), ("bfloat16", "bf16"), ("float32", "f32"), ("float64", "f64")])  # fmt: skip
-def test_float_scalars_are_rounded_to_nearest_even(fake: Any, dtype: str, kind: str, value: float) -> None:
+def test_float_scalars_are_rounded_to_nearest_even(
+    fake: Any, dtype: str, kind: str, value: float
+) -> None:
     import torch
 
     torch_dtype = getattr(torch, dtype)
@@ -118,8 +122,12 @@ def test_float_scalars_are_rounded_to_nearest_even(fake: Any, dtype: str, kind: 
     assert got.isnan() if value != value else got.view(bits) == expected.view(bits)
 
 
-@pytest.mark.parametrize(("kind", "value"), [("i32", 2**31), ("i8", 128), ("u8", -1), ("u32", 2**32), ("i1", 2)])
-def test_a_size_that_its_parameter_cannot_hold_is_an_error(fake: Any, kind: str, value: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value"), [("i32", 2**31), ("i8", 128), ("u8", -1), ("u32", 2**32), ("i1", 2)]
+)
+def test_a_size_that_its_parameter_cannot_hold_is_an_error(
+    fake: Any, kind: str, value: int
+) -> None:
     op = make([d.p_slot(0, kind)], [8], code=[["const", 1]], grid=1)
     with pytest.raises(ArgumentError, match=rf"the value {value} does not fit"):
         run(*op, n=value)
@@ -142,10 +150,21 @@ def test_tensor_map_is_encoded_for_the_call_and_passed_by_value(fake: Any) -> No
 
 
 def test_a_refused_tensor_map_is_a_driver_error(fake: Any) -> None:
-    spec = {"kind": "tensormap", "index": 0, "box": [64], "shape": [0], "strides": [0], "swizzle": 0, "elem_type": 6}
+    spec = {
+        "kind": "tensormap",
+        "index": 0,
+        "box": [64],
+        "shape": [0],
+        "strides": [0],
+        "swizzle": 0,
+        "elem_type": 6,
+    }
     op = make([spec], [128])
     fake.fail("cuTensorMapEncodeTiled", 1)
-    with pytest.raises(DriverError, match=r"tensor 0: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE \(1\): the fake"):
+    with pytest.raises(
+        DriverError,
+        match=r"tensor 0: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE \(1\): the fake",
+    ):
         run(*op)
 
 
@@ -165,14 +184,19 @@ def test_more_than_48_kib_of_shared_memory_opts_in_once(fake: Any) -> None:
     op = make([d.p_tensor(0)], [8], shared_bytes=48 * 1024 + 1)
     run(*op)
     run(*op)
-    assert fake.log("attribute") == [{"call": "attribute", "name": "k", "attribute": 8, "value": 48 * 1024 + 1}]
+    assert fake.log("attribute") == [
+        {"call": "attribute", "name": "k", "attribute": 8, "value": 48 * 1024 + 1}
+    ]
     assert [line["shared"] for line in fake.log("launch")] == [48 * 1024 + 1] * 2
 
 
 def test_shared_memory_that_the_device_lacks(fake: Any) -> None:
     op = make([d.p_tensor(0)], [8], shared_bytes=300_000)
     fake.fail("cuFuncSetAttribute", 1)
-    with pytest.raises(DriverError, match=r"needs 300000 bytes of shared memory, cuda:0 allows 232448 a block: .*INVALID_VALUE"):
+    with pytest.raises(
+        DriverError,
+        match=r"needs 300000 bytes of shared memory, cuda:0 allows 232448 a block: .*INVALID_VALUE",
+    ):
         run(*op)
     assert fake.log("launch") == []
 
@@ -208,7 +232,9 @@ def test_launch_failure_carries_the_drivers_words(fake: Any, delta: Callable[[],
     assert before["launches"] == 0
 
 
-def test_each_device_loads_the_image_once_and_the_current_device_stays(fake: Any, delta: Callable[[], Any]) -> None:
+def test_each_device_loads_the_image_once_and_the_current_device_stays(
+    fake: Any, delta: Callable[[], Any]
+) -> None:
     op = make([d.p_tensor(0)], [8])
     before = delta()
     fake.library.fake_push(0)
@@ -252,7 +278,9 @@ def test_an_empty_grid_makes_no_driver_call(fake: Any, delta: Callable[[], Any])
 def test_only_the_empty_launches_are_skipped(fake: Any) -> None:
     name = d.fresh_name("two")
     handle = runtime.create_op(d.op(name, "(Tensor t0) -> ()", [d.arg("t0")]))
-    number = runtime.add_variant(handle, d.variant(tensors=[d.tensor(0, "t0", [d.bind(0)])], sizes=[d.size("N")]))
+    number = runtime.add_variant(
+        handle, d.variant(tensors=[d.tensor(0, "t0", [d.bind(0)])], sizes=[d.size("N")])
+    )
     runtime.add_entry(
         handle, number,
         d.entry(device="cuda", capability=90, host=d.host(["size:0"], ["const", 3]), tensor_order=[{"arg": 0}],
@@ -277,7 +305,9 @@ def test_the_largest_grid_and_one_more(fake: Any) -> None:
     op = make([d.p_tensor(0)], [8])
     run(*op, n=2**31 - 1)
     assert fake.log("launch")[0]["grid"] == [2**31 - 1, 1, 1]
-    with pytest.raises(ArgumentError, match=r"a grid of 2147483648 blocks is over the limit of 2147483647"):
+    with pytest.raises(
+        ArgumentError, match=r"a grid of 2147483648 blocks is over the limit of 2147483647"
+    ):
         run(*op, n=2**31)
     assert len(fake.log("launch")) == 1
 
@@ -320,7 +350,9 @@ def test_unload_frees_the_module_and_a_later_call_needs_a_new_one(fake: Any) -> 
 def test_host_facts_are_those_of_the_device(fake: Any) -> None:
     name = d.fresh_name("facts")
     handle = runtime.create_op(d.op(name, "(Tensor t0) -> ()", [d.arg("t0")]))
-    number = runtime.add_variant(handle, d.variant(tensors=[d.tensor(0, "t0", [d.bind(0)])], sizes=[d.size("N")]))
+    number = runtime.add_variant(
+        handle, d.variant(tensors=[d.tensor(0, "t0", [d.bind(0)])], sizes=[d.size("N")])
+    )
     runtime.add_entry(
         handle, number,
         d.entry(device="cuda", capability=90, host=d.host(["size:0", "host:sm_count"], ["const", 2], ["mul", 1, 2]),
@@ -346,7 +378,9 @@ def test_no_device_and_no_driver(fake: Any, tmp_path: Any) -> None:
     fake.fail("cuInit", 100)
     native().set_driver_library(str(tmp_path / "libcuda.so.1"))
     assert runtime.device_count() == 0
-    with pytest.raises(ToolchainError, match=r"cannot open the CUDA driver .*install the NVIDIA driver"):
+    with pytest.raises(
+        ToolchainError, match=r"cannot open the CUDA driver .*install the NVIDIA driver"
+    ):
         runtime.device_properties(0)
     op = make([d.p_tensor(0)], [8])
     with pytest.raises(ToolchainError, match="install the NVIDIA driver"):
@@ -357,7 +391,9 @@ def test_cuinit_failure_is_said_in_the_drivers_words(fake: Any, fake_driver_path
     native().set_driver_library(str(fake_driver_path))
     fake.fail("cuInit", 100)
     assert runtime.device_count() == 0
-    with pytest.raises(DriverError, match=r"cuInit: CUDA_ERROR_NO_DEVICE \(100\): the fake driver's own words"):
+    with pytest.raises(
+        DriverError, match=r"cuInit: CUDA_ERROR_NO_DEVICE \(100\): the fake driver's own words"
+    ):
         runtime.device_properties(0)
 
 

@@ -115,5 +115,8 @@ def test_an_allocation_that_torch_refuses(build_kernel: Build) -> None:
         "host": {"inputs": ["size:0"], "code": [["const", 2**60]]},
         "outputs": [{"dtype": "float32", "shape": [1]}], "launches": [],
     }  # fmt: skip
-    with pytest.raises(torch.OutOfMemoryError, match=r"could not allocate an output of 1152921504606846976 elements"):
+    with pytest.raises(
+        torch.OutOfMemoryError,
+        match=r"could not allocate an output of 1152921504606846976 elements",
+    ):
         op.call(torch.ones(2), torch.ones(2))

@@ -32,9 +32,15 @@ def test_a_cpp_program_without_python(build_kernel: Build, tmp_path: Path) -> No
         [program, build_kernel(cpu_ops.ADD)], check=True, capture_output=True, text=True, timeout=60
     )
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert lines["unresolved"] == "CompileMissError: plain: no kernel fits the call and no resolver is set"
+    assert (
+        lines["unresolved"]
+        == "CompileMissError: plain: no kernel fits the call and no resolver is set"
+    )
     assert lines["equal"] == "1"
-    assert lines["wrong"] == "ArgumentTypeError: plain: argument 'b': expected dtype float32, got float64"
+    assert (
+        lines["wrong"]
+        == "ArgumentTypeError: plain: argument 'b': expected dtype float32, got float64"
+    )
     assert lines["python"] == "0"
     print(f"\na call from C++ without Python: {lines['ns_op']} ns")
 
@@ -42,19 +48,34 @@ def test_a_cpp_program_without_python(build_kernel: Build, tmp_path: Path) -> No
 def test_the_library_uses_the_stable_abi_alone() -> None:
     def symbols(*flags: str) -> list[str]:
         listing = subprocess.run(
-            ["nm", "-DC", *flags, str(PACKAGE / "libtileops.so")], check=True, capture_output=True, text=True
+            ["nm", "-DC", *flags, str(PACKAGE / "libtileops.so")],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         return listing.stdout.splitlines()
 
     undefined = symbols("--undefined")
     assert len(undefined) > 50
-    foreign = [s for s in undefined if "at::" in s or "c10::" in s or "torch::" in s or " Py" in s or " cu" in s]
+    foreign = [
+        s
+        for s in undefined
+        if "at::" in s or "c10::" in s or "torch::" in s or " Py" in s or " cu" in s
+    ]
     assert foreign == []
     needed = subprocess.run(
-        ["readelf", "-d", str(PACKAGE / "libtileops.so")], check=True, capture_output=True, text=True
+        ["readelf", "-d", str(PACKAGE / "libtileops.so")],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
-    libraries = {line.split("[")[1].split("]")[0] for line in needed.splitlines() if "(NEEDED)" in line}
-    assert {name for name in libraries if "torch" in name or "c10" in name} == {"libtorch_cpu.so", "libc10.so"}
+    libraries = {
+        line.split("[")[1].split("]")[0] for line in needed.splitlines() if "(NEEDED)" in line
+    }
+    assert {name for name in libraries if "torch" in name or "c10" in name} == {
+        "libtorch_cpu.so",
+        "libc10.so",
+    }
     assert not [name for name in libraries if "python" in name or "cuda" in name]
 
 

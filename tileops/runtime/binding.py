@@ -12,14 +12,14 @@ from typing import Any
 
 from tileops import errors
 
-# Called with (handle, request) where a call finds no variant or entry; adds it before returning, or raises.
+# Called with (handle, request) where a call finds no variant or entry: adds it, or raises.
 Resolver = Callable[[int, dict[str, Any]], None]
 
 Image = bytes | str | os.PathLike[str]
 
 
 @functools.cache
-def native() -> Any:
+def native() -> Any:  # noqa: ANN401 - a module without type information
     """The binding module, loaded at the first use; raises ToolchainError if it was not built."""
     # libtileops is linked with libtorch, which only torch's own import puts into the process.
     import torch
@@ -28,8 +28,8 @@ def native() -> Any:
         module = importlib.import_module("tileops._C")
     except ImportError as error:
         raise errors.ToolchainError(
-            f"tileops' native part cannot be loaded ({error}); reinstall tileops, or in a checkout run "
-            "'pip install --no-build-isolation -e .'"
+            f"tileops' native part cannot be loaded ({error}); reinstall tileops, or in a checkout "
+            "run 'pip install --no-build-isolation -e .'"
         ) from error
     module.set_error_classes(
         [
@@ -51,25 +51,26 @@ def _text(value: Mapping[str, Any] | str) -> str:
 
 
 def static_json(value: object) -> object:
-    """The JSON form of a static argument: JSON has no infinities and no NaN, so those become strings."""
+    """The JSON form of a static argument: infinities and NaN, which JSON lacks, become strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
 
 
 def create_op(op: Mapping[str, Any] | str) -> int:
-    """Register an op with torch as its op.json says; return its handle, valid for the process' life.
+    """Register an op with torch as its op.json says; return its handle, valid until exit.
 
-    Raises ArgumentError where torch refuses the schema or the name, InternalError for a malformed description.
+    Raises ArgumentError where torch refuses the schema or the name, InternalError for a malformed
+    description.
     """
     return int(native().create_op(_text(op)))
 
 
 def add_variant(handle: int, variant: Mapping[str, Any] | str) -> int:
-    """Add the checks and bindings of one combination of static arguments; return the variant's number.
+    """Add the checks and bindings of one combination of static arguments; return its number.
 
-    ``static`` holds the values in order, then for each optional tensor whether it is given. In JSON text a
-    value must be in the form of ``static_json``.
+    ``static`` holds the values in order, then for each optional tensor whether it is given. In
+    JSON text a value must be in the form of ``static_json``.
 
     An equal combination that is there already wins: its number is returned.
     """
@@ -83,17 +84,19 @@ def add_entry(
 ) -> None:
     """Add a compiled specialisation of a variant. ``images`` maps file names to bytes or to paths.
 
-    Nothing is loaded before the first call that needs it. An equal specialisation that is there already wins.
+    Nothing is loaded before the first call that needs it. An equal specialisation that is there
+    already wins.
     """
     native().add_entry(handle, variant, _text(entry), dict(images))
 
 
 def set_resolver(handle: int, resolver: Resolver | None) -> None:
-    """Set what a call runs when it finds no variant or entry: once per key, however many threads wait.
+    """Set what a call runs when it finds no variant or entry: once a key, however many wait.
 
-    A request is ``{"kind": "variant", "static": [...]}`` (static arguments in order, then for each optional
-    tensor whether it was given) or ``{"kind": "entry", "variant", "device_type", "device_index",
-    "capability", "consts", "fast", "index64", "sizes", "entries"}``.
+    A request is ``{"kind": "variant", "static": [...]}`` (static arguments in order, then for each
+    optional tensor whether it was given) or ``{"kind": "entry", "variant", "device_type",
+    "device_index", "capability", "consts", "fast", "index64", "sizes", "entries"}``; ``entries``
+    is how many specialisations the variant has already.
     """
     native().set_resolver(handle, resolver)
 
