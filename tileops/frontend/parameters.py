@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import ScalarParam, TensorParam
-from tileops.ir.walk import walk_expr
-from tileops.language.annotations import TensorType, is_tensor_type, require_tensor_type
+from tileops.language.annotations import TensorType, require_tensor_type
 from tileops.language.buffers import BufferRef, static_shape
 from tileops.language.tracer import Tracer
-from tileops.language.value import Value, index_expr
+from tileops.language.unsupported import UnsupportedName
+from tileops.language.value import Value, as_dtype, index_expr
 from tileops.location import Location
 
 
@@ -66,13 +67,13 @@ class Parameters:
                 f"the annotation of `{name}` stands outside `with T.Kernel`",
                 location=tracer.location,
             )
-        if isinstance(annotation, str) and not is_tensor_type(annotation):
+        if isinstance(annotation, UnsupportedName):
+            raise annotation.error()
+        if isinstance(annotation, str):
             return self._scalar(name, annotation)
         return self._tensor(name, require_tensor_type(name, annotation))
 
     def _scalar(self, name: str, annotation: str) -> Value:
-        from tileops.language.value import as_dtype
-
         tracer = self._tracer
         var = tracer.define_permanent(tracer.new_var(name, DType(as_dtype(annotation))))
         self._declared[name] = ScalarParam(name, var, loc=tracer.location)
@@ -116,7 +117,7 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
         if isinstance(param, TensorParam) and not param.allocated:
             entries += [*param.buffer.shape, *(param.buffer.strides or ())]
     direct = {e.id for e in entries if isinstance(e, Var)}
-    reachable = {e.id for entry in entries for e in walk_expr(entry) if isinstance(e, Var)}
+    reachable = {e.id for entry in entries for e in walk.walk_expr(entry) if isinstance(e, Var)}
     used = _used_sizes(tracer)
     kept = []
     for size in tracer.sizes:
@@ -143,8 +144,6 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
 
 def _used_sizes(tracer: Tracer) -> set[int]:
     """The variables that outputs, workspaces, grids and statements read."""
-    from tileops.ir import walk
-
     exprs: list[Expr] = []
     for param in tracer.params:
         if isinstance(param, TensorParam):
@@ -154,5 +153,8 @@ def _used_sizes(tracer: Tracer) -> set[int]:
     for stmt in walk.walk(tuple(tracer.launches)):
         exprs += walk.exprs(stmt)
     return {
-        e.id for x in exprs for e in walk_expr(x) if isinstance(e, Var) and not isinstance(e, Load)
+        e.id
+        for x in exprs
+        for e in walk.walk_expr(x)
+        if isinstance(e, Var) and not isinstance(e, Load)
     }

@@ -20,7 +20,6 @@ from tileops.ir.fold import const as literal
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill, Launch
 from tileops.ir.walk import walk, written_buffers
-from tileops.language.annotations import is_tensor_type
 from tileops.language.buffers import ZERO, BufferRef
 from tileops.language.tracer import Tracer
 from tileops.location import Location
@@ -186,7 +185,7 @@ def _resolve(
     func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]
 ) -> object:
     """An annotation that postponed evaluation left as text, evaluated where the function stands."""
-    if not isinstance(annotation, str) or is_tensor_type(annotation) or type(annotation) is not str:
+    if type(annotation) is not str:  # a dtype is a str too, and is no text
         return annotation
     closure = {
         n: c.cell_contents

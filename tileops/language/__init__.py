@@ -99,6 +99,7 @@ from tileops.language.hints import (
     pdl_trigger,
     sync_threads,
     use_swizzle,
+    ws,
 )
 from tileops.language.launch import (
     Kernel,
@@ -208,6 +209,7 @@ c2d_im2col = im2col
 Serial = serial
 Unroll = unroll
 Vectorized = vectorized
+WarpSpecialize = ws
 PrimExpr = Value
 Var = Value
 # CUDA's fast forms: the accurate functions stand in, which is always within their error.
@@ -275,6 +277,7 @@ __all__ = [
     "Unroll",
     "Var",
     "Vectorized",
+    "WarpSpecialize",
     "__cos",
     "__exp",
     "__exp2",
@@ -452,6 +455,7 @@ __all__ = [
     "use_swizzle",
     "vectorized",
     "view",
+    "ws",
 ]
 
 

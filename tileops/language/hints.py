@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
@@ -143,6 +144,12 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     tracer = require_tracer("T.annotate_compile_flags")
     words = flags.split() if isinstance(flags, str) else [str(f) for f in flags]
     tracer.options["compile_flags"] = " ".join(words)
+
+
+def ws(*warp_group_ids: int) -> AbstractContextManager[None]:
+    """A body for given groups of warps. Without barriers its statements simply run in order."""
+    require_tracer("T.ws").require_launch("T.ws")
+    return nullcontext()
 
 
 def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:

@@ -12,10 +12,11 @@ from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.stmt import For, Stmt
 from tileops.ir.stmt import Parallel as ParallelStmt
+from tileops.ir.walk import walk_expr
 from tileops.language.buffers import ZERO
 from tileops.language.linear import difference
 from tileops.language.tracer import Tracer, here, require_tracer
-from tileops.language.value import INT32, INT64, Value, as_int, describe, has_load, index_expr
+from tileops.language.value import INT32, INT64, Value, as_int, bind, describe, has_load, index_expr
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class LoopFrame:
                 found=f"{len(names)} in the `for`",
                 location=here(),
             )
+        self.axes = tuple(_evaluated_once(axis) for axis in self.axes)
         if self.kind == "parallel":
             return self._open_parallel(tracer, names)
         values = []
@@ -114,9 +116,14 @@ class LoopFrame:
             tracer.emit(For(self.kind, var, start, stop, body, self.stages, self.hints, loc=loc))
 
 
-def _depends(exprs: tuple[Expr, ...], variables: tuple[Var, ...]) -> bool:
-    from tileops.ir.walk import walk_expr
+def _evaluated_once(axis: Axis) -> Axis:
+    """Bounds that read memory are read before the loop, as Python's ``range`` does."""
+    start = bind("start", axis.start).expr if has_load(axis.start) else axis.start
+    stop = bind("stop", axis.stop).expr if has_load(axis.stop) else axis.stop
+    return Axis(start, stop, axis.step)
 
+
+def _depends(exprs: tuple[Expr, ...], variables: tuple[Var, ...]) -> bool:
     return any(e in variables for x in exprs for e in walk_expr(x))
 
 
@@ -227,9 +234,6 @@ def Parallel(
         raise ProgramValueError("T.Parallel needs at least one extent", location=here())
     axes = tuple(_axis("T.Parallel", e, None) for e in extents)
     for axis in axes:
-        if has_load(axis.stop):
-            # The extent is read once, before the loop.
-            continue
         if isinstance(axis.stop, Const) and axis.stop.value < 0:
             raise ProgramValueError("an extent of T.Parallel is negative", location=here())
     return LoopFrame("T.Parallel", "parallel", axes)

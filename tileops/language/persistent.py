@@ -129,7 +129,7 @@ class PersistentTileScheduler:
         stateful: bool = True,
         name: str | None = None,
     ) -> None:
-        tracer = require_tracer("T.PersistentTileScheduler")
+        require_tracer("T.PersistentTileScheduler")
         self._num_m = index_expr(num_m, "num_m")
         self._num_n = index_expr(num_n, "num_n")
         workers = HostAttr(DType("int32"), "sm_count") if num_workers is None else None
@@ -137,18 +137,13 @@ class PersistentTileScheduler:
         self._swizzle = int(swizzle_size)
         self._column_major = bool(column_major)
         self._stateful = stateful
-        prefix = name or "scheduler"
+        self._name = name or "scheduler"
         self._vars: dict[str, VarRef] = {}
-        if stateful and tracer.launch is not None:
-            for part in ("tile", "m_idx", "n_idx", "current_iter"):
-                tracer.set_names((f"{prefix}_{part}",))
-                self._vars[part] = alloc_var(INT32)
-                self._vars[part].fresh = False
 
     def _state(self, part: str) -> VarRef:
         if part not in self._vars:
             raise ProgramValueError(
-                f"T.PersistentTileScheduler.{part} needs a stateful scheduler made inside T.Kernel",
+                f"T.PersistentTileScheduler.{part} is known only after init()",
                 location=here(),
             )
         return self._vars[part]
@@ -185,6 +180,16 @@ class PersistentTileScheduler:
 
     def init(self, worker: object) -> None:
         """Start at the first tile of block ``worker``."""
+        tracer = require_tracer("T.PersistentTileScheduler.init")
+        if not self._stateful:
+            raise ProgramValueError(
+                "T.PersistentTileScheduler(stateful=False) has no init(); use coord(tile)",
+                location=here(),
+            )
+        for part in ("tile", "m_idx", "n_idx", "current_iter"):
+            tracer.set_names((f"{self._name}_{part}",))
+            self._vars[part] = alloc_var(INT32)
+            self._vars[part].fresh = False
         self._state("tile").store(worker)
         self._state("current_iter").store(0)
         self._update()

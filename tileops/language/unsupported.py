@@ -32,7 +32,7 @@ _GROUPS: dict[str, str] = {
         warpgroup_commit_batch warpgroup_wait
     """,
     "warp specialisation": """
-        set_max_nreg WarpSpecialize ws WSSchedule WSRole WSPipeline WSScope WSInstr WSSync
+        set_max_nreg WSSchedule WSRole WSPipeline WSScope WSInstr WSSync
         annotate_ws_schedule ws_op WSID
     """,
     "a cluster of blocks": """
