@@ -97,9 +97,13 @@ from tileops.language.hints import (
     no_set_max_nreg,
     pdl_sync,
     pdl_trigger,
-    sync_threads,
     use_swizzle,
     ws,
+)
+from tileops.language.lanes import (
+    get_thread_binding,
+    get_thread_bindings,
+    sync_threads,
 )
 from tileops.language.launch import (
     Kernel,
@@ -370,6 +374,8 @@ __all__ = [
     "gemm",
     "get_block_binding",
     "get_block_bindings",
+    "get_thread_binding",
+    "get_thread_bindings",
     "grid",
     "half",
     "ieee_add",

@@ -150,10 +150,3 @@ def ws(*warp_group_ids: int) -> AbstractContextManager[None]:
     """A body for given groups of warps. Without barriers its statements simply run in order."""
     require_tracer("T.ws").require_launch("T.ws")
     return nullcontext()
-
-
-def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
-    """A barrier of the block. Tile programs need none, so nothing is recorded."""
-    require_tracer("T.sync_threads")
-    if barrier_id is not None:
-        raise UnsupportedConstructError("T.sync_threads with a named barrier", location=here())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -9,6 +10,7 @@ from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Launch
+from tileops.language.lanes import over_lanes
 from tileops.language.tracer import LaunchState, Tracer, here, require_tracer
 from tileops.language.value import Value, as_int, has_load, index_expr
 
@@ -28,7 +30,7 @@ class BlockIndex(Value):
 class KernelFrame:
     """The context manager that T.Kernel returns. Entering it starts a launch."""
 
-    def __init__(self, tracer: Tracer, grid: tuple[Expr, ...], threads: int) -> None:
+    def __init__(self, tracer: Tracer, grid: tuple[Expr, ...], threads: tuple[int, ...]) -> None:
         self._tracer = tracer
         self._grid = grid
         self._threads = threads
@@ -48,7 +50,7 @@ class KernelFrame:
         names = [tracer.take_name(default) for default in _NAMES[: len(self._grid)]]
         dtypes = [DType("int32")] * len(self._grid)
         block_vars = tuple(tracer.new_var(n, t) for n, t in zip(names, dtypes, strict=True))
-        self._state = tracer.launch = LaunchState(block_vars)
+        self._state = tracer.launch = LaunchState(block_vars, self._threads)
         tracer.open_region("launch")
         for var in block_vars:
             tracer.define(var)
@@ -69,13 +71,13 @@ class KernelFrame:
         assert state is not None
         region = tracer.region
         loc = region.loc if region is not None else None
-        body = tracer.close_region()
+        body = over_lanes(tracer.close_region(), state.lanes, self._threads)
         tracer.launch = None
         tracer.emit_launch(
             Launch(
                 self._grid,
                 state.block_vars,
-                self._threads,
+                math.prod(self._threads),
                 body,
                 tuple(sorted(state.attrs.items())),
                 tuple(state.safe_values.items()),
@@ -110,18 +112,18 @@ def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> K
             raise ProgramValueError(
                 "a grid extent of T.Kernel is negative", found=str(extent.value), location=here()
             )
-    return KernelFrame(tracer, grid, _thread_count(threads))
+    return KernelFrame(tracer, grid, _thread_extents(threads))
 
 
-def _thread_count(threads: object) -> int:
+def _thread_extents(threads: object) -> tuple[int, ...]:
     if threads is None:
-        return _DEFAULT_THREADS
+        return (_DEFAULT_THREADS,)
     parts = tuple(threads) if isinstance(threads, (tuple, list)) else (threads,)
     if len(parts) > 3:
         raise ProgramValueError(
             "threads has at most three extents", found=repr(threads), location=here()
         )
-    count = 1
+    extents = []
     for part in parts:
         number = as_int(part)
         if number is None:
@@ -135,8 +137,8 @@ def _thread_count(threads: object) -> int:
                 )
         if number <= 0:
             raise ProgramValueError("threads must be positive", found=str(number), location=here())
-        count *= number
-    return count
+        extents.append(number)
+    return tuple(extents)
 
 
 def get_block_binding(dim: int = 0) -> Value:

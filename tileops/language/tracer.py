@@ -48,6 +48,8 @@ class LaunchState:
     """What the constructs inside a ``with T.Kernel`` block record about their launch."""
 
     block_vars: tuple[Var, ...]
+    threads: tuple[int, ...] = (128,)
+    lanes: dict[int, Var] = field(default_factory=dict)
     attrs: dict[str, str] = field(default_factory=dict)
     safe_values: dict[Buffer, Expr] = field(default_factory=dict)
 

@@ -45,7 +45,7 @@ _GROUPS: dict[str, str] = {
         gemm_sp gemm_sp_v2
     """,
     "a thread index": """
-        get_thread_binding get_thread_bindings thread_binding launch_thread get_lane_idx
+        thread_binding launch_thread get_lane_idx
         get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect
     """,
     "a synchronisation of threads": """
