@@ -28,6 +28,24 @@ def test_a_name_holds_the_value_that_an_element_has_now() -> None:
     """)
 
 
+def test_a_named_slice_stays_where_it_was() -> None:
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.int32)
+        with T.Kernel(1):
+            tile = T.alloc_shared((8,), T.int32)
+            x = T.alloc_var(T.int32, 0)
+            window = A[x : x + 8]
+            x = 5
+            T.copy(window, tile)
+
+    assert body_of(program) == lines("""
+        let window.5: i32 = %x.4[0]
+        %x.4[0] = 5
+        copy %A.1[window.5 : +8] -> %tile.3[0 : +8]
+    """)
+
+
 def test_an_alloc_var_is_read_and_stored_by_its_name() -> None:
     def program(A):
         N = T.const("N")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import pytest
 import torch
@@ -174,6 +175,30 @@ def test_a_body_that_needs_the_number_of_a_size_still_has_a_symbolic_signature()
     assert text_of(program, {"N": 3, "D": 8}).count("alloc %") == 2
 
 
+def test_true_division_of_size_constants_is_pythons() -> None:
+    def program(A):
+        N, D = T.const("N, D")
+        A: T.Tensor((N, D), T.float32)
+        scale = 1 / D
+        with T.Kernel(N) as bx:
+            A[bx, 0] *= scale
+
+    assert "(1.0f32 / f32(D.1))" in text_of(program)
+    assert "* 0.25f32" in text_of(program, {"N": 2, "D": 4})
+
+
+def test_python_arithmetic_on_a_size_constant_of_the_signature_says_what_to_use() -> None:
+    def program(A):
+        D = T.const("D")
+        A: T.Tensor((D,), T.float32)
+        scale = math.sqrt(D)
+        with T.Kernel(1) as bx:
+            A[bx] *= scale
+
+    with pytest.raises(ProgramTypeError, match=r"T\.sqrt"):
+        text_of(program)
+
+
 # -- lazy programs -----------------------------------------------------------------------------------
 def test_out_idx_turns_parameters_into_results() -> None:
     program = with_out_idx(matmul_relu_lazy(256, 256, 64).program, [-1])
@@ -212,11 +237,14 @@ def test_dynamic_sizes_made_outside_a_program_belong_to_each_program_that_uses_t
 
 def test_a_prim_func_may_return_what_it_allocates() -> None:
     @T.prim_func
-    def main(A: T.Tensor((8,), T.float32), n: T.int32, step=2):
+    def main(A: T.Tensor((8,), T.float32), n: T.int32, m: int, step=2):
         C = T.empty((8,), T.float32)
         with T.Kernel(n) as bx:
             C[bx] = A[bx] * step
         return C
 
-    assert main.program.returns == (2,)
-    assert main.program.scalars()[0].name == "n"
+    assert main.program.returns == (3,)
+    assert [(s.name, s.var.dtype) for s in main.program.scalars()] == [
+        ("n", "int32"),
+        ("m", "int32"),
+    ]

@@ -118,7 +118,7 @@ class Frame:
         self._scopes[name] = self._tracer.region
         for branch in self._branches:
             branch.assigned.add(name)
-        return snapshot(name, value)
+        return value.snapshot(name) if isinstance(value, RegionRef) else snapshot(name, value)
 
     def _check_carried(self, name: str) -> None:
         """Refuse to change a name from before the loop: each iteration would see it."""

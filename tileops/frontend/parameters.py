@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tileops.dtypes import DType
+from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
@@ -69,11 +69,11 @@ class Parameters:
             )
         if isinstance(annotation, UnsupportedName):
             raise annotation.error()
-        if isinstance(annotation, str):
+        if is_dtype_like(annotation):
             return self._scalar(name, annotation)
         return self._tensor(name, require_tensor_type(name, annotation))
 
-    def _scalar(self, name: str, annotation: str) -> Value:
+    def _scalar(self, name: str, annotation: object) -> Value:
         tracer = self._tracer
         var = tracer.define_permanent(tracer.new_var(name, DType(as_dtype(annotation))))
         self._declared[name] = ScalarParam(name, var, loc=tracer.location)

@@ -16,7 +16,9 @@ from tileops.language.value import (
     INT32,
     Value,
     as_int,
+    bind,
     dtype,
+    has_load,
     index_expr,
     to_expr,
     unwrap_int,
@@ -147,6 +149,14 @@ class RegionRef:
     def shape(self) -> tuple[int | Value, ...]:
         """The extents of the box, one a dimension of the buffer."""
         return tuple(unwrap_int(e) for e in self.region.extents)
+
+    def snapshot(self, name: str) -> RegionRef:
+        """The region at its present place: starts that read memory are read now."""
+        starts = self.region.starts
+        if not any(has_load(s) for s in starts):
+            return self
+        now = tuple(bind(name, s).expr if has_load(s) else s for s in starts)
+        return RegionRef(self.ref, Region(self.region.buffer, now, self.region.extents))
 
     def describe(self) -> str:
         """Name, dtype and extents, for error messages."""

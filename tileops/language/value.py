@@ -201,10 +201,14 @@ class Value:
 
 def _needs_number(what: str, expr: Expr) -> ProgramTypeError:
     tracer = active_tracer()
-    kind = ProgramTypeError
     if tracer is not None and tracer.const_ids and tracer.depends_on_consts_only(expr):
-        kind = ConstNeededError
-    return kind(
+        return ConstNeededError(
+            f"Python asked for {what} of a size constant, whose number the signature does not have "
+            "yet; use T functions (T.sqrt, T.log2) and operators, or compute it inside T.Kernel",
+            found=print_expr(expr),
+            location=here(),
+        )
+    return ProgramTypeError(
         f"Python asked for {what} of a value that is known only when the kernel runs; write the "
         "condition "
         "with `if`, `while`, `and`, `or`, `not` in the kernel function or in a T.macro, or use "
@@ -253,7 +257,21 @@ def wrap(expr: Expr, *sources: object) -> Value:
 
 def binary(op: str, a: object, b: object) -> Value:
     """``a op b`` as a value, with the language's promotion."""
-    return wrap(fold.binary(op, to_expr(a), to_expr(b)), a, b)
+    left, right = to_expr(a), to_expr(b)
+    if op == "div" and _are_python_ints(left, right):
+        left = fold.cast(left, FLOAT32)
+    return wrap(fold.binary(op, left, right), a, b)
+
+
+def _are_python_ints(*operands: Expr) -> bool:
+    """True for Python ints of a specialised trace, whose ``/`` gives a float."""
+    tracer = active_tracer()
+    return (
+        tracer is not None
+        and bool(tracer.const_ids)
+        and all(e.dtype.is_integer and tracer.depends_on_consts_only(e) for e in operands)
+        and any(isinstance(x, Var) for e in operands for x in walk_expr(e))
+    )
 
 
 def unary(op: str, a: object) -> Value:
