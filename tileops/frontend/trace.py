@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, TracebackType
 
-from tileops.errors import ArgumentError, ProgramError, ProgramTypeError, ProgramValueError
+from tileops.errors import (
+    ArgumentError,
+    ProgramError,
+    ProgramSyntaxError,
+    ProgramTypeError,
+    ProgramValueError,
+    UnsupportedConstructError,
+)
 from tileops.frontend.call import inline_macro, run
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
@@ -52,6 +59,8 @@ def trace(
     tracer = job.new_tracer(None)
     try:
         return job.run_with(tracer)
+    except (ProgramSyntaxError, UnsupportedConstructError):
+        raise
     except ProgramError:
         # A construct of the body may need the number behind a size constant; the signature does
         # not.
