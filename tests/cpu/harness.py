@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -208,9 +209,7 @@ def _run_blocks(entry, values, grid: int, scratch_bytes: int, threads: int) -> N
     if threads == 1:
         work(0, grid)
     else:
-        crew = [
-            threading.Thread(target=work, args=(a, b)) for a, b in zip(cuts, cuts[1:], strict=False)
-        ]
+        crew = [threading.Thread(target=work, args=(a, b)) for a, b in itertools.pairwise(cuts)]
         for t in crew:
             t.start()
         for t in crew:
@@ -219,7 +218,9 @@ def _run_blocks(entry, values, grid: int, scratch_bytes: int, threads: int) -> N
         raise KernelFailed(failures[0])
 
 
-def build_eager(func, *, consts: dict[str, int] | None = None, level: str = "", **static) -> Compiled:
+def build_eager(
+    func, *, consts: dict[str, int] | None = None, level: str = "", **static
+) -> Compiled:
     """Trace an eager tile function with the given size constants and compile it."""
     from tileops.frontend.trace import trace
 

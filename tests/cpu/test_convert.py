@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 import torch
+from harness import build_eager
 
 import tileops.language as T
-from harness import build_eager
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -76,7 +76,11 @@ def all_values(dtype: str) -> torch.Tensor:
 
 def ties(target: str, source: str) -> torch.Tensor:
     """Values of ``source`` at and next to every number of ``target`` and every tie between two of them."""
-    exact = all_values(target).to(torch.float64) if target in FLOATS[2:] else torch.randn(20000).double()
+    exact = (
+        all_values(target).to(torch.float64)
+        if target in FLOATS[2:]
+        else torch.randn(20000).double()
+    )
     exact = exact[exact.isfinite()].sort().values
     middle = (exact[1:] + exact[:-1]) / 2
     # Exact fractions take 20 us a value: of the 16-bit formats, a random 3000 numbers and ties.
@@ -158,7 +162,9 @@ def test_floats_to_integers_saturate(source, target):
     if source in ("float16", "bfloat16", "float8_e5m2"):
         x = all_values(source)
     else:
-        edges = [s * (2.0**p + d) for p in range(66) for s in (1, -1) for d in (-1, -0.5, 0, 0.5, 1)]
+        edges = [
+            s * (2.0**p + d) for p in range(66) for s in (1, -1) for d in (-1, -0.5, 0, 0.5, 1)
+        ]
         special = [float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1e30, -1e30]
         x = torch.cat([torch.tensor(edges + special).double(), torch.randn(1000).double() * 1e3])
         x = x.to(getattr(torch, source))
@@ -204,6 +210,10 @@ def test_power_of_two_scales():
     want = x.to(torch.float32)
     assert torch.equal(got[:255], want[:255])
     assert got[255].isnan()
-    y = torch.cat([torch.rand(5000) * 2.0 ** torch.randint(-120, 120, (5000,)), want[:255], want[:255] * 1.5])
-    got = build_eager(cast_in_nest, consts={"N": y.numel()}, source="float32", target="float8_e8m0fnu")(y)
+    y = torch.cat(
+        [torch.rand(5000) * 2.0 ** torch.randint(-120, 120, (5000,)), want[:255], want[:255] * 1.5]
+    )
+    got = build_eager(
+        cast_in_nest, consts={"N": y.numel()}, source="float32", target="float8_e8m0fnu"
+    )(y)
     assert torch.equal(got.view(torch.uint8), y.to(torch.float8_e8m0fnu).view(torch.uint8))

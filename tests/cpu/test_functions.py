@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from harness import build_eager
 
 import tileops.language as T
-from harness import build_eager
 
 
 def apply(X, name: str, dtype: str = "float32", block: int = 256):
@@ -78,7 +78,9 @@ def samples(low: float, high: float, count: int = 1500) -> torch.Tensor:
     """Arguments spread evenly and, where the interval spans decades, evenly in the exponent."""
     even = torch.rand(count, dtype=torch.float64) * (high - low) + low
     if low > 0:
-        spread = torch.exp(torch.rand(count, dtype=torch.float64) * math.log(high / low) + math.log(low))
+        spread = torch.exp(
+            torch.rand(count, dtype=torch.float64) * math.log(high / low) + math.log(low)
+        )
         even = torch.cat([even, spread])
     return even.float()
 
@@ -132,19 +134,25 @@ def test_overflow_and_subnormals_of_exp():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-@pytest.mark.parametrize("name", ["exp", "exp2", "log2", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "sin"])
+@pytest.mark.parametrize(
+    "name", ["exp", "exp2", "log2", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "sin"]
+)
 def test_other_widths_round_once(name, dtype):
     x = (torch.rand(500) * 3 + 0.1).to(getattr(torch, dtype))
     got = run(name, x, dtype)
     reference = getattr(torch, name)(x.double())
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-52}[dtype]
     # Half a unit of the dtype, and the float32 result's own error before it.
-    assert ((got.double() - reference).abs() <= reference.abs() * (unit * 1.01 + 2.0**-45) + 1e-9 * unit).all()
+    assert (
+        (got.double() - reference).abs() <= reference.abs() * (unit * 1.01 + 2.0**-45) + 1e-9 * unit
+    ).all()
 
 
 @pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "nearbyint"])
 def test_rounding_functions(name):
-    x = torch.cat([torch.randn(500) * 10, torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, -0.0, 1e10, -1e10])])
+    x = torch.cat(
+        [torch.randn(500) * 10, torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, -0.0, 1e10, -1e10])]
+    )
     want = getattr(torch, "round" if name == "nearbyint" else name)(x)
     assert torch.equal(run(name, x), want)
 
@@ -261,7 +269,11 @@ def shifts(X, S, dtype: str):
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
 def test_shifts_by_any_count(dtype):
     info = torch.iinfo(getattr(torch, dtype))
-    pairs = [(v, s) for v in (1, 5, info.max, info.min, info.min // 2) for s in (0, 1, info.bits - 1, info.bits, 99)]
+    pairs = [
+        (v, s)
+        for v in (1, 5, info.max, info.min, info.min // 2)
+        for s in (0, 1, info.bits - 1, info.bits, 99)
+    ]
     x, s = (torch.tensor(c, dtype=getattr(torch, dtype)) for c in zip(*pairs, strict=True))
     left, right = build_eager(shifts, consts={"N": len(pairs)}, dtype=dtype)(x, s)
     mask = (1 << info.bits) - 1

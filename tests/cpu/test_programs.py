@@ -4,12 +4,14 @@ import math
 
 import pytest
 import torch
-
-import tileops.language as T
 from harness import build_eager
 
+import tileops.language as T
 
-def matmul_relu(A, B, block_M: int = 128, block_N: int = 128, block_K: int = 32, dtype: str = "float32"):
+
+def matmul_relu(
+    A, B, block_M: int = 128, block_N: int = 128, block_K: int = 32, dtype: str = "float32"
+):
     M, N, K = T.const("M, N, K")
     A: T.Tensor((M, K), dtype)
     B: T.Tensor((K, N), dtype)
@@ -139,7 +141,9 @@ def attention(Q, K, V, causal: bool, block_M: int = 64, block_N: int = 64, dtype
                 visible = k * block_N + j < seq
                 if causal:
                     scores[i, j] = T.if_then_else(
-                        T.And(visible, bx * block_M + i >= k * block_N + j), 0, -T.infinity(T.float32)
+                        T.And(visible, bx * block_M + i >= k * block_N + j),
+                        0,
+                        -T.infinity(T.float32),
                     )
                 else:
                     scores[i, j] = T.if_then_else(visible, 0, -T.infinity(T.float32))

@@ -44,13 +44,21 @@ def test_torch_compile_equals_eager() -> None:
 def test_opcheck() -> None:
     torch.library.opcheck(torch.ops.tileops.matmul_relu.default, (randn(64, 32), randn(32, 48)))
     torch.library.opcheck(
-        torch.ops.tileops.add.default, (randn(100, dtype=torch.float32), randn(100, dtype=torch.float32))
+        torch.ops.tileops.add.default,
+        (randn(100, dtype=torch.float32), randn(100, dtype=torch.float32)),
     )
 
 
 def test_dynamic_sizes_need_at_most_two_kernels() -> None:
     before = tileops.stats()["compiles"] + tileops.stats()["disk_hits"]
-    for m, n, k in ((16, 16, 16), (17, 33, 40), (128, 64, 96), (1, 1, 1), (200, 300, 50), (64, 64, 64)):
+    for m, n, k in (
+        (16, 16, 16),
+        (17, 33, 40),
+        (128, 64, 96),
+        (1, 1, 1),
+        (200, 300, 50),
+        (64, 64, 64),
+    ):
         a, b = randn(m, k), randn(k, n)
         out = matmul.matmul_dynamic(a, b, block_K=64)
         assert within(out, matmul_reference(a.cpu(), b.cpu())), (m, n, k)
@@ -130,7 +138,8 @@ def test_sixteen_threads_make_the_first_call() -> None:
         t.start()
     for t in threads:
         t.join()
-    assert len(results) == 16 and all(torch.equal(r, x + y) for r in results)
+    assert len(results) == 16
+    assert all(torch.equal(r, x + y) for r in results)
     after = tileops.stats()
     assert after["compiles"] + after["disk_hits"] - before["compiles"] - before["disk_hits"] == 1
     assert after["loads"] - before["loads"] == 1

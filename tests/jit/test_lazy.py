@@ -101,7 +101,7 @@ def test_a_lazy_function_must_return_a_prim_func() -> None:
 
         return 5
 
-    with pytest.raises(ArgumentTypeError, match="returns a T.prim_func, got int"):
+    with pytest.raises(ArgumentTypeError, match=r"returns a T\.prim_func, got int"):
         program(3)
 
 

@@ -53,8 +53,16 @@ def test_bad_arguments(arguments: dict[str, str]) -> None:
 @pytest.mark.parametrize("supply", TensorSupplyType)
 @pytest.mark.parametrize(
     "dtype",
-    [torch.float16, torch.float32, torch.float64, torch.int8, torch.int32, torch.uint8, torch.bool]
-    + [torch.float8_e4m3fn],
+    [
+        torch.float16,
+        torch.float32,
+        torch.float64,
+        torch.int8,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+        torch.float8_e4m3fn,
+    ],
 )
 def test_supply(supply: TensorSupplyType, dtype: torch.dtype) -> None:
     made = make_tensor(param(dtype, 40, 30), supply, "cpu")

@@ -48,10 +48,14 @@ class Case:
         host = [x.cpu() if isinstance(x, torch.Tensor) else x for x in inputs]
         expected, bound = self.reference(*host)
         got = out.cpu().double()
-        assert got.shape == expected.shape, f"{self.id}: shape {tuple(got.shape)} != {tuple(expected.shape)}"
+        assert got.shape == expected.shape, (
+            f"{self.id}: shape {tuple(got.shape)} != {tuple(expected.shape)}"
+        )
         if not got.numel():
             return
-        assert torch.isfinite(got).all(), f"{self.id}: {int((~torch.isfinite(got)).sum())} values not finite"
+        assert torch.isfinite(got).all(), (
+            f"{self.id}: {int((~torch.isfinite(got)).sum())} values not finite"
+        )
         excess = (got - expected).abs() - bound
         worst = int(excess.argmax())
         assert excess.max() <= 0, (
@@ -97,7 +101,9 @@ def add_reference(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch
     return value, rounded(value, torch.zeros_like(value), torch.float32)
 
 
-def rms_norm_reference(x: torch.Tensor, w: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+def rms_norm_reference(
+    x: torch.Tensor, w: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     x64 = x.double()
     scale = torch.rsqrt(x64.square().mean(-1, keepdim=True) + eps)
     value = x64 * scale * w.double()
@@ -129,8 +135,17 @@ def attention_reference(
     spread = weights @ v64.abs()
     # A score is off by (dim + 2) * U_SUM * |q||k| * scale, which exp turns into a relative error of the weight;
     # each weight is then rounded to the inputs' dtype (u, and half a subnormal of it) and summed.
-    score_error = (dim + 2) * U_SUM * (q64.abs() @ k64.abs().transpose(-1, -2)).amax(-1, keepdim=True) * dim**-0.5
-    exp_error = 8 * UNIT[torch.float32] * (scores.masked_fill(scores.isinf(), 0).abs().amax(-1, keepdim=True) + 2)
+    score_error = (
+        (dim + 2)
+        * U_SUM
+        * (q64.abs() @ k64.abs().transpose(-1, -2)).amax(-1, keepdim=True)
+        * dim**-0.5
+    )
+    exp_error = (
+        8
+        * UNIT[torch.float32]
+        * (scores.masked_fill(scores.isinf(), 0).abs().amax(-1, keepdim=True) + 2)
+    )
     relative = 2 * (score_error + exp_error) + UNIT[q.dtype] + 2 * (length + 2) * U_SUM
     floor = TINY[q.dtype] * v64.abs().sum(-2, keepdim=True)
     return value, rounded(value, spread * relative + floor, q.dtype)

@@ -56,7 +56,8 @@ def test_every_value_lies_in_the_interval(expr: Expr, lo: int, n: int, lo2: int,
     found = ranges.of(expr)
     for x, y in itertools.product(range(lo, lo + n), range(lo2, lo2 + m)):
         value = evaluate(expr, {0: x, 1: y})
-        assert (found.lo is None or found.lo <= value) and (found.hi is None or value <= found.hi)
+        assert found.lo is None or found.lo <= value
+        assert found.hi is None or value <= found.hi
 
 
 @pytest.mark.parametrize(("index", "below"), [(X, True), (fold.add(X, fold.const(1)), False)])

@@ -25,7 +25,8 @@ TIMEOUT_S = 600
 _MARCH = {
     "x86-64-v2": ("-march=x86-64-v2",),
     "x86-64-v3": ("-march=x86-64-v3",),
-    # GCC prefers 256-bit vectors at this level unless told otherwise; the gemm kernels are written for 512.
+    # GCC prefers 256-bit vectors at this level unless told otherwise; the gemm kernels are written
+    # for 512.
     "x86-64-v4": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
     "aarch64": ("-march=armv8-a",),
 }
@@ -61,20 +62,24 @@ _OUTPUT = (
 )
 _FAST, _DEBUG = ("-O3", "-g0"), ("-O0", "-g", "-DTILEOPS_DEBUG=1")
 _INSTALL = (
-    "compiling for the CPU needs g++ 11 or newer (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
-    "conda: conda install -c conda-forge gxx), or TILEOPS_CXX naming another compiler"
+    "compiling for the CPU needs g++ 11 or newer (Debian, Ubuntu: apt install g++; "
+    "Fedora: dnf install gcc-c++; conda: conda install -c conda-forge gxx), or TILEOPS_CXX naming "
+    "another compiler"
 )
 
 
 def include_folder() -> Path:
-    """Where the headers that kernels include lie: in the package when installed, else in the checkout."""
+    """Where the headers that kernels include lie: in the package if installed, else in csrc/cpu."""
     package = Path(__file__).resolve().parent.parent
     installed = package / "include"
     return installed if installed.is_dir() else package.parent / "csrc" / "cpu"
 
 
 def command(target: Target) -> list[str]:
-    """The compiler for ``target`` as an argument list; ToolchainError saying what to install if it is missing."""
+    """The compiler for ``target`` as an argument list.
+
+    ToolchainError saying what to install if it is missing.
+    """
     named = settings.current().cxx
     words = shlex.split(named) if named else [_default_name(target)]
     found = shutil.which(words[0])
@@ -83,8 +88,8 @@ def command(target: Target) -> list[str]:
             raise ToolchainError(f"the compiler that TILEOPS_CXX names was not found: {named}")
         if words[0] != "g++":
             raise ToolchainError(
-                f"compiling for {target} on this machine needs the cross compiler {words[0]}, or TILEOPS_CXX "
-                "naming one"
+                f"compiling for {target} on this machine needs the cross compiler {words[0]}, or "
+                "TILEOPS_CXX naming one"
             )
         raise ToolchainError(f"g++ was not found; {_INSTALL}")
     return [found, *words[1:]]
@@ -97,7 +102,10 @@ def _default_name(target: Target) -> str:
 
 
 def toolchain_versions(target: Target) -> dict[str, str]:
-    """The compiler's version and the hash of its driver's content; ToolchainError where it is missing."""
+    """The compiler's version and the hash of its driver's content.
+
+    ToolchainError where it is missing.
+    """
     words = command(target)
     path = Path(words[0]).resolve()
     stat = path.stat()
@@ -122,7 +130,10 @@ def _identity(words: tuple[str, ...], path: str, size: int, changed_ns: int) -> 
 
 
 def flags(target: Target, options: Mapping[str, str]) -> list[str]:
-    """All flags that shape the code, in order. ``options["compile_flags"]`` holds the user's own."""
+    """All flags that shape the code, in order.
+
+    ``options["compile_flags"]`` holds the user's own.
+    """
     speed = _DEBUG if options.get(DEBUG_OPTION, "") in ("1", "True", "true") else _FAST
     own = shlex.split(options.get("compile_flags", ""))
     return [*_LANGUAGE, *_MEANING, *_OUTPUT, *speed, *_MARCH[target.arch], *own]
@@ -207,8 +218,11 @@ def _statement(text: str, code: KernelCode) -> int | None:
 def _script(chosen: list[str]) -> str:
     return (
         "#!/bin/sh\n"
-        "# Compiles device_kernel.cpp of this folder again. TILEOPS_INCLUDE is the folder of tileops' headers:\n"
-        '# TILEOPS_INCLUDE=$(python -c "from tileops.compiler import gxx; print(gxx.include_folder())")\n'
+        "# Compiles device_kernel.cpp of this folder again. TILEOPS_INCLUDE is the folder of "
+        "tileops' headers:\n"
+        "# TILEOPS_INCLUDE=$(python -c "
+        '"from tileops.compiler import gxx; print(gxx.include_folder())")\n'
         'cd "$(dirname "$0")" || exit 1\n'
-        f'"${{CXX:-g++}}" {shlex.join(chosen)} -I "${{TILEOPS_INCLUDE:?}}" {SOURCE} -o {LIBRARY} -lm\n'
+        f'"${{CXX:-g++}}" {shlex.join(chosen)} -I "${{TILEOPS_INCLUDE:?}}" '
+        f"{SOURCE} -o {LIBRARY} -lm\n"
     )

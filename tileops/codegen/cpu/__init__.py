@@ -1,4 +1,4 @@
-"""Owns the CPU path of code generation: a specialised program as one C++ text, one function a launch."""
+"""Owns the CPU path of code generation: a specialised program as one C++ text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _NEEDED = ((Gemm, "gemm.h"), ((Reduce, Scan), "reduce.h"), (Atomic, "atomic.h"),
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
-    """The C++ text of ``program`` (a specialised trace: only dynamic sizes are symbolic) and its launches.
+    """The C++ text of ``program`` and its launches.
 
+    ``program`` is a specialised trace: only dynamic sizes are symbolic.
     ``spec`` changes nothing here: positions are always 64-bit and nothing assumes alignment. Raises
-    UnsupportedOnTargetError for dtypes without storage on the CPU, InternalError for IR that breaks its rules.
+    UnsupportedOnTargetError for dtypes without storage on the CPU, InternalError for IR that breaks
+    its rules.
     """
     del spec
     w = Writer()

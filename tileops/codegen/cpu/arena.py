@@ -1,4 +1,7 @@
-"""Owns the scratch arena of a launch: where each on-chip tile lies, tiles with disjoint lives sharing space."""
+"""Owns the scratch arena of a launch: where each on-chip tile lies.
+
+Tiles with disjoint lives share space.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Arena:
-    """Byte offsets of tiles by buffer id, the offset of the gemm work space, and the size of all."""
+    """Byte offsets of tiles by buffer id and of the gemm work space, and the size of all."""
 
     offsets: dict[int, int]
     gemm_space: int
@@ -53,7 +56,10 @@ def lay_out(launch: Launch) -> Arena:
 
 
 def tile_elements(buffer: Buffer) -> int:
-    """The number of elements of an on-chip buffer; UnsupportedOnTargetError where it is not static."""
+    """The number of elements of an on-chip buffer.
+
+    UnsupportedOnTargetError where it is not static.
+    """
     shape = buffer.static_shape()
     if shape is None:
         raise UnsupportedOnTargetError(
@@ -66,7 +72,7 @@ def tile_elements(buffer: Buffer) -> int:
 
 
 def gemm_space_bytes(stmt: Gemm) -> int:
-    """An upper bound of what ``gemm`` of csrc/cpu/gemm.h needs: panels of b padded to 64 columns, and a."""
+    """An upper bound of what ``gemm`` of csrc/cpu/gemm.h needs: a, and b padded to 64 columns."""
     a, b = stmt.a.static_extents(), stmt.b.static_extents()
     if a is None or b is None:
         raise InternalError("gemm operands have static extents")
@@ -80,7 +86,9 @@ def _aligned(size: int) -> int:
 
 
 def _lives(launch: Launch) -> list[_Life]:
-    """Statement spans in which each tile's contents matter; a use in a loop spans the outermost loop.
+    """Statement spans in which each tile's contents matter.
+
+    A use in a loop spans the outermost loop.
 
     The outermost loop, because a tile keeps its contents from one iteration to the next.
     """

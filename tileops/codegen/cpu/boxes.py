@@ -1,4 +1,4 @@
-"""Owns copies and fills of boxes: loops over rows with the in-bounds part of each worked out beforehand."""
+"""Owns copies and fills of boxes: loops over rows, the in-bounds part of each known before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Axis:
 
 
 def axes(state: LaunchState, region: Region, dims: tuple[int, ...]) -> list[Axis]:
-    """The dimensions ``dims`` of a region as axes; conditions on the others are folded into the last."""
+    """The dimensions ``dims`` of a region as axes.
+
+    Conditions on the others are folded into the last.
+    """
     w, place = state.writer, state.place(region.buffer)
     flags = [(False, False)] * len(region.starts)
     if not region.buffer.is_on_chip:
@@ -129,7 +132,7 @@ def _same_lengths(read: list[Axis], write: list[Axis]) -> tuple[list[Axis], list
 
 
 def _merged(read: list[Axis], write: list[Axis]) -> tuple[list[Axis], list[Axis]]:
-    """Inner axes joined where both sides go on in memory from one to the next and need no bounds."""
+    """Inner axes joined where both sides go on in memory from one to the next, without bounds."""
     read, write = list(read), list(write)
     while len(read) > 1 and all(a.low is None for a in (*read[-2:], *write[-2:])):
         joined = [_join(side[-2], side[-1]) for side in (read, write)]

@@ -36,11 +36,13 @@ def emit_for(state: LaunchState, stmt: For, emit_body: EmitBody) -> None:
 
 
 def emit_while(state: LaunchState, stmt: While, emit_body: EmitBody) -> None:
+    """A while loop; its condition is computed before each iteration."""
     with state.writer.block(f"while ({value(state, stmt.cond)})"), state.scope():
         emit_body(state, stmt.body)
 
 
 def emit_if(state: LaunchState, stmt: If, emit_body: EmitBody) -> None:
+    """A branch, with its other side if it has one."""
     w = state.writer
     with w.block(f"if ({value(state, stmt.cond)})"), state.scope():
         emit_body(state, stmt.then)
@@ -69,6 +71,7 @@ def forget(state: LaunchState, added: dict[object, str]) -> None:
 
 
 def emit_bind(state: LaunchState, stmt: Bind) -> None:
+    """A named value, computed once where it is bound."""
     added = preload(state, stmt.value)
     text = value(state, stmt.value)
     forget(state, added)

@@ -1,4 +1,4 @@
-"""Owns statements that act outside the program's data: device checks, prints, and constructs without code."""
+"""Owns statements that act outside the program's data: device checks, prints, and hints."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def emit_intrinsic(state: LaunchState, stmt: Intrinsic) -> None:
 
 
 def emit_print(state: LaunchState, stmt: Print) -> None:
+    """A call of the header's printer for each value, or for the message alone."""
     w, message = state.writer, json.dumps(stmt.message)
     if not stmt.args:
         w.line(f"print_message({message}, block);")
@@ -40,7 +41,8 @@ def emit_print(state: LaunchState, stmt: Print) -> None:
             _print_region(state, message, arg)
         else:
             w.line(
-                f"print_value({message}, block, {json.dumps(print_expr(arg))}, {value(state, arg)});"
+                f"print_value({message}, block, {json.dumps(print_expr(arg))}, "
+                f"{value(state, arg)});"
             )
 
 

@@ -89,7 +89,7 @@ def cast_text(text: str, expr: Cast) -> str:
 
 
 def _binary(state: LaunchState, expr: Binary) -> str:
-    op, dtype = expr.op, expr.dtype
+    op = expr.op
     a, b = value(state, expr.a), value(state, expr.b)
     if op in _COMPARE:
         return f"({a} {_COMPARE[op]} {b})"
@@ -106,7 +106,10 @@ def _binary(state: LaunchState, expr: Binary) -> str:
 
 
 def _wrapped(text: str, expr: Expr) -> str:
-    """A C++ result brought back to the dtype: C++ computes small integers as int, narrow floats as float."""
+    """A C++ result brought back to the dtype.
+
+    C++ computes small integers as int, narrow floats as float.
+    """
     dtype = expr.dtype
     if is_narrow_float(dtype):
         return f"round_to<{storage(dtype)}>{text}"
@@ -218,14 +221,15 @@ def load(state: LaunchState, expr: Load) -> str:
 
 
 def _reinterpreted_load(state: LaunchState, expr: Expr, source: Load) -> str:
-    """The bits of a narrow float as stored: a NaN would lose its payload on the way through float."""
+    """The bits of a narrow float as stored; through float a NaN would lose its payload."""
     text = f"bit_cast<{storage(expr.dtype)}>({element(state, source.buffer, source.indices)})"
     if is_narrow_float(expr.dtype):
         text = f"widen({text})"
     conditions = guards(state, source.buffer, source.indices)
     if not conditions:
         return text
-    blank = f"bit_cast<{storage(expr.dtype)}>(encode<{storage(source.dtype)}>({safe_value(state, source.buffer)}))"
+    encoded = f"encode<{storage(source.dtype)}>({safe_value(state, source.buffer)})"
+    blank = f"bit_cast<{storage(expr.dtype)}>({encoded})"
     blank = f"widen({blank})" if is_narrow_float(expr.dtype) else blank
     return f"({' && '.join(conditions)} ? {text} : {blank})"
 
@@ -247,7 +251,7 @@ def _zero(buffer: Buffer) -> bool | int | float:
 
 
 def region_start(state: LaunchState, region: Region) -> str:
-    """A pointer to the first element of a region (possibly outside its buffer; only arithmetic is done)."""
+    """A pointer to the first element of a region; it may lie outside the buffer."""
     place = state.place(region.buffer)
     at = offset(state, region.buffer, region.starts)
     return place.pointer if at == "0" else f"{place.pointer} + {at}"
@@ -277,7 +281,7 @@ def is_harmless(state: LaunchState, expr: Expr) -> bool:
 
 
 def safe_loads_in_branches(state: LaunchState, expr: Expr) -> list[Load]:
-    """Loads under a Select that may be performed unconditionally, so that the choice is branch-free."""
+    """Loads under a Select that may be performed in any case, so that the choice has no branch."""
     found: dict[Load, None] = {}
 
     def visit(e: Expr, under: bool) -> None:

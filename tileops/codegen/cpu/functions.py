@@ -13,9 +13,9 @@ _INTEGER = {"abs": "absolute", "popcount": "popcount", "clz": "count_leading_zer
 # On integers these are the identity.
 _ROUNDINGS = ("floor", "ceil", "trunc", "nearbyint", "round")
 _FLOAT = (
-    "abs", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
-    "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2", "sigmoid", "erf", "pow", "floor", "ceil", "trunc",
-    "nearbyint", "round", "fma", "copysign",
+    "abs", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
+    "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2",
+    "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
 )  # fmt: skip
 
 
@@ -31,7 +31,8 @@ def call_text(expr: Call, args: Sequence[str]) -> str:
     if name not in _FLOAT:
         raise InternalError(f"cpu code generation: unknown function {name} of {source}")
     if name == "fma" and is_narrow_float(expr.dtype):
-        # In float64 the product is exact and the sum as good as exact, so that one rounding is left.
+        # In float64 the product is exact and the sum as good as exact, so that one rounding is
+        # left.
         args = [f"static_cast<f64>({a})" for a in args]
     text = f"fn_{name}({', '.join(args)})"
     return f"round_to<{storage(expr.dtype)}>({text})" if is_narrow_float(expr.dtype) else text

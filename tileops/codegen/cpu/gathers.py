@@ -12,7 +12,10 @@ from tileops.ir.stmt import Im2col, Parallel, Store
 
 
 def emit_im2col(state: LaunchState, stmt: Im2col, emit_body: EmitBody) -> None:
-    """``dst[i, j]`` is the image under position i of the output grid, tap and channel j; 0 in the padding."""
+    """``dst[i, j]`` is the image under position i of the output grid, tap and channel j.
+
+    0 in the padding.
+    """
     dims = stmt.dst.squeezed()
     if len(dims) != 2:
         raise InternalError("im2col fills a matrix")
@@ -30,7 +33,7 @@ def emit_im2col(state: LaunchState, stmt: Im2col, emit_body: EmitBody) -> None:
 
 
 def _pixel(stmt: Im2col, row: Expr, column: Expr) -> tuple[tuple[Expr, ...], Expr]:
-    """The image's indices for one element, and whether they lie in the image rather than in the padding."""
+    """The image's indices for one element, and whether they lie in the image."""
     _, height, width, channels = stmt.image.shape
     out_height, out_width = _output(stmt, height), _output(stmt, width)
     taps = fold.const(stmt.kernel)

@@ -39,6 +39,7 @@ class StateFactory:
         self._writer, self._numbers, self._debug = writer, numbers, debug
 
     def __call__(self, ranges: Ranges) -> LaunchState:
+        """A new state that knows ``ranges``."""
         return LaunchState(self._writer, self._numbers, ranges, debug=self._debug)
 
 

@@ -12,7 +12,7 @@ from tileops.ir.stmt import Gemm
 
 def emit_gemm(state: LaunchState, stmt: Gemm) -> None:
     """``c (+)= op(a) @ op(b)`` on the last two dimensions."""
-    a, b, c = _matrix(stmt.a), _matrix(stmt.b), _matrix(stmt.c)
+    a, _, c = (_matrix(operand) for operand in (stmt.a, stmt.b, stmt.c))
     depth = a[0] if stmt.transpose_a else a[1]
     flags = f"{_flag(stmt.transpose_a)}, {_flag(stmt.transpose_b)}"
     kind = storage(stmt.c.dtype)
@@ -24,7 +24,8 @@ def emit_gemm(state: LaunchState, stmt: Gemm) -> None:
     space = "" if rounding else f", {state.gemm_space}"
     name = "gemm_rounding" if rounding else "gemm"
     state.writer.line(
-        f"{name}<{kind}, {c[0]}, {c[1]}, {depth}, {flags}>({operands}, {value(state, stmt.clear)}{space});"
+        f"{name}<{kind}, {c[0]}, {c[1]}, {depth}, {flags}>"
+        f"({operands}, {value(state, stmt.clear)}{space});"
     )
 
 

@@ -1,4 +1,4 @@
-"""Owns elementwise nests: which loop is innermost, the bounds test before them, values that loops share."""
+"""Owns elementwise nests: the innermost loop, the bounds test before them, shared values."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def ordered(nest: Nest) -> Nest:
     )
 
 
-# -- the test before the loops -----------------------------------------------------------------------
+# -- the test before the loops ---------------------------------------------------------------------
 
 
 def box_tests(state: LaunchState, nest: Nest) -> tuple[list[str], frozenset[Proven]]:
@@ -128,7 +128,7 @@ def box_tests(state: LaunchState, nest: Nest) -> tuple[list[str], frozenset[Prov
 
 
 def _loop_spans(state: LaunchState, nest: Nest) -> list[tuple[Var, Expr, Expr]]:
-    """Variables whose bounds are known before the nest: its own and those of loops inside with fixed bounds."""
+    """Variables with bounds known before the nest: its own, and of inner loops with fixed ones."""
     spans: list[tuple[Var, Expr, Expr]] = [
         (v, fold.const(0, v.dtype), e) for v, e in zip(nest.vars, nest.extents, strict=True)
     ]
@@ -163,7 +163,10 @@ def _corners(
     mapped: set[int],
     inner: set[int],
 ) -> tuple[str, str] | None:
-    """The least and the greatest value of an affine index over the box, as int64 text; None for others."""
+    """The least and the greatest value of an affine index over the box, as int64 text.
+
+    None for others.
+    """
     form = affine(at, mapped)
     if (
         form is None
@@ -184,7 +187,7 @@ def _corners(
     return least, most
 
 
-# -- the loops ----------------------------------------------------------------------------------------
+# -- the loops -------------------------------------------------------------------------------------
 
 
 def _emit_loops(state: LaunchState, nest: Nest, ends: list[str], emit_body: EmitBody) -> None:
@@ -218,7 +221,7 @@ def _emit_level(
 
 
 def shareable_loads(state: LaunchState, nest: Nest) -> dict[Load, int]:
-    """Loads whose value is the same in every iteration of the innermost loop, with the level to load them at."""
+    """Loads whose value no iteration of the innermost loop changes, with the level to load at."""
     written = {b.id for s in walk(nest.body) for b in written_buffers(s)}
     if any(isinstance(s, Atomic) for s in walk(nest.body)):
         return {}
@@ -243,10 +246,10 @@ def shareable_loads(state: LaunchState, nest: Nest) -> dict[Load, int]:
 
 
 def is_independent(nest: Nest) -> bool:
-    """True if iterations of the innermost loop write different elements, so that they may be interleaved.
+    """True if iterations of the innermost loop write different elements and may be interleaved.
 
-    The language promises that no iteration reads what another writes; a store whose place does not move with
-    the loop is still run in order.
+    The language promises that no iteration reads what another writes; a store whose place does not
+    move with the loop is still run in order.
     """
     last = {nest.vars[-1].id}
     for stmt in walk(nest.body):

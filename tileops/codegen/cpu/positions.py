@@ -1,9 +1,9 @@
-"""Owns 64-bit index arithmetic: an index expression of the program as an exact int64 C++ expression.
+"""Owns 64-bit index arithmetic: an index expression of the program as an exact int64 one in C++.
 
-The program's own arithmetic wraps in its dtype; the compiler then cannot see that ``base + j`` walks
-through memory in order. Where intervals show that nothing wraps, the expression is computed in int64 from the
-start. A sum or product of sizes, block and loop variables is taken as not wrapping: where it would, its
-index lies outside every tensor that the 32-bit form could address.
+The program's own arithmetic wraps in its dtype; the compiler then cannot see that ``base + j``
+walks through memory in order. Where intervals show that nothing wraps, the expression is computed
+in int64 from the start. A sum or product of sizes, block and loop variables is taken as not
+wrapping: where it would, its index lies outside every tensor that the 32-bit form could address.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ Emit = Callable[[LaunchState, Expr], str]
 
 
 def position(state: LaunchState, index: Expr, value: Emit) -> str:
-    """``index`` as an int64 C++ expression; ``value`` emits expressions in the program's own arithmetic."""
+    """``index`` as an int64 C++ expression.
+
+    ``value`` emits expressions in the program's own arithmetic.
+    """
     if isinstance(index, Const):
         return f"{int(index.value)}" if index.value >= 0 else f"({int(index.value)})"
-    if index.dtype == "int64" or not (index.dtype == "int32"):
+    if index.dtype == "int64" or index.dtype != "int32":
         return f"static_cast<i64>({value(state, index)})"
     match index:
         case Var():

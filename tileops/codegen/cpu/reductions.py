@@ -77,7 +77,8 @@ def _row(
     w, element = state.writer, storage(stmt.dst.dtype)
     w.line(f"{element}* const out = {target};")
     w.line(
-        f"const ValueOf<{element}> line = reduce_row<{kind}, {element}>({source}, {step}, {length});"
+        f"const ValueOf<{element}> line = "
+        f"reduce_row<{kind}, {element}>({source}, {step}, {length});"
     )
     result = "line" if stmt.clear else f"{kind}<{element}>::join(widen(*out), line)"
     w.line(f"*out = encode<{element}>({result});")
@@ -112,8 +113,9 @@ def emit_scan(state: LaunchState, stmt: Scan) -> None:
         source, target = _line_starts(pairs, steps, targets)
         with w.block(_heads(src, pairs)):
             w.line(
-                f"scan_line<{kind}, {element}>({target}, {targets[dst_dim]}, {source}, {steps[stmt.dim]}, "
-                f"{_extent(src, stmt.dim)}, {'true' if stmt.reverse else 'false'});"
+                f"scan_line<{kind}, {element}>({target}, {targets[dst_dim]}, {source}, "
+                f"{steps[stmt.dim]}, {_extent(src, stmt.dim)}, "
+                f"{'true' if stmt.reverse else 'false'});"
             )
 
 

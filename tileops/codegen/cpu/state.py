@@ -1,4 +1,4 @@
-"""Owns the state of one launch under generation: names, places of buffers, known ranges, hoisted values."""
+"""Owns the state of one launch under generation: names, places of buffers, ranges, hoisting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def identifier(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer lies: ``pointer`` to its first element, extents and strides as 64-bit C++ expressions."""
+    """Where a buffer lies: a pointer, and extents and strides as 64-bit C++ expressions."""
 
     pointer: str
     extents: tuple[str, ...]
@@ -42,7 +42,10 @@ class Proven:
 
 @dataclass
 class LaunchState:
-    """Everything that emitting one launch needs. The mutable parts are replaced, never edited in place."""
+    """Everything that emitting one launch needs.
+
+    The mutable parts are replaced, never edited in place.
+    """
 
     writer: Writer
     numbers: Mapping[int, int]

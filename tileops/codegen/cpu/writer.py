@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Writer:
-    """Collects lines. ``statement`` is the number recorded for the lines written while it is set."""
+    """Collects lines; ``statement`` is the number recorded for those written while it is set."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -41,4 +41,5 @@ class Writer:
         return f"{stem}{self._names}"
 
     def text(self) -> str:
+        """All lines, each with its end."""
         return "\n".join(self.lines) + "\n"
