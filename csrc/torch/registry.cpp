@@ -44,7 +44,10 @@ class Library {
     if (handle_ != nullptr) aoti_torch_delete_library_object(handle_);
   }
   TorchLibraryHandle get() const { return handle_; }
-  void keep() { handle_ = nullptr; }
+  void keep() {
+    static auto* kept = new std::vector<TorchLibraryHandle>();  // reachable, for leak checkers
+    kept->push_back(std::exchange(handle_, nullptr));
+  }
 
  private:
   Library() = default;
