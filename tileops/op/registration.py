@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from tileops import counters, runtime
+from tileops.errors import InternalError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
 from tileops.op import names
@@ -83,7 +84,14 @@ class Op:
         if request["kind"] == "variant":
             self.publish_variant(request["static"])
             return
-        variant = self._by_number[request["variant"]]
+        # Another thread may be between giving the runtime this variant and noting its number here.
+        with self._lock:
+            variant = self._by_number.get(request["variant"])
+        if variant is None:
+            raise InternalError(
+                f"op {self.spec.qualified_name}: unloaded while this call was looking for its "
+                "kernel; call it again"
+            )
         self.provider.supply_entry(self, variant, request)
 
     def add_entry(
