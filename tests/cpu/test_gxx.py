@@ -1,0 +1,143 @@
+"""The C++ compiler: identity, determinism, flags, and what a user is told where it is missing."""
+
+import hashlib
+import os
+import subprocess
+import time
+
+import pytest
+
+import tileops.language as T
+from harness import build_eager
+from tileops import settings
+from tileops.codegen import cpu
+from tileops.codegen.kernel_code import KernelCode, Specialization
+from tileops.compiler import gxx
+from tileops.compiler.artifact import StageError
+from tileops.errors import ToolchainError
+from tileops.frontend.trace import trace
+from tileops.target import parse_target
+from test_programs import attention, matmul_relu
+
+TARGET = parse_target("cpu:x86-64-v3")
+
+
+def code_of(func=matmul_relu, **sizes):
+    consts = sizes or {"M": 100, "N": 70, "K": 50}
+    program = trace(func, name=func.__name__, static={}, consts=consts)
+    return cpu.generate(program, TARGET, Specialization())
+
+
+@pytest.fixture
+def _restored():
+    yield
+    settings.clear_overrides()
+
+
+def test_same_bytes_from_any_folder(tmp_path, monkeypatch):
+    first = gxx.compile_cpp(code_of(), TARGET, {})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/nowhere")
+    second = gxx.compile_cpp(code_of(), TARGET, {})
+    assert first.files == second.files
+    assert first.toolchain == second.toolchain
+    text = b"".join(first.files.values())
+    assert str(gxx.include_folder()).encode() not in text
+    assert b"tileops-cpp-" not in text
+
+
+def test_script_compiles_the_same_library(tmp_path):
+    artifact = gxx.compile_cpp(code_of(), TARGET, {})
+    for name in (gxx.SOURCE, gxx.SCRIPT):
+        (tmp_path / name).write_bytes(artifact.files[name])
+    environment = {**os.environ, "TILEOPS_INCLUDE": str(gxx.include_folder())}
+    subprocess.run(["sh", str(tmp_path / gxx.SCRIPT)], check=True, env=environment, cwd="/")
+    assert (tmp_path / gxx.LIBRARY).read_bytes() == artifact.files[gxx.LIBRARY]
+
+
+@pytest.mark.usefixtures("_restored")
+def test_without_a_compiler_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("TILEOPS_CXX", raising=False)
+    for call in (lambda: gxx.compile_cpp(code_of(), TARGET, {}), lambda: gxx.toolchain_versions(TARGET)):
+        with pytest.raises(ToolchainError, match=r"g\+\+ was not found; .*apt install g\+\+"):
+            call()
+    settings.override("cxx", "no-such-compiler -O2")
+    with pytest.raises(ToolchainError, match="TILEOPS_CXX names was not found: no-such-compiler"):
+        gxx.command(TARGET)
+
+
+def test_foreign_targets_name_the_cross_compiler(monkeypatch):
+    monkeypatch.setattr(gxx, "host_cpu_level", lambda: "x86-64-v3")
+    monkeypatch.setattr(gxx.shutil, "which", lambda name: None)
+    with pytest.raises(ToolchainError, match=r"cross compiler aarch64-linux-gnu-g\+\+"):
+        gxx.command(parse_target("cpu:aarch64"))
+
+
+def test_refused_text_tells_its_statement():
+    code = KernelCode("cpp", "int x;\nthis is no C++;\n", (), {2: 7})
+    with pytest.raises(StageError, match="refused generated code") as error:
+        gxx.compile_cpp(code, TARGET, {})
+    assert error.value.statement == 7
+
+
+def test_identity_is_by_content(tmp_path):
+    real = gxx.command(TARGET)[0]
+    named = gxx.toolchain_versions(TARGET)["g++"]
+    content = open(os.path.realpath(real), "rb").read()
+    assert named.endswith(hashlib.sha256(content).hexdigest()[:32])
+
+
+def test_flags_hold_the_level_and_nothing_of_this_machine():
+    for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"):
+        chosen = gxx.flags(parse_target(f"cpu:{level}"), {})
+        assert "-march=native" not in chosen
+        assert any(f.startswith("-march=") for f in chosen)
+    own = gxx.flags(TARGET, {"compile_flags": "-DUSER=1 -O1"})
+    assert own[-2:] == ["-DUSER=1", "-O1"]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_every_level_compiles(level):
+    program = trace(matmul_relu, name="mm", static={"dtype": "float16"}, consts={"M": 64, "N": 64, "K": 64})
+    target = parse_target(f"cpu:{level}")
+    artifact = gxx.compile_cpp(cpu.generate(program, target, Specialization()), target, {})
+    assert artifact.files[gxx.LIBRARY][:4] == b"\x7fELF"
+
+
+def test_a_compile_takes_at_most_a_second():
+    program = trace(
+        attention,
+        name="attention",
+        static={"causal": True},
+        consts={"batch": 1, "heads": 2, "seq": 200, "dim": 64},
+    )
+    code = cpu.generate(program, TARGET, Specialization())
+    seconds = []
+    for _ in range(3):
+        start = time.process_time_ns(), os.times().children_user
+        gxx.compile_cpp(code, TARGET, {})
+        seconds.append(os.times().children_user - start[1])
+    # Processor time of the compiler: what it takes on a machine with nothing else to do.
+    assert min(seconds) <= 1.0
+
+
+def test_generated_text_is_deterministic():
+    assert code_of().source == code_of().source
+    assert "#include <" not in code_of().source
+
+
+def debug_option(X):
+    X: T.Tensor((4,), "float32")
+    Y = T.empty((4,), "float32")
+    with T.Kernel(1, threads=128) as bx:
+        T.copy(X, Y)
+    return Y
+
+
+def test_debug_option_changes_the_flags():
+    assert "-O0" in gxx.flags(TARGET, {gxx.DEBUG_OPTION: "1"})
+    assert "-O3" in gxx.flags(TARGET, {})
+    assert build_eager(debug_option).code.launches[0].scratch_bytes == 0
