@@ -8,14 +8,18 @@ from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, inverted
 from tileops.codegen.triton.liveness import Ids
+from tileops.codegen.triton.space import power_of_two
 from tileops.codegen.triton.text import Val, infix
 from tileops.dtypes import DType
+from tileops.ir import fold
 from tileops.ir.expr import Expr, Var
-from tileops.ir.printer import print_expr
 from tileops.ir.program import const_value
-from tileops.ir.stmt import Body, For, If, Parallel, While
+from tileops.ir.stmt import Body, For, If, Parallel, Stmt, While
+from tileops.ir.walk import map_stmt_exprs, sub_bodies, substitute, with_bodies
 
 _BOOL = DType("bool")
+# Lanes of one piece of a nest whose extent is known at run time only.
+_PIECE = 1024
 
 EmitBody = Callable[[Context, Body, Ids], None]
 
@@ -150,12 +154,40 @@ def emit_parallel(ctx: Context, nest: Parallel, live: Ids, emit_body: EmitBody) 
         raise ctx.unsupported("a T.Parallel nest inside another that is not perfectly nested")
     static = tuple(const_value(e) for e in extents)
     if any(e is None for e in static):
-        raise ctx.unsupported(
-            "a T.Parallel nest whose extents are not constants", found=_extent_text(extents)
-        )
+        emit_body(ctx, (_in_pieces(ctx, nest, vars_, extents, body),), live)
+        return
     with ctx.over(vars_, tuple(e for e in static if e is not None)):
         emit_body(ctx, body, live)
 
 
-def _extent_text(extents: tuple[Expr, ...]) -> str:
-    return ", ".join(map(print_expr, extents))
+def _in_pieces(
+    ctx: Context, nest: Parallel, vars_: tuple[Var, ...], extents: tuple[Expr, ...], body: Body
+) -> Stmt:
+    """A nest with run-time extents as loops over guarded nests of constant extents."""
+    dynamic = [n for n, e in enumerate(extents) if const_value(e) is None]
+    fixed = 1
+    for extent in extents:
+        fixed *= const_value(extent) or 1
+    loops: list[tuple[Var, Expr]] = []
+    inner_vars, inner_extents = list(vars_), list(extents)
+    mapping: dict[int, Expr] = {}
+    guard: Expr = fold.const(True)
+    for n in dynamic:
+        piece = max(1, _PIECE // power_of_two(fixed)) if n == dynamic[-1] else 1
+        step, lane = ctx.synthetic_vars(2)
+        place = fold.add(fold.mul(step, fold.const(piece)), lane)
+        mapping[vars_[n].id] = place
+        inner_vars[n], inner_extents[n] = lane, fold.const(piece)
+        loops.append((step, fold.ceildiv(extents[n], fold.const(piece))))
+        guard = fold.binary("land", guard, fold.binary("lt", place, extents[n]))
+    moved = tuple(_substituted(s, mapping) for s in body)
+    out: Stmt = Parallel(tuple(inner_vars), tuple(inner_extents), (If(guard, moved),), loc=nest.loc)
+    for step, count in reversed(loops):
+        out = For("serial", step, fold.const(0), count, (out,), loc=nest.loc)
+    return out
+
+
+def _substituted(stmt: Stmt, mapping: dict[int, Expr]) -> Stmt:
+    bodies = tuple(tuple(_substituted(s, mapping) for s in b) for b in sub_bodies(stmt))
+    out = map_stmt_exprs(stmt, lambda e: substitute(e, mapping))
+    return with_bodies(out, bodies) if bodies else out

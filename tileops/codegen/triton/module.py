@@ -9,6 +9,7 @@ from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
+from tileops.codegen.triton.escapes import lower_escapes
 from tileops.codegen.triton.grid import emit_block_vars, flat_grid
 from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.text import identifier
@@ -61,6 +62,7 @@ class _Written:
         entry: str,
         numbers: dict[int, int],
     ) -> None:
+        launch = lower_escapes(launch, numbers)
         ranges = launch_ranges(launch, tuple(s.var for s in program.sizes))
         ctx = Context(program, launch, target, spec, ranges, load_element)
         ctx.numbers = numbers

@@ -5,6 +5,7 @@ Which lanes read and write which elements, as whole-tile expressions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from tileops.codegen.triton.space import shape_text
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import Val, convert, infix, triton_type
 from tileops.dtypes import DType
-from tileops.ir.expr import Buffer, Expr
+from tileops.ir import fold
+from tileops.ir.expr import Binary, Buffer, Expr
 from tileops.ir.printer import print_expr
 from tileops.passes.analyze_index import affine
 
@@ -187,6 +189,10 @@ def _store_elements(
     ctx: Context, storage: Storage, buffer: Buffer, indices: Sequence[Expr], value: Val
 ) -> None:
     own = storage.kept(indices)
+    if ctx.scope.mask is None and _is_row_major(ctx, storage, own):
+        row = spread(value, ctx.space.all_axes(), ctx.space.padded)
+        ctx.assign(buffer, f"tl.reshape({row}, {shape_text(storage.padded)})")
+        return
     plan = [classify(ctx, storage, d, i) for d, i in enumerate(own)]
     _check_writable(ctx, buffer, indices, plan)
     axes = [p.axis if p.kind in ("axis", "shift") else None for p in plan]
@@ -209,6 +215,39 @@ def _store_elements(
         return
     old = ctx.tile_name(buffer)
     ctx.assign(buffer, f"tl.where({conditions.text}, {laid.text}, {old})")
+
+
+def _is_row_major(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> bool:
+    """True if the nest's points in order write the tile's elements in order, dimensions apart.
+
+    So it is where the indices are the digits of the point's row-major number, as in
+    ``tile[n // 8, n % 8]`` or ``tile[i * 8 + j]``.
+    """
+    space = ctx.space
+    if space.padded != space.extents or storage.padded != storage.extents:
+        return False
+    if space.elements != math.prod(storage.extents) or space.extents == storage.extents:
+        return False
+    number: Expr = fold.const(0)
+    for var, extent in zip(space.vars, space.extents, strict=True):
+        number = fold.add(fold.mul(number, fold.const(extent)), var)
+    known = {v.id for v in space.vars}
+    source = indices[0]
+    rest: Expr | None = None
+    for dim in reversed(range(len(indices))):
+        index, size = indices[dim], fold.const(storage.extents[dim])
+        if dim == 0:
+            rest = index if rest is None else (rest if rest == index else None)
+            continue
+        if not (isinstance(index, Binary) and index.op == "floormod" and index.b == size):
+            return False
+        if rest is not None and rest != index.a:
+            return False
+        linear = index.a
+        if dim == len(indices) - 1:
+            source = linear
+        rest = fold.binary("floordiv", linear, size)
+    return rest is not None and affine(source, known) == affine(number, known)
 
 
 def _check_writable(

@@ -1,0 +1,101 @@
+"""Owns `break` and `continue`: rewritten as conditions, since Triton has neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr, Load
+from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Launch, Stmt, Store, While
+from tileops.ir.walk import sub_bodies, with_bodies
+
+_ZERO = fold.const(0)
+# Ids of the buffers made here; a trace counts its own from 0.
+_FIRST_ID = 1 << 30
+
+
+def lower_escapes(launch: Launch, numbers: dict[int, int]) -> Launch:
+    """``launch`` without Break and Continue; ``numbers`` learns the rewritten statements."""
+    if not _has_escape((launch,), inside_loops=True):
+        return launch
+    rewriter = _Rewriter(numbers)
+    return dataclasses.replace(launch, body=rewriter.body(launch.body))
+
+
+def _has_escape(body: Body, *, inside_loops: bool) -> bool:
+    for stmt in body:
+        if isinstance(stmt, (Break, Continue)):
+            return True
+        if isinstance(stmt, (For, While)) and not inside_loops:
+            continue
+        if any(_has_escape(b, inside_loops=inside_loops) for b in sub_bodies(stmt)):
+            return True
+    return False
+
+
+class _Rewriter:
+    """Gives each loop with escapes two flags: whether it goes on, and whether this turn does."""
+
+    def __init__(self, numbers: dict[int, int]) -> None:
+        self._numbers = numbers
+        self._ids = itertools.count(_FIRST_ID)
+
+    def body(self, body: Body) -> Body:
+        """A statement list outside any loop that it could leave."""
+        out: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, (For, While)) and _has_escape(stmt.body, inside_loops=False):
+                out += self._loop(stmt)
+            elif inner := sub_bodies(stmt):
+                out.append(self._same(stmt, with_bodies(stmt, tuple(map(self.body, inner)))))
+            else:
+                out.append(stmt)
+        return tuple(out)
+
+    def _loop(self, loop: For | While) -> list[Stmt]:
+        runs, active = self._flag("runs"), self._flag("active")
+        inner = self._guarded(loop.body, runs, active)
+        start = Store(active, (_ZERO,), _read(runs), loc=loop.loc)
+        body: Body = (start, If(_read(active), inner, loc=loop.loc))
+        if isinstance(loop, While):
+            cond = fold.binary("land", _read(runs), loop.cond)
+            new: Stmt = dataclasses.replace(loop, cond=cond, body=body)
+        else:
+            new = dataclasses.replace(loop, body=body)
+        return [
+            Alloc(runs, fold.const(True)),
+            Alloc(active, fold.const(True)),
+            self._same(loop, new),
+        ]
+
+    def _guarded(self, body: Body, runs: Buffer, active: Buffer) -> Body:
+        """A list inside the loop: what follows an escape happens only in turns that go on."""
+        out: list[Stmt] = []
+        for n, stmt in enumerate(body):
+            if isinstance(stmt, (Break, Continue)):
+                flags = (runs, active) if isinstance(stmt, Break) else (active,)
+                out += [Store(f, (_ZERO,), fold.const(False), loc=stmt.loc) for f in flags]
+                return tuple(out)
+            if isinstance(stmt, (For, While)) or not _has_escape((stmt,), inside_loops=False):
+                out += self.body((stmt,))
+                continue
+            inner = tuple(self._guarded(b, runs, active) for b in sub_bodies(stmt))
+            out.append(self._same(stmt, with_bodies(stmt, inner)))
+            rest = self._guarded(body[n + 1 :], runs, active)
+            if rest:
+                out.append(If(_read(active), rest, loc=stmt.loc))
+            return tuple(out)
+        return tuple(out)
+
+    def _flag(self, name: str) -> Buffer:
+        return Buffer(next(self._ids), name, (fold.const(1),), fold.BOOL, "var")
+
+    def _same(self, old: Stmt, new: Stmt) -> Stmt:
+        if id(old) in self._numbers:
+            self._numbers[id(new)] = self._numbers[id(old)]
+        return new
+
+
+def _read(flag: Buffer) -> Expr:
+    return Load(fold.BOOL, flag, (_ZERO,))
