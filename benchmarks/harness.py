@@ -204,6 +204,8 @@ def report(results: list[Result], out: Path | None) -> str:
         for name, t in r.timings.items():
             if name not in (r.candidate, r.baseline):
                 lines.append(f"    {name:40} {t.median_us:12.2f} us")
+        for name, ns in r.extra.get("ns", {}).items():
+            lines.append(f"    {name:64} {ns:8.0f} ns")
     text = "\n".join(lines)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

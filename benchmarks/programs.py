@@ -46,3 +46,25 @@ def bench_add(A, B, block_N: int = 1024):
         for i in T.Parallel(block_N):
             C[bx * block_N + i] = A[bx * block_N + i] + B[bx * block_N + i]
     return C
+
+
+@tileops.jit(differentiable=False)
+def bench_copy(A, block_N: int = 1024):
+    """One input, one output."""
+    N = T.const("N")
+    A: T.Tensor((N,), T.float32)
+    C = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
+        for i in T.Parallel(block_N):
+            C[bx * block_N + i] = A[bx * block_N + i]
+    return C
+
+
+@tileops.jit(differentiable=False)
+def bench_scale(A, block_N: int = 1024):
+    """One tensor, changed in place."""
+    N = T.const("N")
+    A: T.Tensor((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
+        for i in T.Parallel(block_N):
+            A[bx * block_N + i] = A[bx * block_N + i] * 2

@@ -124,7 +124,8 @@ def rms_norm_results() -> Iterator[Result]:
                 "tileops": lambda run=run, config=config: run(**config),
                 "copy": lambda x=x, y=y: y.copy_(x),
                 "torch": lambda x=x, w=w, columns=columns: F.rms_norm(x, (columns,), w, 1e-5),
-            }
+            },
+            rounds=100,
         )
         rate = {k: 4 * rows * columns / t.median_us * 1e-6 for k, t in timings.items()}
         yield speed_result(

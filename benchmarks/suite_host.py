@@ -13,7 +13,7 @@ import torch
 
 import tileops
 from benchmarks.harness import ROOT, Result, Timing, cost_result, time_host
-from benchmarks.programs import bench_add
+from benchmarks.programs import bench_add, bench_copy, bench_scale
 
 
 def call_results() -> Iterator[Result]:
@@ -30,10 +30,48 @@ def call_results() -> Iterator[Result]:
             "torch.add": lambda: torch.add(x, y),
         }
     )
+    parts = breakdown_ns(device)
     yield cost_result(
-        f"host time of a call ({device})", timings, "tileops", "torch.add", target=1.6
+        f"host time of a call ({device})",
+        timings,
+        "tileops",
+        "torch.add",
+        target=1.6,
+        extra={"ns": parts},
     )
     yield cost_result(f"host time of the op ({device})", timings, "op", "torch.add", target=1.45)
+
+
+def breakdown_ns(device: str) -> dict[str, float]:
+    """One call's host time by part, from programs that differ by it; empty tensors launch nothing."""
+    empty = torch.randn(0, device=device)
+    full = torch.randn(256, device=device)
+    bench_scale(full), bench_copy(full)
+    names = ("bench_scale", "bench_copy", "bench_add")
+    scale, copy, add = (getattr(torch.ops.tileops, name).default for name in names)
+    timings = time_host(
+        {
+            "scale empty": lambda: scale(empty),
+            "copy empty": lambda: copy(empty),
+            "add empty": lambda: add(empty, empty),
+            "add full": lambda: add(full, full),
+            "add function": lambda: bench_add(full, full),
+            "torch.empty 0": lambda: torch.empty(0, device=device),
+            "torch.empty 256": lambda: torch.empty(256, device=device),
+            "torch.neg_ empty": lambda: empty.neg_(),
+        }
+    )
+    ns = {name: t.median_us * 1e3 for name, t in timings.items()}
+    memory = ns["torch.empty 256"] - ns["torch.empty 0"]
+    return {
+        "dispatch, unboxing, checks, look-up, one tensor changed in place": ns["scale empty"],
+        "an output in place of the change": ns["copy empty"] - ns["scale empty"],
+        "a second tensor": ns["add empty"] - ns["copy empty"],
+        "memory of the output (torch's allocator)": memory,
+        "launch (stream, parameters, driver)": ns["add full"] - ns["add empty"] - memory,
+        "the Python function around the op": ns["add function"] - ns["add full"],
+        "for comparison: torch.neg_ of an empty tensor": ns["torch.neg_ empty"],
+    }
 
 
 def import_results() -> Iterator[Result]:
