@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-
-import tileops.language as T
 from harness import KernelFailed, build_eager
 
+import tileops.language as T
 
 # -- copies and bounds --------------------------------------------------------------------------------
 
@@ -28,10 +27,14 @@ def window(X, rows: int, columns: int, r0: int, c0: int, fill: float, dtype: str
 
 
 @pytest.mark.parametrize("fill", [0.0, -7.5])
-@pytest.mark.parametrize(("r0", "c0"), [(0, 0), (-3, -2), (5, 9), (-100, 0), (2, 100), (8, -30), (0, 3)])
+@pytest.mark.parametrize(
+    ("r0", "c0"), [(0, 0), (-3, -2), (5, 9), (-100, 0), (2, 100), (8, -30), (0, 3)]
+)
 def test_reads_out_of_bounds(r0, c0, fill):
     x = torch.randn(9, 11)
-    got, _ = build_eager(window, consts={"M": 9, "N": 11}, rows=6, columns=8, r0=r0, c0=c0, fill=fill)(x)
+    got, _ = build_eager(
+        window, consts={"M": 9, "N": 11}, rows=6, columns=8, r0=r0, c0=c0, fill=fill
+    )(x)
     want = torch.full((6, 8), fill)
     for i in range(6):
         for j in range(8):
@@ -61,7 +64,9 @@ def scatter_window(X, Y, r0: int, c0: int, through_nest: bool):
 def test_writes_out_of_bounds_are_dropped(r0, c0, through_nest):
     x, guard = torch.randn(6, 8), torch.zeros(30, 11)
     y = guard[10:19]
-    build_eager(scatter_window, consts={"M": 9, "N": 11}, r0=r0, c0=c0, through_nest=through_nest)(x, y)
+    build_eager(scatter_window, consts={"M": 9, "N": 11}, r0=r0, c0=c0, through_nest=through_nest)(
+        x, y
+    )
     want = torch.zeros(9, 11)
     for i in range(6):
         for j in range(8):
@@ -176,7 +181,9 @@ def reinterpreted(X):
     with T.Kernel(1, threads=128) as bx:
         for i in T.Parallel(65536):
             Y[i] = T.reinterpret(X[i], "uint16")
-            Z[i] = T.reinterpret(T.reinterpret(X[i], "uint16") ^ T.cast(0x8000, "uint16"), "float16")
+            Z[i] = T.reinterpret(
+                T.reinterpret(X[i], "uint16") ^ T.cast(0x8000, "uint16"), "float16"
+            )
     return Y, Z
 
 
@@ -199,7 +206,9 @@ TORCH_REDUCE = {
 }
 
 
-def reduced(X, kind: str, shape: tuple, dim: int, source: str, target: str, clear: bool, start: int):
+def reduced(
+    X, kind: str, shape: tuple, dim: int, source: str, target: str, clear: bool, start: int
+):
     out = tuple(e for d, e in enumerate(shape) if d != dim % len(shape)) or (1,)
     X: T.Tensor(shape, source)
     Y = T.empty(out, target)
@@ -214,19 +223,43 @@ def reduced(X, kind: str, shape: tuple, dim: int, source: str, target: str, clea
 
 
 @pytest.mark.parametrize("clear", [True, False])
-@pytest.mark.parametrize(("shape", "dim"), [((5, 33), 1), ((5, 33), 0), ((70,), 0), ((3, 9, 5), 1), ((3, 9, 5), -1), ((1, 200), 1), ((4, 1), 1)])
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [
+        ((5, 33), 1),
+        ((5, 33), 0),
+        ((70,), 0),
+        ((3, 9, 5), 1),
+        ((3, 9, 5), -1),
+        ((1, 200), 1),
+        ((4, 1), 1),
+    ],
+)
 @pytest.mark.parametrize("kind", list(TORCH_REDUCE))
 def test_reduce(kind, shape, dim, clear):
     x = torch.randint(-50, 50, shape)
     want = TORCH_REDUCE[kind](x, dim)
     if not clear:
         old = torch.tensor(30)
-        want = want + old if "sum" in kind else torch.maximum(want, old) if "max" in kind else torch.minimum(want, old)
+        want = (
+            want + old
+            if "sum" in kind
+            else torch.maximum(want, old)
+            if "max" in kind
+            else torch.minimum(want, old)
+        )
     pairs = [("float32", "float32"), ("int32", "int32"), ("float16", "float32"), ("int8", "int64")]
     turn = list(TORCH_REDUCE).index(kind) + dim + clear
     for source, target in (pairs[turn % 4], pairs[(turn + 1) % 4]):
         kernel = build_eager(
-            reduced, kind=kind, shape=shape, dim=dim, source=source, target=target, clear=clear, start=30
+            reduced,
+            kind=kind,
+            shape=shape,
+            dim=dim,
+            source=source,
+            target=target,
+            clear=clear,
+            start=30,
         )
         got = kernel(x.to(getattr(torch, source)))
         assert torch.equal(got.long().flatten(), want.flatten()), (source, target)
@@ -243,7 +276,13 @@ def test_bit_reductions(kind, dtype):
     for row in x.tolist():
         value = row[0]
         for item in row[1:]:
-            value = value & item if kind == "bitand" else value | item if kind == "bitor" else value ^ item
+            value = (
+                value & item
+                if kind == "bitand"
+                else value | item
+                if kind == "bitor"
+                else value ^ item
+            )
         want.append(value)
     assert kernel(x).tolist() == want
 
@@ -251,7 +290,14 @@ def test_bit_reductions(kind, dtype):
 def test_reduction_accumulates_in_the_destination():
     x = torch.ones(64, 4096, dtype=torch.float16)
     kernel = build_eager(
-        reduced, kind="sum", shape=(64, 4096), dim=1, source="float16", target="bfloat16", clear=True, start=0
+        reduced,
+        kind="sum",
+        shape=(64, 4096),
+        dim=1,
+        source="float16",
+        target="bfloat16",
+        clear=True,
+        start=0,
     )
     # 32 partial sums of 128 ones are exact in bfloat16, and so are their pairwise sums.
     assert (kernel(x) == 4096).all()
@@ -330,7 +376,7 @@ def loops(X, limit: int):
             total += X[i]
         Y[0] = total
         while n > 1:
-            if n % 2 == 0:
+            if n % 2 == 0:  # noqa: SIM108 - a tile-level branch is what is tested
                 n = n // 2
             else:
                 n = 3 * n + 1
@@ -458,7 +504,11 @@ def lazy(X):
         T.fill(t, 2.0)
         for i in T.Parallel(64):
             # Neither the tile nor the division is touched where the condition is false.
-            Y[i] = T.if_then_else(i < 16, t[i] + X[i], T.if_then_else(i > 20, T.cast(100 // (i - 20), "float32"), -1.0))
+            Y[i] = T.if_then_else(
+                i < 16,
+                t[i] + X[i],
+                T.if_then_else(i > 20, T.cast(100 // (i - 20), "float32"), -1.0),
+            )
     return Y
 
 
@@ -509,7 +559,9 @@ def test_division_in_indices_with_dynamic_sizes():
     kernel = build_eager(flattened)
     for m, n in [(1, 1), (7, 9), (64, 3), (5, 200)]:
         x = torch.randint(0, 100, (m, n), dtype=torch.int32)
-        assert torch.equal(kernel(x, threads=2), (x + torch.arange(m * n, dtype=torch.int32).view(m, n)).T)
+        assert torch.equal(
+            kernel(x, threads=2), (x + torch.arange(m * n, dtype=torch.int32).view(m, n)).T
+        )
 
 
 # -- atomics, im2col, checks -----------------------------------------------------------------------------
@@ -548,7 +600,11 @@ def test_atomic_tiles(name, dtype):
     x = torch.randint(-9, 9, (8, 4, 6)).to(getattr(torch, dtype))
     y = torch.zeros(5, 6, dtype=x.dtype)
     build_eager(atomic_tile, name=name, dtype=dtype)(x, y, threads=2)
-    whole = {"atomic_add": x.sum(0), "atomic_max": x.amax(0).clamp(min=0), "atomic_min": x.amin(0).clamp(max=0)}
+    whole = {
+        "atomic_add": x.sum(0),
+        "atomic_max": x.amax(0).clamp(min=0),
+        "atomic_min": x.amin(0).clamp(max=0),
+    }
     want = torch.zeros_like(y)
     want[2:] = whole[name][:3]  # the fourth row lies outside
     assert torch.equal(y, want)
@@ -603,7 +659,10 @@ def convolution_tile(X, kernel: int, stride: int, dilation: int, pad: int):
     return Y
 
 
-@pytest.mark.parametrize(("kernel", "stride", "dilation", "pad"), [(3, 1, 1, 1), (3, 2, 1, 0), (1, 1, 1, 0), (3, 1, 2, 2)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "pad"),
+    [(3, 1, 1, 1), (3, 2, 1, 0), (1, 1, 1, 0), (3, 1, 2, 2)],
+)
 def test_im2col(kernel, stride, dilation, pad):
     x = torch.randn(2, 7, 6, 3)
     program = build_eager(
@@ -617,7 +676,9 @@ def test_im2col(kernel, stride, dilation, pad):
     columns = torch.nn.functional.unfold(
         x.permute(0, 3, 1, 2), kernel, dilation=dilation, padding=pad, stride=stride
     )  # (N, C * k * k, positions), channel outermost
-    want = columns.view(2, 3, kernel * kernel, -1).permute(0, 3, 2, 1).reshape(-1, kernel * kernel * 3)
+    want = (
+        columns.view(2, 3, kernel * kernel, -1).permute(0, 3, 2, 1).reshape(-1, kernel * kernel * 3)
+    )
     assert torch.equal(program(x), want)
 
 

@@ -4,12 +4,14 @@ import itertools
 
 import pytest
 import torch
-
-import tileops.language as T
 from harness import build_eager
 
+import tileops.language as T
 
-def product(A, B, m: int, n: int, k: int, ta: bool, tb: bool, dtype: str, accum: str, twice: bool = False):
+
+def product(
+    A, B, m: int, n: int, k: int, ta: bool, tb: bool, dtype: str, accum: str, twice: bool = False
+):
     A: T.Tensor((k, m) if ta else (m, k), dtype)
     B: T.Tensor((n, k) if tb else (k, n), dtype)
     C = T.empty((m, n), accum)
@@ -56,11 +58,18 @@ def wide(a, b, ta, tb, kind):
 )
 def test_float_operands_accumulate_in_float32(dtype, m, n, k, ta, tb):
     a, b = operands(m, n, k, ta, tb, dtype)
-    kernel = build_eager(product, m=m, n=n, k=k, ta=ta, tb=tb, dtype=dtype, accum="float32", twice=True)
+    kernel = build_eager(
+        product, m=m, n=n, k=k, ta=ta, tb=tb, dtype=dtype, accum="float32", twice=True
+    )
     got = kernel(a, b).double()
     want = 2 * wide(a, b, ta, tb, torch.float64)
-    size = 2 * wide(a.abs() if dtype[:6] != "float8" else a.float().abs(),
-                    b.abs() if dtype[:6] != "float8" else b.float().abs(), ta, tb, torch.float64)
+    size = 2 * wide(
+        a.abs() if dtype[:6] != "float8" else a.float().abs(),
+        b.abs() if dtype[:6] != "float8" else b.float().abs(),
+        ta,
+        tb,
+        torch.float64,
+    )
     # A sum of 2k fused products in any order: (2k) u times the sum of magnitudes.
     assert ((got - want).abs() <= 2 * k * 2.0**-24 * size).all()
 
@@ -70,13 +79,21 @@ def test_float64(ta, tb):
     a, b = operands(13, 21, 40, ta, tb, "float64")
     kernel = build_eager(product, m=13, n=21, k=40, ta=ta, tb=tb, dtype="float64", accum="float64")
     want = wide(a, b, ta, tb, torch.float64)
-    assert ((kernel(a, b) - want).abs() <= 80 * 2.0**-53 * wide(a.abs(), b.abs(), ta, tb, torch.float64)).all()
+    assert (
+        (kernel(a, b) - want).abs() <= 80 * 2.0**-53 * wide(a.abs(), b.abs(), ta, tb, torch.float64)
+    ).all()
 
 
 @pytest.mark.parametrize(("ta", "tb"), FLAGS)
 @pytest.mark.parametrize(
     ("dtype", "m", "n", "k"),
-    [("int8", 7, 17, 5), ("int8", 64, 24, 33), ("uint8", 13, 65, 40), ("int16", 6, 16, 8), ("int32", 7, 17, 5)],
+    [
+        ("int8", 7, 17, 5),
+        ("int8", 64, 24, 33),
+        ("uint8", 13, 65, 40),
+        ("int16", 6, 16, 8),
+        ("int32", 7, 17, 5),
+    ],
 )
 def test_integers_are_exact(dtype, m, n, k, ta, tb):
     a, b = operands(m, n, k, ta, tb, dtype)
@@ -120,5 +137,10 @@ def test_slices_of_tiles_and_runtime_clear():
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
 def test_levels_agree_within_rounding(level):
     a, b = torch.randn(70, 50), torch.randn(50, 33)
-    kernel = build_eager(product, level=level, m=70, n=33, k=50, ta=False, tb=False, dtype="float32", accum="float32")
-    assert ((kernel(a, b).double() - a.double() @ b.double()).abs() <= 50 * 2.0**-24 * (a.abs() @ b.abs())).all()
+    kernel = build_eager(
+        product, level=level, m=70, n=33, k=50, ta=False, tb=False, dtype="float32", accum="float32"
+    )
+    assert (
+        (kernel(a, b).double() - a.double() @ b.double()).abs()
+        <= 50 * 2.0**-24 * (a.abs() @ b.abs())
+    ).all()

@@ -3,12 +3,13 @@
 import hashlib
 import os
 import subprocess
-import time
+from pathlib import Path
 
 import pytest
+from harness import build_eager
+from test_programs import attention, matmul_relu
 
 import tileops.language as T
-from harness import build_eager
 from tileops import settings
 from tileops.codegen import cpu
 from tileops.codegen.kernel_code import KernelCode, Specialization
@@ -17,7 +18,6 @@ from tileops.compiler.artifact import StageError
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
 from tileops.target import parse_target
-from test_programs import attention, matmul_relu
 
 TARGET = parse_target("cpu:x86-64-v3")
 
@@ -61,7 +61,10 @@ def test_script_compiles_the_same_library(tmp_path):
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("TILEOPS_CXX", raising=False)
-    for call in (lambda: gxx.compile_cpp(code_of(), TARGET, {}), lambda: gxx.toolchain_versions(TARGET)):
+    for call in (
+        lambda: gxx.compile_cpp(code_of(), TARGET, {}),
+        lambda: gxx.toolchain_versions(TARGET),
+    ):
         with pytest.raises(ToolchainError, match=r"g\+\+ was not found; .*apt install g\+\+"):
             call()
     settings.override("cxx", "no-such-compiler -O2")
@@ -86,7 +89,7 @@ def test_refused_text_tells_its_statement():
 def test_identity_is_by_content(tmp_path):
     real = gxx.command(TARGET)[0]
     named = gxx.toolchain_versions(TARGET)["g++"]
-    content = open(os.path.realpath(real), "rb").read()
+    content = Path(real).resolve().read_bytes()
     assert named.endswith(hashlib.sha256(content).hexdigest()[:32])
 
 
@@ -101,7 +104,9 @@ def test_flags_hold_the_level_and_nothing_of_this_machine():
 
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_every_level_compiles(level):
-    program = trace(matmul_relu, name="mm", static={"dtype": "float16"}, consts={"M": 64, "N": 64, "K": 64})
+    program = trace(
+        matmul_relu, name="mm", static={"dtype": "float16"}, consts={"M": 64, "N": 64, "K": 64}
+    )
     target = parse_target(f"cpu:{level}")
     artifact = gxx.compile_cpp(cpu.generate(program, target, Specialization()), target, {})
     assert artifact.files[gxx.LIBRARY][:4] == b"\x7fELF"
@@ -117,9 +122,9 @@ def test_a_compile_takes_at_most_a_second():
     code = cpu.generate(program, TARGET, Specialization())
     seconds = []
     for _ in range(3):
-        start = time.process_time_ns(), os.times().children_user
+        start = os.times().children_user
         gxx.compile_cpp(code, TARGET, {})
-        seconds.append(os.times().children_user - start[1])
+        seconds.append(os.times().children_user - start)
     # Processor time of the compiler: what it takes on a machine with nothing else to do.
     assert min(seconds) <= 1.0
 
