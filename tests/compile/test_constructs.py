@@ -452,3 +452,53 @@ def test_runtime_clear_accum() -> None:
     b = torch.randint(-3, 4, (16, 16)).half()
     (out,) = run(product, a, b)
     assert torch.equal(out, sum(a[k * 16 : k * 16 + 16].float() @ b.float() for k in (1, 2, 3)))
+
+
+def test_pass_configs_that_change_results_act() -> None:
+    def program(A, B):
+        A: T.Tensor((20, 20), T.float32)
+        B: T.Tensor((20, 20), T.float32)
+        C = T.empty((20, 20), T.float32)
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((32, 32), T.float32)
+            c = T.alloc_fragment((32, 32), T.float32)
+            T.clear(c)
+            T.copy(A[0:32, 0:32], a)
+            T.gemm(a, a, c)
+            for i, j in T.Parallel(32, 32):
+                c[i, j] = T.exp(c[i, j]) / B[i, j]
+            T.copy(c, C[0:32, 0:32])
+        return C
+
+    def text(*options: tuple[str, str]) -> str:
+        traced = trace(program, name="program", static={}, consts={}, options=options)
+        return generate(traced, TARGET, Specialization()).source
+
+    plain = text()
+    assert "tl.div_rn" in plain
+    assert "libdevice.exp" in plain
+    assert "mask=" in plain
+    assert 'input_precision="tf32"' in plain
+    fast = text(("tl.enable_fast_math", "true"))
+    assert "tl.div_rn" not in fast
+    assert "tl.exp(" in fast
+    assert "mask=" not in text(("tl.disable_safe_memory_legalize", "true"))
+    assert 'input_precision="ieee"' in text(("tl.gemm_f32_precision", "ieee"))
+
+
+def test_the_fast_kernel_relies_on_what_the_call_path_checks() -> None:
+    from tileops.codegen.triton import address_sizes
+    from tileops.op.variant import aligned_sizes
+
+    def program(A, B, C, D):
+        M, N, K = T.dynamic("M, N, K")
+        A: T.Tensor((M, K), T.float32)
+        B: T.Tensor((K, N, 64), T.float32)
+        C: T.Tensor((M, 32), T.float32)
+        D: T.Tensor((N,), T.float32)
+        with T.Kernel(1, threads=32) as _:
+            A[0, 0] = B[0, 0, 0] + C[0, 0] + D[0]
+
+    traced = trace(program, name="program", static={}, consts={})
+    numbers = {s.var.id: n for n, s in enumerate(traced.sizes)}
+    assert sorted(numbers[i] for i in address_sizes(traced)) == list(aligned_sizes(traced))

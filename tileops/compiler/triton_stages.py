@@ -211,7 +211,7 @@ def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dic
         "num_warps": launch.num_warps,
         # Loops that are to be pipelined say so themselves.
         "num_stages": 1,
-        "enable_fp_fusion": options.get("tl.enable_fp_fusion", "True") == "True",
+        "enable_fp_fusion": True,
         "default_dot_input_precision": "tf32",
         "ptx_options": "",
         "debug": checks,

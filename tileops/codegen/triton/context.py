@@ -236,6 +236,10 @@ class Context:
             self.tile_names.update(before)
             self.defined = defined
 
+    def is_on(self, option: str) -> bool:
+        """True if a pass config is given as true."""
+        return self.options.get(option, "").lower() in ("true", "1")
+
     # -- errors and small things ---------------------------------------------------------------
     def temporary(self, wanted: str, value: Val) -> Val:
         """Store a value in a variable of its own and return that."""

@@ -112,7 +112,7 @@ def _as_mask(a: Val) -> Val:
 
 
 def _divide(ctx: Context, a: Val, b: Val, dtype: DType) -> Val:
-    if dtype == "float32" and ctx.options.get("tl.enable_fast_math", "False") != "True":
+    if dtype == "float32" and not ctx.is_on("tl.enable_fast_math"):
         # `/` on float32 is accurate to 2 units in the last place; div_rn rounds correctly.
         return text.call("tl.div_rn", _tensor(a), b, dtype=dtype)
     return infix("/", text.PRODUCT, a, b, dtype)

@@ -74,7 +74,7 @@ def emit_call(ctx: Context, expr: Call, args: list[Val]) -> Val:
 
 
 def _form(ctx: Context, name: str, work: DType) -> str:
-    fast = ctx.options.get("tl.enable_fast_math", "False") == "True"
+    fast = ctx.is_on("tl.enable_fast_math")
     if fast and name in _FAST:
         return _FAST[name]
     if name in _TRITON:

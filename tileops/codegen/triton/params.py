@@ -10,9 +10,8 @@ from tileops.codegen.triton.names import Names
 from tileops.codegen.triton.text import Val
 from tileops.dtypes import DType
 from tileops.errors import InternalError
-from tileops.ir.expr import Buffer, Expr, HostAttr, Var
+from tileops.ir.expr import Buffer, HostAttr, Var
 from tileops.ir.program import Program
-from tileops.ir.walk import walk_expr
 
 _TYPES = {
     "bool": "i1",
@@ -34,17 +33,22 @@ _KIND_ORDER = ("tensor", "workspace", "size", "scalar", "host")
 
 
 def address_sizes(program: Program) -> frozenset[int]:
-    """Ids of the run-time sizes that feed an address or bound a row.
+    """Ids of the run-time sizes that the *fast* kernel assumes to be divisible by 16.
 
-    The *fast* kernel assumes that 16 divides each of them (without it Triton cannot form wide
-    loads).
+    They are those that the call path checks: the factors of strides (and of a one-dimensional
+    extent, whose mask cuts vectors) that are products of run-time sizes alone, and strides that are
+    such sizes. A product with a constant has its divisibility from that.
     """
+    dynamic = {s.var.id for s in program.sizes}
     found: set[int] = set()
     for buffer in [t.buffer for t in program.tensors()] + list(program.workspaces):
-        feeding: list[Expr] = [*buffer.shape[1:], *buffer.shape[-1:], *(buffer.strides or ())]
-        for expr in feeding:
-            found |= {e.id for e in walk_expr(expr) if isinstance(e, Var)}
-    return frozenset(found & {s.var.id for s in program.sizes})
+        shape = buffer.shape
+        for start in range(1 if len(shape) > 1 else 0, len(shape)):
+            factors = {e.id for e in shape[start:] if isinstance(e, Var)} & dynamic
+            if len(factors) == len(set(shape[start:])):
+                found |= factors
+        found |= {e.id for e in buffer.strides or () if isinstance(e, Var) and e.id in dynamic}
+    return frozenset(found)
 
 
 class Params:

@@ -97,7 +97,7 @@ def all_lanes_mask(ctx: Context, mask: Val | None) -> Val | None:
 def bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val | None:
     """The lanes whose indices lie inside the buffer; None where that is proved of all."""
     mask: Val | None = None
-    if ctx.options.get("tl.disable_safe_memory_legalize") == "True":
+    if ctx.is_on("tl.disable_safe_memory_legalize"):
         return None
     for index, extent in zip(indices, buffer.shape, strict=True):
         lower, upper = needs_guard(index, extent, ctx.scope.ranges)
