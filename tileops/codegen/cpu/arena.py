@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tileops.codegen.cpu.scalar_types import element_bytes
 from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir.expr import Buffer, Load
-from tileops.ir.stmt import Alloc, Body, For, Gemm, Launch, Stmt, View, While
+from tileops.ir.stmt import Alloc, Body, For, Gemm, Launch, Parallel, Stmt, View, While
 from tileops.ir.walk import exprs, read_buffers, sub_bodies, walk, walk_expr, written_buffers
 
 ALIGNMENT = 64
@@ -128,7 +128,7 @@ def _spans(body: Body) -> Iterator[tuple[Stmt, int, int]]:
             span = loop if loop is not None else [number]
             first = span[0]
             out.append((stmt, first, span))
-            is_loop = isinstance(stmt, (For, While))
+            is_loop = isinstance(stmt, (For, Parallel, While))
             for inner in sub_bodies(stmt):
                 visit(inner, span if is_loop or loop is not None else None, out)
             if is_loop and loop is None:
