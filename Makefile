@@ -23,7 +23,7 @@ quickstart: build
 	$(BIN)/python examples/quickstart.py
 
 test: build $(STAMPS)/triton36
-	TILEOPS_TRITON36=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(PYTEST_ARGS)
+	TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(PYTEST_ARGS)
 
 lint: $(STAMPS)/tools
 	$(BIN)/ruff check .
