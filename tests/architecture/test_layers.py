@@ -31,7 +31,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
             "jit", "cache", "runtime", "profiler", "compiler", "op", "autotuner", "codegen",
-            "frontend", "ir",
+            "frontend", "ir", "language",
         }
     ),
     "testing": frozenset(

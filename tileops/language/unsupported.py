@@ -78,6 +78,7 @@ _GROUPS: dict[str, str] = {
     """,
 }
 _REASONS = {name: reason for reason, text in _GROUPS.items() for name in text.split()}
+VECTOR_TYPE = "a vector type"
 _VECTOR_BASES = ("bool", "int", "uint", "float", "bfloat")
 
 
@@ -86,12 +87,12 @@ class UnsupportedName:
 
     def __init__(self, name: str, reason: str) -> None:
         self._name = name
-        self._reason = reason
+        self.reason = reason
 
     def error(self) -> UnsupportedConstructError:
         """The error for using this name, at the statement being traced."""
         return UnsupportedConstructError(
-            f"T.{self._name} ({self._reason}) is not supported by tileops, on any target",
+            f"T.{self._name} ({self.reason}) is not supported by tileops, on any target",
             location=here(),
         )
 
@@ -116,7 +117,7 @@ def lookup(name: str) -> UnsupportedName | None:
         return UnsupportedName(name, _REASONS[name])
     base, separator, lanes = name.rpartition("x")
     if separator and lanes.isdigit() and base.startswith(_VECTOR_BASES):
-        return UnsupportedName(name, "a vector type")
+        return UnsupportedName(name, VECTOR_TYPE)
     return None
 
 
