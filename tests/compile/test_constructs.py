@@ -7,29 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from tests.compile.running import TARGET, floats, run
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
-from tileops.compiler import compile_kernel
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.trace import trace
-from tileops.target import parse_target
-from tileops.testing.interpreter import interpret
 
 import tileops.language as T  # isort: skip
-
-TARGET = parse_target("cuda:sm_90")
-
-
-def run(func: Any, *args: Any, compiles: bool = True, **static: Any) -> tuple[torch.Tensor, ...]:
-    program = trace(func, name=func.__name__, static=static, consts={})
-    code = generate(program, TARGET, Specialization())
-    if compiles:
-        compile_kernel(code, TARGET, {})
-    return interpret(code, program, *args)
-
-
-def floats(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
 
 
 def copied(a: torch.Tensor, out_shape: tuple[int, ...], body: Any) -> torch.Tensor:
@@ -403,55 +387,6 @@ def test_runtime_extent_of_parallel() -> None:
     x = floats(1500)
     (out,) = run(scale, x)
     assert torch.equal(out, x * 2)
-
-
-@pytest.mark.parametrize("dtypes", [("float16", "float16"), ("int8", "int32"), ("float32", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("float64", "float64")])  # fmt: skip
-@pytest.mark.parametrize("transposed", [False, True])
-def test_gemm_dtypes(dtypes: tuple[str, str], transposed: bool) -> None:
-    dtype, acc = dtypes
-
-    def product(A, B):
-        A: T.Tensor((32, 40), dtype)
-        B: T.Tensor((24, 40) if transposed else (40, 24), dtype)
-        C = T.empty((32, 24), acc)
-        with T.Kernel(1, threads=128) as _:
-            a = T.alloc_shared((32, 40), dtype)
-            b = T.alloc_shared((24, 40) if transposed else (40, 24), dtype)
-            c = T.alloc_fragment((32, 24), acc)
-            T.clear(c)
-            T.copy(A, a)
-            T.copy(B, b)
-            T.gemm(a, b, c, transpose_B=transposed)
-            T.copy(c, C)
-        return C
-
-    a = torch.randint(-3, 4, (32, 40)).to(getattr(torch, dtype))
-    b = torch.randint(-3, 4, (24, 40) if transposed else (40, 24)).to(getattr(torch, dtype))
-    (out,) = run(product, a, b)
-    expected = a.double() @ (b.double().T if transposed else b.double())
-    assert torch.equal(out.double(), expected)
-
-
-def test_runtime_clear_accum() -> None:
-    def product(A, B):
-        A: T.Tensor((64, 16), T.float16)
-        B: T.Tensor((16, 16), T.float16)
-        C = T.empty((16, 16), T.float32)
-        with T.Kernel(1, threads=128) as _:
-            a = T.alloc_shared((16, 16), T.float16)
-            b = T.alloc_shared((16, 16), T.float16)
-            c = T.alloc_fragment((16, 16), T.float32)
-            T.copy(B, b)
-            for k in T.Pipelined(4, num_stages=2):
-                T.copy(A[k * 16, 0], a)
-                T.gemm(a, b, c, clear_accum=k == 1)
-            T.copy(c, C)
-        return C
-
-    a = torch.randint(-3, 4, (64, 16)).half()
-    b = torch.randint(-3, 4, (16, 16)).half()
-    (out,) = run(product, a, b)
-    assert torch.equal(out, sum(a[k * 16 : k * 16 + 16].float() @ b.float() for k in (1, 2, 3)))
 
 
 def test_pass_configs_that_change_results_act() -> None:
