@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tileops import cache as cache
     from tileops import language as language
+    from tileops import layout as layout
     from tileops import option as option
     from tileops import profiler as profiler
+    from tileops import transform as transform
+    from tileops.alias import install_alias as install_alias
+    from tileops.cache.switching import disable_cache as disable_cache
+    from tileops.cache.switching import enable_cache as enable_cache
+    from tileops.cache.switching import is_cache_enabled as is_cache_enabled
     from tileops.counters import stats as stats
     from tileops.errors import ArgumentError as ArgumentError
     from tileops.errors import ArgumentTypeError as ArgumentTypeError
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from tileops.jit import compile as compile
     from tileops.jit import jit as jit
     from tileops.jit import par_compile as par_compile
+    from tileops.language import GemmWarpPolicy as GemmWarpPolicy
     from tileops.profiler import Profiler as Profiler
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
@@ -50,9 +57,17 @@ _HOMES = {
         ),
         "errors",
     ),
+    **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.switching"),
+    "GemmWarpPolicy": "language",
+    "install_alias": "alias",
     "stats": "counters",
 }
-_MODULES = frozenset(("cache", "jit", "language", "option", "profiler", "errors", "testing"))
+_MODULES = frozenset(
+    (
+        "cache", "errors", "jit", "language", "layout", "option", "profiler", "testing",
+        "transform",
+    )
+)  # fmt: skip
 
 __all__ = sorted((*_HOMES, *_MODULES - {"testing"}))
 

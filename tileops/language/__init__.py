@@ -83,6 +83,7 @@ from tileops.language.gemm import (
     gemm,
 )
 from tileops.language.hints import (
+    Fragment,
     Layout,
     annotate_compile_flags,
     annotate_consumer_reg_alloc,
@@ -260,6 +261,7 @@ double = dtype("double")
 __all__ = [
     "And",
     "Cast",
+    "Fragment",
     "FragmentBuffer",
     "GemmWarpPolicy",
     "Kernel",

@@ -43,6 +43,23 @@ class Layout:
         self.forward_fn = forward_fn
 
 
+class Fragment(Layout):
+    """An index map that also names threads: a hint where a fragment puts its elements."""
+
+    def __init__(
+        self,
+        shape: object,
+        forward_fn: object = None,
+        forward_thread_fn: object = None,
+        replicate: int = 1,
+        forward_index_fn: object = None,
+    ) -> None:
+        super().__init__(shape, forward_fn)
+        self.forward_thread_fn = forward_thread_fn
+        self.replicate = replicate
+        self.forward_index_fn = forward_index_fn
+
+
 def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
     """Layout hints for on-chip buffers, ignored; an error for a tensor, which they permute."""
     require_tracer("T.annotate_layout").require_launch("T.annotate_layout")

@@ -65,9 +65,6 @@ _GROUPS: dict[str, str] = {
     "vector arithmetic": """
         Shuffle Ramp Broadcast add2 sub2 mul2 fma2 max2 min2 abs2 vectorlow vectorhigh
     """,
-    "a thread layout": """
-        Fragment
-    """,
     "a random number generator": """
         rng_init rng_rand rng_rand_float
     """,

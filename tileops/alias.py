@@ -1,0 +1,118 @@
+"""Owns ``install_alias``: another package's name, such as ``tilelang``, resolves to tileops.
+
+It is for programs that cannot be edited. Nothing is copied: ``tilelang.language`` and
+``tileops.language`` are then one module, so that values of the two mix.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, TracebackType
+
+from tileops.errors import ArgumentError, TileopsError
+
+_PACKAGE = "tileops"
+
+
+class _SameModule(Loader):
+    """Gives the module of tileops itself, unchanged, under the other name."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module of tileops."""
+        module = importlib.import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing runs again. The import system has put the other name's spec in; take it out."""
+        module.__spec__ = self._spec
+
+
+class Alias(MetaPathFinder):
+    """An installed alias. ``undo()``, or leaving a ``with`` block on it, removes the name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where a module of the alias comes from; None for other modules and those not there."""
+        first, _, rest = fullname.partition(".")
+        if first != self.name:
+            return None
+        real = f"{_PACKAGE}.{rest}" if rest else _PACKAGE
+        try:
+            found = importlib.util.find_spec(real)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            return None
+        is_package = found.submodule_search_locations is not None
+        return ModuleSpec(fullname, _SameModule(real), origin=found.origin, is_package=is_package)
+
+    def undo(self) -> None:
+        """Remove the name: later imports of it find what is installed. May be called again."""
+        with _lock:
+            if _installed.get(self.name) is self:
+                del _installed[self.name]
+                sys.meta_path.remove(self)
+                for module in _loaded(self.name):
+                    del sys.modules[module]
+
+    def __enter__(self) -> Alias:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+    def __repr__(self) -> str:
+        return f"<alias {self.name} of {_PACKAGE}>"
+
+
+_installed: dict[str, Alias] = {}
+_lock = threading.Lock()
+
+
+def install_alias(name: str = "tilelang") -> Alias:
+    """Make ``import <name>``, and its submodules that tileops has, resolve to tileops.
+
+    Only modules that exist here are found: importing another one is Python's ModuleNotFoundError.
+    A second call gives the same handle. ArgumentError for a text that cannot be a package's name,
+    TileopsError if a package of that name was imported already.
+    """
+    if not name.isidentifier() or name == _PACKAGE:
+        raise ArgumentError(f"install_alias({name!r}): expected another package's name")
+    with _lock:
+        if name in _installed:
+            return _installed[name]
+        others = _loaded(name)
+        if others:
+            raise TileopsError(
+                f"install_alias({name!r}): {others[0]} is already imported from "
+                f"{getattr(sys.modules[others[0]], '__file__', None) or 'elsewhere'}; install the "
+                "alias before anything imports it"
+            )
+        alias = Alias(name)
+        _installed[name] = alias
+        sys.meta_path.insert(0, alias)
+        return alias
+
+
+def _loaded(name: str) -> list[str]:
+    return sorted(m for m in list(sys.modules) if m == name or m.startswith(f"{name}."))
