@@ -1,0 +1,41 @@
+"""Every example of the language's documents runs on the CPU and holds what it asserts."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import tileops.language as T
+from tests.docs.examples import DOCUMENTS, Example, examples
+
+EXAMPLES = examples()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.id)
+def test_the_example_runs(example: Example, tmp_path: Path) -> None:
+    file = tmp_path / "example.py"
+    file.write_text(example.text)
+    runpy.run_path(str(file))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.id)
+def test_the_example_checks_its_own_result(example: Example) -> None:
+    nodes = list(ast.walk(ast.parse(example.text)))
+    if any(isinstance(node, ast.FunctionDef) for node in nodes):
+        assert any(isinstance(node, ast.Assert) for node in nodes)
+
+
+def test_every_construct_is_described() -> None:
+    words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in DOCUMENTS)))
+    missing = [name for name in T.__all__ if name not in words | {"PrimExpr", "Var"}]
+    assert [name for name in missing if not name.startswith("__")] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
