@@ -128,6 +128,16 @@ tl.store(B + r, libdevice.{name}(tl.load(A + r)))
     check(body, (x,), torch.zeros(64), getattr(torch, name)(x.double()).float())
 
 
+def test_a_scalar_condition_masks_a_tile() -> None:
+    x = torch.arange(16.0) + 1
+    body = """
+r = tl.arange(0, 16)
+pid = tl.program_id(0)
+tl.store(B + r, tl.load(A + r, mask=pid < 1, other=0.0), mask=pid < 1)
+"""
+    check(body, (x,), torch.zeros(16), x)
+
+
 def test_loop_variables_are_int32() -> None:
     body = """
 for i in range(-3, 1):

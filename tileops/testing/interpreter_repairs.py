@@ -87,6 +87,18 @@ def _unary(self: Any, arg: Any, op: Callable[..., Array]) -> Any:
     return ti.TensorHandle(narrow(op(widen(arg.data, arg.dtype)), arg.dtype), arg.dtype.scalar)
 
 
+# -- shapes ------------------------------------------------------------------------------------
+_create_splat = ti.InterpreterBuilder.create_splat
+
+
+def _splat(self: Any, ret_ty: Any, arg: Any) -> Any:
+    """A scalar condition as a tile stays boolean: loads and stores refuse any other mask."""
+    out = _create_splat(self, ret_ty, arg)
+    if arg.data.dtype == np.bool_:  # a comparison's handle keeps its operands' dtype
+        return ti.TensorHandle(out.data.astype(np.bool_), out.dtype.scalar)
+    return out
+
+
 # -- dot ---------------------------------------------------------------------------------------
 def _dot(
     self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any
@@ -226,6 +238,7 @@ def repaired() -> Iterator[None]:
         (builder, "binary_op", _binary),
         (builder, "unary_op", _unary),
         (builder, "create_dot", _dot),
+        (builder, "create_splat", _splat),
         (builder, "create_atomic_rmw", _atomic),
         (ti, "_patch_lang_core", _patch_lang_core),
     ]
