@@ -85,6 +85,17 @@ class Machine:
                 self.env[v.id] = self.value(value)
             case Store(buffer=b, indices=ix, value=v):
                 self.store(self.arrays[b.id], tuple(int(self.value(i)) for i in ix), self.value(v))
+            case Parallel() | For() | If():
+                self.nested(stmt)
+            case Gemm():
+                self.gemm(stmt)
+            case Reduce():
+                self.reduce(stmt)
+            case _:
+                raise NotImplementedError(type(stmt).__name__)
+
+    def nested(self, stmt: Parallel | For | If) -> None:
+        match stmt:
             case Parallel(vars=vs, extents=es, body=body):
                 for place in itertools.product(*(range(int(self.value(e))) for e in es)):
                     self.env.update({v.id: np.int32(n) for v, n in zip(vs, place, strict=True)})
@@ -95,12 +106,6 @@ class Machine:
                     self.body(body)
             case If(cond=c, then=t, orelse=o):
                 self.body(t if self.value(c) else o)
-            case Gemm():
-                self.gemm(stmt)
-            case Reduce():
-                self.reduce(stmt)
-            case _:
-                raise NotImplementedError(type(stmt).__name__)
 
     # -- regions -------------------------------------------------------------------------------
     def points(self, region: Region) -> list[tuple[int, ...]]:

@@ -7,20 +7,14 @@ seed that makes it, and seeds differ from run to run only if ``TILEOPS_RANDOM_SE
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "cpu")]
-
-import harness
-from evaluate import Machine
-from generate import Generator
-
+from tests.cpu import harness
+from tests.property.evaluate import Machine
+from tests.property.generate import Generator
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
 from tileops.ir.printer import print_program
