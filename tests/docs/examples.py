@@ -24,6 +24,12 @@ class Example:
     def id(self) -> str:
         return f"{self.document}:{self.line}"
 
+    @property
+    def name(self) -> str:
+        """The name of the first function, which is its program or a part of it."""
+        found = re.search(r"^def (\w+)", self.text, re.MULTILINE)
+        return found.group(1) if found else ""
+
 
 def examples() -> list[Example]:
     """All examples of the documents, in order."""

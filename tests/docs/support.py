@@ -27,6 +27,11 @@ EXECUTORS: dict[str, tuple[str, ...]] = {
     ),
     "GPU": ("tests/gpu/*.py", "examples/*.py"),
 }  # fmt: skip
+# Examples of the documents that do not run on the Triton path, or under the interpreter, and why.
+NOT_INTERPRETED = {
+    "histogram_rows": "T.reducer_update is an atomic on a tile, which the Triton path does not have",
+    "checked": "a failed T.device_assert goes unnoticed under the interpreter",
+}
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {
     "Programs and launches": ("definitions", "annotations", "launch", "prim_func"),
@@ -94,7 +99,11 @@ def coverage() -> dict[str, set[str]]:
         for executor, patterns in EXECUTORS.items()
     }
     for example in examples():
-        found["CPU"] |= used_in(example.text)
+        used = used_in(example.text)
+        found["CPU"] |= used
+        if example.name not in NOT_INTERPRETED:
+            found["compiles for GPUs"] |= used
+            found["interpreter"] |= used
     return found
 
 
