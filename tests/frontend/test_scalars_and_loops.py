@@ -308,7 +308,7 @@ def test_pass_configs_and_compile_flags_of_the_body_enter_the_options() -> None:
 
     assert program_of(program).options == (
         ("compile_flags", "-O2 -g"),
-        ("tl.enable_fast_math", "True"),
+        ("tl.enable_fast_math", "true"),
     )
 
 

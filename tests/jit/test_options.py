@@ -11,8 +11,8 @@ import tileops
 from tests.jit import samples
 from tileops import option
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.jit.pass_configs import EFFECTIVE, PassConfigKey, options_of
 from tileops.jit.targets import default_target, is_runnable_on, requested_target
+from tileops.pass_configs import EFFECTIVE, PassConfigKey, options_of
 from tileops.target import Target, parse_target
 
 

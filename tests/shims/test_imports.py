@@ -13,9 +13,14 @@ import torch
 import tileops
 import tileops.language as T
 from tileops import layout, settings, testing
-from tileops.errors import ArgumentError, ArgumentTypeError, UnsupportedConstructError
+from tileops.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ProgramValueError,
+    UnsupportedConstructError,
+)
 from tileops.frontend import trace
-from tileops.jit.pass_configs import options_of
+from tileops.pass_configs import options_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +54,32 @@ def test_every_pass_config_key_is_accepted_as_text_and_as_a_member(key: str) -> 
     member = next(m for m in tileops.PassConfigKey if m.value == key)
     value = VALUES.get(key, True)
     assert options_of({member: value}) == options_of({key: value})
+
+
+def _with_configs(configs: dict) -> tuple[tuple[str, str], ...]:
+    def program(A, configs):
+        A: T.Tensor((64,), T.float32)
+        T.annotate_pass_configs(configs)
+        with T.Kernel(1):
+            T.clear(A)
+
+    return trace(program, name="program", static={"configs": configs}, consts={}).options
+
+
+def test_configs_of_the_body_are_those_of_the_decorator() -> None:
+    configs = {
+        tileops.PassConfigKey.TL_ENABLE_FAST_MATH: True, "tl.gemm_f32_precision": "ieee",
+        "tl.disable_tma_lower": False, "tl.pass_profile": True,
+    }  # fmt: skip
+    assert _with_configs(configs) == options_of(configs)
+
+
+def test_wrong_configs_of_the_body_are_errors_with_a_place() -> None:
+    with pytest.raises(ProgramValueError, match=r"unknown key 'tl\.nonsense'") as unknown:
+        _with_configs({"tl.nonsense": 1})
+    assert f"{Path(__file__).name}:" in str(unknown.value)
+    with pytest.raises(ProgramValueError, match="must be one of"):
+        _with_configs({"tl.gemm_f32_precision": "fp8"})
 
 
 def test_the_key_class_is_found_where_programs_look() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from tileops.jit.entry_points import compile, jit, par_compile
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, KernelParam
-from tileops.jit.pass_configs import PassConfigKey
 from tileops.log import logger
+from tileops.pass_configs import PassConfigKey
 
 __all__ = [
     "JITImpl",

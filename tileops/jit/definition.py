@@ -12,8 +12,8 @@ from typing import Any
 from tileops import counters, frontend
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
-from tileops.jit.pass_configs import options_of
 from tileops.jit.statics import EMPTY, StaticParam, static_param
+from tileops.pass_configs import options_of
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import program_of
 from tileops.jit.parallel import run_all
-from tileops.jit.pass_configs import options_of
 from tileops.jit.targets import TargetLike, requested_target
+from tileops.pass_configs import options_of
 
 OutIdx = list[int] | int | None
 PassConfigs = Mapping[Any, object] | None

@@ -13,8 +13,8 @@ from tileops.ir.program import Program
 from tileops.jit.definition import Definition, with_options
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import Build
-from tileops.jit.pass_configs import options_of
 from tileops.jit.statics import freeze_all
+from tileops.pass_configs import options_of
 
 Key = tuple[object, ...]
 

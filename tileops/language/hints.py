@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ProgramTypeError,
+    ProgramValueError,
+    UnsupportedConstructError,
+)
 from tileops.ir import fold
 from tileops.language.buffers import BufferRef
 from tileops.language.tracer import here, require_tracer
 from tileops.language.value import as_int, describe, to_expr
+from tileops.pass_configs import options_of
 
 _ORDERS = ("row", "column", "mlx")
 
@@ -149,11 +156,16 @@ def pdl_trigger() -> None:
 
 
 def annotate_pass_configs(configs: Mapping[object, object]) -> None:
-    """Pass configs of this program; those given to the decorator win."""
+    """Pass configs of this program; those given to the decorator win.
+
+    ProgramValueError for an unknown key or value, as the decorator's ArgumentError.
+    """
     tracer = require_tracer("T.annotate_pass_configs")
-    for key, value in configs.items():
-        name = getattr(key, "value", key)
-        tracer.options[str(name)] = str(value)
+    try:
+        options = options_of(configs)
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise ProgramValueError(f"T.annotate_pass_configs: {error}", location=here()) from None
+    tracer.options.update(options)
 
 
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 
@@ -92,7 +93,7 @@ _CHOICES = {PassConfigKey.TL_GEMM_F32_PRECISION.value: ("tf32", "tf32x3", "ieee"
 
 
 def options_of(
-    pass_configs: Mapping[str, object] | None, compile_flags: Sequence[str] | str | None = None
+    pass_configs: Mapping[Any, object] | None, compile_flags: Sequence[str] | str | None = None
 ) -> tuple[tuple[str, str], ...]:
     """Pass configs and compile flags as the sorted (name, text) pairs of ``Program.options``.
 
