@@ -1,0 +1,15 @@
+"""All whole programs by family: one list that every executor's tests walk."""
+
+from __future__ import annotations
+
+import attention
+import decode
+import gemm
+from family_case import FamilyCase
+
+FAMILIES: tuple[FamilyCase, ...] = (*gemm.CASES, *attention.CASES, *decode.CASES)
+
+
+def runnable(executor: str) -> list[FamilyCase]:
+    """The cases that ``executor`` (cpu, interpreter, sm_90 or gpu) can run."""
+    return [c for c in FAMILIES if executor not in c.without]
