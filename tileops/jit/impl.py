@@ -211,6 +211,7 @@ class JITImpl:
         ``namespace::op::tuple or plain::names that the schema carries``.
         """
         given = dict(zip(names, values, strict=True))
+        self.definition.static_values(given)  # refuses a call that leaves out a required one
         bound = self._not_carried(given)
         if bound:
             rest = {k: v for k, v in given.items() if k not in bound}
