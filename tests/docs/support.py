@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import tileops.language as T
@@ -87,6 +88,7 @@ def _launches(function: ast.FunctionDef, names: Names) -> bool:
     return any(names.called(node) == "Kernel" for node in ast.walk(function))
 
 
+@lru_cache(maxsize=1)
 def coverage() -> dict[str, set[str]]:
     """Executor to the constructs that it runs."""
     found = {
