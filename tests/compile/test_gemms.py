@@ -57,3 +57,31 @@ def test_runtime_clear_accum() -> None:
     b = torch.randint(-3, 4, (16, 16)).half()
     (out,) = run(product, a, b)
     assert torch.equal(out, sum(a[k * 16 : k * 16 + 16].float() @ b.float() for k in (1, 2, 3)))
+
+
+def test_narrow_tiles_keep_their_dtype_beside_literals() -> None:
+    """A literal in tl.where or tl.maximum would widen a float16 tile, and the branch would not compile."""
+
+    def clamped(X):
+        X: T.Tensor((8, 16), T.float16)
+        Y = T.empty((8,), T.float16)
+        with T.Kernel(2, threads=32) as bx:
+            x = T.alloc_fragment((8, 16), T.float16)
+            top = T.alloc_fragment((8,), T.float16)
+            T.copy(X, x)
+            T.fill(top, 0.0)
+            if bx < 1:
+                for i, j in T.Parallel(8, 16):
+                    x[i, j] = T.max(T.min(x[i, j] * x[i, j], T.float16(16.0)), T.float16(1.0))
+                T.reduce_max(x, top, dim=1)
+                for i in T.Parallel(8):
+                    if i > 2:
+                        top[i] = 3.0
+                T.copy(top, Y)
+        return Y
+
+    x = torch.randint(-6, 7, (8, 16)).half()
+    (out,) = run(clamped, x)
+    expected = (x * x).clamp(1, 16).amax(1)
+    expected[3:] = 3
+    assert torch.equal(out, expected)

@@ -52,7 +52,8 @@ def test_script_compiles_the_same_library(tmp_path):
     artifact = gxx.compile_cpp(code_of(), TARGET, {})
     for name in (gxx.SOURCE, gxx.SCRIPT):
         (tmp_path / name).write_bytes(artifact.files[name])
-    environment = {**os.environ, "TILEOPS_INCLUDE": str(gxx.include_folder())}
+    chosen = {"TILEOPS_INCLUDE": str(gxx.include_folder()), "CXX": gxx.command(TARGET)[0]}
+    environment = {**os.environ, **chosen}
     subprocess.run(["sh", str(tmp_path / gxx.SCRIPT)], check=True, env=environment, cwd="/")
     assert (tmp_path / gxx.LIBRARY).read_bytes() == artifact.files[gxx.LIBRARY]
 

@@ -17,6 +17,7 @@ from tests.property.evaluate import Machine
 from tests.property.generate import Generator
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
+from tileops.compiler import compile_kernel
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
 from tileops.ir.verifier import verify
@@ -70,3 +71,12 @@ def test_interpreter(first: int, fast: bool) -> None:
         code = codegen.generate(program, parse_target("cuda:sm_90"), Specialization(fast=fast))
         interpret(code, program, *tensors)
         expect(program, seed, tensors[-1], expected)
+
+
+# The interpreter forgives a tile that changes its dtype between branches or iterations; the compiler does not.
+@pytest.mark.parametrize("first", range(1000, 1000 + max(COUNT // 10, 10), BATCH))
+def test_compiler(first: int) -> None:
+    target = parse_target("cuda:sm_90")
+    for seed in range(first, first + BATCH):
+        code = codegen.generate(Generator(seed).program(), target, Specialization(fast=True))
+        compile_kernel(code, target, {})

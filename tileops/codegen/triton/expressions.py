@@ -93,7 +93,7 @@ def _binary(ctx: Context, expr: Binary) -> Val:
     if expr.op in ("min", "max"):
         # tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
         name = "tl.minimum" if expr.op == "min" else "tl.maximum"
-        return text.call(name, a, b, dtype=dtype)
+        return text.call(name, text.strict(a), text.strict(b), dtype=dtype)
     if expr.op == "div":
         return _divide(ctx, a, b, dtype)
     if expr.op in ("truncdiv", "truncmod"):
@@ -167,7 +167,8 @@ def _select(ctx: Context, expr: Select) -> Val:
         a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
     if a.static and b.static:
         a = text.typed(a)
-    return text.call("tl.where", cond, a, b, dtype=actual_dtype(expr.dtype, a, b))
+    dtype = actual_dtype(expr.dtype, a, b)
+    return text.call("tl.where", cond, text.strict(a), text.strict(b), dtype=dtype)
 
 
 def _has_global_load(expr: Expr) -> bool:

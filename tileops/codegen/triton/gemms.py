@@ -58,13 +58,17 @@ def _operand(ctx: Context, region: Region, contracted: int) -> Val:
         if axis is not None and space.extents[axis] != space.padded[axis]:
             bound = Val(str(space.extents[axis]), _INT32, static=True)
             hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
-            tile = Val(f"tl.where({hit.text}, {tile.text}, 0)", tile.dtype, tile.axes)
+            tile = Val(f"tl.where({hit.text}, {tile.text}, {_zero(tile)})", tile.dtype, tile.axes)
         tile = _as_matrix(tile, [space.axis_of(v.id) is not None for v in vars_])
         if axis is None:
             # One product a sum: the others are of zeros.
             lane = ctx.iota(32 if tile.dtype.bits == 8 else 16, 2 + contracted, 2)
-            tile = Val(f"tl.where({lane} == 0, {tile.text}, 0)", tile.dtype)
+            tile = Val(f"tl.where({lane} == 0, {tile.text}, {_zero(tile)})", tile.dtype)
     return tile
+
+
+def _zero(tile: Val) -> str:
+    return text.strict(Val("0" if tile.dtype.is_integer else "0.0", tile.dtype, static=True)).text
 
 
 def _as_matrix(tile: Val, present: list[bool]) -> Val:
@@ -137,7 +141,7 @@ def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> str 
     old = _as_matrix(old, [ctx.space.axis_of(v.id) is not None for v in vars_])
     if clear == 0:
         return old.text
-    return f"tl.where({emit_condition(ctx, stmt.clear).text}, 0, {old.text})"
+    return f"tl.where({emit_condition(ctx, stmt.clear).text}, {_zero(old)}, {old.text})"
 
 
 def _options(ctx: Context, stmt: Gemm, operand: DType, acc: DType) -> list[str]:

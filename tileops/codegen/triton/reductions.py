@@ -49,7 +49,9 @@ def _without_padding(ctx: Context, space: Space, axis: int, tile: Val, stmt: Red
         return tile
     bound = Val(str(space.extents[axis]), _INT32, static=True)
     hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
-    neutral = text.literal(fold.const(neutral_value(stmt.kind, stmt.dst.dtype), stmt.dst.dtype))
+    neutral = text.strict(
+        text.literal(fold.const(neutral_value(stmt.kind, stmt.dst.dtype), stmt.dst.dtype))
+    )
     return Val(
         f"tl.where({hit.text}, {tile.text}, {neutral.text})", tile.dtype, tile.axes | hit.axes
     )
@@ -81,12 +83,14 @@ def _reduced(ctx: Context, stmt: Reduce, tile: Val, axis: int) -> Val:
         return Val(f"tl.reduce({tile.text}, {axis}, {helper})", dtype)
     if dtype.is_bool:
         tile = convert(tile, _INT32)
-    found = Val(f"{_REDUCERS[stmt.kind]}({tile.text}, {axis})", _widened(tile.dtype))
+    found = Val(f"{_REDUCERS[stmt.kind]}({tile.text}, {axis})", _widened(stmt.kind, tile.dtype))
     return convert(found, dtype)
 
 
-def _widened(dtype: DType) -> DType:
-    """Triton reduces narrow integers as 32-bit ones."""
+def _widened(kind: str, dtype: DType) -> DType:
+    """Triton reduces narrow integers as 32-bit ones, and extremes of narrow floats in float32."""
+    if dtype.is_float and dtype.bits < 32 and kind not in ("sum", "abssum"):
+        return DType("float32")
     if dtype.is_integer and dtype.bits < 32:
         return _INT32 if dtype.is_signed else DType("uint32")
     return dtype

@@ -33,7 +33,7 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
         if stmt.reverse and space.extents[axis] != space.padded[axis]:
             bound = Val(str(space.extents[axis]), _INT32, static=True)
             hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
-            neutral = text.literal(fold.const(neutral_value(stmt.kind, dtype), dtype))
+            neutral = text.strict(text.literal(fold.const(neutral_value(stmt.kind, dtype), dtype)))
             tile = Val(
                 f"tl.where({hit.text}, {tile.text}, {neutral.text})", dtype, tile.axes | hit.axes
             )

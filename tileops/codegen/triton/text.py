@@ -135,6 +135,15 @@ def typed(a: Val) -> Val:
     return Val(f"tl.full((), {a.text}, {triton_type(a.dtype)})", a.dtype)
 
 
+def strict(a: Val) -> Val:
+    """``a`` as an operand of tl.where, tl.minimum or tl.maximum.
+
+    Beside a tile these take a literal as float32 or int32 and widen the result; operators take it
+    as the tile's own dtype.
+    """
+    return a if a.dtype in ("float32", "int32", "bool") else typed(a)
+
+
 def identifier(name: str) -> str:
     """``name`` with everything that Python does not allow in a name replaced."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII).strip()

@@ -98,7 +98,8 @@ def _pick(ctx: Context, tile: Val, shape: list[int], dim: int, index: Index) -> 
     work = tile.dtype
     if narrow:
         work = DType("float32") if tile.dtype.is_float else _INT32
-    picked = f"tl.sum(tl.where({hit.text}, {convert(tile, work).text}, 0), {dim})"
+    zero = text.strict(Val("0", work, static=True)).text
+    picked = f"tl.sum(tl.where({hit.text}, {convert(tile, work).text}, {zero}), {dim})"
     return convert(Val(picked, work), tile.dtype)
 
 
@@ -157,7 +158,7 @@ def _store_lanes(ctx: Context, storage: Storage, buffer: Buffer, value: Val) -> 
     mask = ctx.scope.mask
     if mask is not None:
         old = ctx.tile_name(buffer)
-        ctx.assign(buffer, f"tl.where({mask.text}, {value.text}, {old})")
+        ctx.assign(buffer, f"tl.where({mask.text}, {text.strict(value).text}, {old})")
         return
     ctx.assign(buffer, spread(value, ctx.space.all_axes(), storage.tile_shape))
 
@@ -173,7 +174,7 @@ def _store_scalar(ctx: Context, buffer: Buffer, value: Val) -> None:
         ctx.assign(buffer, text.typed(value).text)
     else:
         old = ctx.tile_name(buffer)
-        ctx.assign(buffer, f"tl.where({mask.text}, {value.text}, {old})")
+        ctx.assign(buffer, f"tl.where({mask.text}, {text.strict(value).text}, {old})")
 
 
 def spread(value: Val, axes: frozenset[int], shape: tuple[int, ...]) -> str:
@@ -214,7 +215,7 @@ def _store_elements(
         ctx.assign(buffer, spread(laid, full, storage.padded))
         return
     old = ctx.tile_name(buffer)
-    ctx.assign(buffer, f"tl.where({conditions.text}, {laid.text}, {old})")
+    ctx.assign(buffer, f"tl.where({conditions.text}, {text.strict(laid).text}, {old})")
 
 
 def _is_row_major(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> bool:
