@@ -6,7 +6,20 @@ import pytest
 
 from tests.architecture.imports import Import, all_imports, module_name, package_files
 
-L0 = frozenset({"errors", "settings", "option", "dtypes", "target", "location", "counters", "log", "alias", "pass_configs"})
+L0 = frozenset(
+    {
+        "errors",
+        "settings",
+        "option",
+        "dtypes",
+        "target",
+        "location",
+        "counters",
+        "log",
+        "alias",
+        "pass_configs",
+    }
+)
 
 # Package to the packages that it may import. A package may always import itself; L0 is for all.
 ALLOWED: dict[str, frozenset[str]] = {

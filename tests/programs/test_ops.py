@@ -52,7 +52,10 @@ def test_dynamic_sizes_need_few_graphs_and_two_kernels() -> None:
 
     graphs = torch._dynamo.testing.CompileCounter()
     model = torch.compile(
-        lambda a, b: matmul.matmul_dynamic(a, b, block_N=32) + 1, fullgraph=True, dynamic=True, backend=graphs
+        lambda a, b: matmul.matmul_dynamic(a, b, block_N=32) + 1,
+        fullgraph=True,
+        dynamic=True,
+        backend=graphs,
     )
     before = tileops.stats()
     for n in SIZES:
