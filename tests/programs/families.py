@@ -5,9 +5,19 @@ from __future__ import annotations
 import attention
 import decode
 import gemm
+import quantized
+import recurrent
+import rowwise
 from family_case import FamilyCase
 
-FAMILIES: tuple[FamilyCase, ...] = (*gemm.CASES, *attention.CASES, *decode.CASES)
+FAMILIES: tuple[FamilyCase, ...] = (
+    *gemm.CASES,
+    *attention.CASES,
+    *decode.CASES,
+    *quantized.CASES,
+    *recurrent.CASES,
+    *rowwise.CASES,
+)
 
 
 def runnable(executor: str) -> list[FamilyCase]:

@@ -164,6 +164,11 @@ class Context:
 
     def declare_view(self, buffer: Buffer, source: Buffer) -> None:
         """Make ``buffer`` another name, shape or dtype of the storage of ``source``."""
+        if not source.is_on_chip:
+            if source.strides is not None:
+                raise self.unsupported(f"a view of `{source.name}`, which has strides of its own")
+            self.params.alias(buffer, source)
+            return
         storage = buffer_storage(buffer, self.padding, self.loc)
         of = self.storage(source)
         exact = storage.padded == storage.extents and of.padded == of.extents

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tileops.codegen.kernel_code import KernelParam, Specialization
 from tileops.codegen.triton.names import Names
-from tileops.codegen.triton.text import Val
+from tileops.codegen.triton.text import Val, triton_type
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, HostAttr, Var
@@ -63,14 +63,25 @@ class Params:
         self._scalars = {s.var.id: n for n, s in enumerate(program.scalars())}
         self._aligned_sizes = address_sizes(program)
         self._used: dict[tuple[str, int | str], KernelParam] = {}
+        self._views: dict[int, Buffer] = {}
         # The user's tensors, sizes and scalars get their names first, whether used or not.
         self._reserved = {b.id: names.fresh(b.name) for b in (t.buffer for t in program.tensors())}
         self._reserved |= {b.id: names.fresh(b.name) for b in program.workspaces}
         self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.sizes}
         self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.scalars()}
 
+    def alias(self, view: Buffer, source: Buffer) -> None:
+        """Let ``view`` name the memory of the global buffer ``source``."""
+        self._views[view.id] = source
+
     def pointer(self, buffer: Buffer) -> str:
-        """The name of the pointer to a global buffer."""
+        """The text of the pointer to a global buffer or to a view of one."""
+        source = self._views.get(buffer.id)
+        if source is not None:
+            text = self.pointer(source)
+            if source.dtype == buffer.dtype:
+                return text
+            return f"{text}.to(tl.pointer_type({triton_type(buffer.dtype)}), bitcast=True)"
         kind, index = ("tensor", self._tensors.get(buffer.id))
         if index is None:
             kind, index = "workspace", self._workspaces.get(buffer.id)
