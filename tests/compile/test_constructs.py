@@ -277,6 +277,39 @@ def test_reshape_names_the_same_storage() -> None:
     assert torch.equal(copied(a, (8, 16), body), a + 1)
 
 
+def test_views_of_global_tensors_name_their_memory() -> None:
+    a = floats(6, 20)
+
+    def program(A):
+        A: T.Tensor((6, 20), T.float32)
+        C = T.empty((120,), T.int32)
+        with T.Kernel(4, threads=128) as bx:
+            flat = T.reshape(A, (120,))
+            bits = T.view(flat, dtype="int32")
+            out = T.reshape(C, (4, 30))
+            for i in T.Parallel(30):
+                out[bx, i] = bits[bx * 30 + i]
+        return C
+
+    (out,) = run(program, a)
+    assert torch.equal(out, a.flatten().view(torch.int32))
+
+
+def test_a_view_of_a_strided_tensor_is_refused() -> None:
+    def program(A):
+        A: T.StridedTensor((4, 8), (16, 1), T.float32)
+        C = T.empty((32,), T.float32)
+        with T.Kernel(1, threads=128) as _:
+            flat = T.reshape(A, (32,))
+            for i in T.Parallel(32):
+                C[i] = flat[i]
+        return C
+
+    traced = trace(program, name="program", static={}, consts={})
+    with pytest.raises(UnsupportedConstructError, match="strides of its own"):
+        generate(traced, TARGET, Specialization(fast=False))
+
+
 def test_while_with_a_carried_tile() -> None:
     a = floats(16)
 

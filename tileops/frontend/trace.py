@@ -26,7 +26,7 @@ from tileops.ir.expr import Region
 from tileops.ir.fold import const as literal
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill, Launch
-from tileops.ir.walk import walk, written_buffers
+from tileops.ir.walk import written_ids
 from tileops.language.buffers import ZERO, BufferRef
 from tileops.language.tracer import Tracer
 from tileops.location import Location
@@ -169,14 +169,7 @@ class _EagerTrace:
 def _with_writes_of(outline: Program, sample: Program) -> Program:
     """``outline`` whose first launch fills each parameter that ``sample`` writes."""
     numbers = {p.buffer.id: i for i, p in enumerate(sample.params) if isinstance(p, TensorParam)}
-    written = sorted(
-        {
-            numbers[b.id]
-            for s in walk(sample.launches)
-            for b in written_buffers(s)
-            if b.id in numbers
-        }
-    )
+    written = sorted(numbers[b] for b in written_ids(sample.launches) if b in numbers)
     fills = []
     for i in written:
         param = outline.params[i]

@@ -209,6 +209,20 @@ def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
             return ()
 
 
+def written_ids(body: Body) -> frozenset[int]:
+    """Ids of the buffers that ``body`` writes, by their own names or through views."""
+    written: set[int] = set()
+    sources: dict[int, int] = {}
+    for stmt in walk(body):
+        written.update(b.id for b in written_buffers(stmt))
+        if isinstance(stmt, View):
+            sources[stmt.buffer.id] = stmt.source.id
+    for view, source in reversed(sources.items()):
+        if view in written:
+            written.add(source)
+    return frozenset(written)
+
+
 def read_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
     """Buffers that the statement itself reads (nested statements not included)."""
     found = [load.buffer for load in loads(stmt)]

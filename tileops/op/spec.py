@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.program import Program, ScalarParam, TensorParam
-from tileops.ir.stmt import View
-from tileops.ir.walk import walk, written_buffers
+from tileops.ir.walk import written_ids
 
 FORMAT = 1
 STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
@@ -122,15 +121,7 @@ def scalar_kind(dtype: DType) -> str:
 
 def written_parameters(program: Program) -> frozenset[str]:
     """Names of the tensors passed in (not allocated) that some statement of ``program`` writes."""
-    written: set[int] = set()
-    sources: dict[int, int] = {}  # view to what it names
-    for stmt in walk(program.launches):
-        written.update(b.id for b in written_buffers(stmt))
-        if isinstance(stmt, View):
-            sources[stmt.buffer.id] = stmt.source.id
-    for view, source in reversed(sources.items()):
-        if view in written:
-            written.add(source)
+    written = written_ids(program.launches)
     return frozenset(
         p.name for p in program.tensors() if not p.allocated and p.buffer.id in written
     )
