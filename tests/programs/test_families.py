@@ -13,7 +13,6 @@ from family_case import FamilyCase, copies
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import compile_kernel
-from tileops.errors import UnsupportedConstructError
 from tileops.target import parse_target
 from tileops.testing.interpreter import interpret
 
@@ -58,11 +57,3 @@ def test_compiles_for_sm_90(
     record_property("compile_seconds", round(time.perf_counter() - start, 3))
     assert artifact.launches
     assert all(artifact.files[launch.image] for launch in artifact.launches)
-
-
-@pytest.mark.parametrize("case", [c for c in FAMILIES if "sm_90" in c.without], ids=lambda c: c.id)
-def test_what_triton_cannot_express_says_so(case: FamilyCase) -> None:
-    with pytest.raises(UnsupportedConstructError, match=case.without["sm_90"]):
-        codegen.generate(
-            case.impl.get_tir(*case.inputs(), **case.options), SM_90, Specialization(fast=False)
-        )
