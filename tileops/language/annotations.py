@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.stmt import View
-from tileops.language.buffers import BufferRef, DataPointer, static_shape
+from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view, static_shape
 from tileops.language.tracer import active_tracer, here, require_tracer
 from tileops.language.value import as_dtype
 
@@ -85,6 +85,7 @@ def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
             "T.Tensor(..., data=...) takes the `.data` of a buffer of this program", location=here()
         )
     tracer = require_tracer("T.Tensor(..., data=...)")
+    refuse_strided_view("T.Tensor(..., data=...)", data.source)
     dims = static_shape("a view", shape)
     buffer = tracer.new_buffer(tracer.take_name("view"), dims, dtype, data.source.scope)
     view = View(buffer, data.source)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
+from tileops.errors import (
+    ProgramIndexError,
+    ProgramTypeError,
+    ProgramValueError,
+    UnsupportedConstructError,
+)
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
 from tileops.ir.printer import print_expr
@@ -398,3 +403,13 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
     return tuple(
         fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out
     )
+
+
+def refuse_strided_view(construct: str, source: Buffer) -> None:
+    """UnsupportedConstructError for a view of a tensor that is not row-major."""
+    if source.strides is not None:
+        raise UnsupportedConstructError(
+            f"{construct} gives a view of `{source.name}`, which has strides of its own",
+            expected="a tensor or tile that is row-major contiguous",
+            location=here(),
+        )

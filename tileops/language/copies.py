@@ -7,7 +7,7 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Region
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose, View
-from tileops.language.buffers import BufferRef, Element, static_shape
+from tileops.language.buffers import BufferRef, Element, refuse_strided_view, static_shape
 from tileops.language.linear import are_different, constant_difference
 from tileops.language.operands import (
     element_region,
@@ -158,6 +158,7 @@ def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef
     if not isinstance(src, BufferRef):
         operand(construct, "the source", src)
         raise ProgramTypeError(f"{construct} takes a whole buffer", location=here())
+    refuse_strided_view(construct, src.node)
     extents = static_shape(construct, shape)
     before = _total_bits(src.node.shape, src.node.dtype)
     after = _total_bits(extents, dtype)
