@@ -209,18 +209,20 @@ def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
             return ()
 
 
+def view_roots(body: Body) -> dict[int, Buffer]:
+    """For each view in ``body``, by id: the buffer whose storage it names, through any chain."""
+    roots: dict[int, Buffer] = {}
+    for stmt in walk(body):
+        if isinstance(stmt, View):
+            roots[stmt.buffer.id] = roots.get(stmt.source.id, stmt.source)
+    return roots
+
+
 def written_ids(body: Body) -> frozenset[int]:
     """Ids of the buffers that ``body`` writes, by their own names or through views."""
-    written: set[int] = set()
-    sources: dict[int, int] = {}
-    for stmt in walk(body):
-        written.update(b.id for b in written_buffers(stmt))
-        if isinstance(stmt, View):
-            sources[stmt.buffer.id] = stmt.source.id
-    for view, source in reversed(sources.items()):
-        if view in written:
-            written.add(source)
-    return frozenset(written)
+    roots = view_roots(body)
+    written = {b.id for stmt in walk(body) for b in written_buffers(stmt)}
+    return frozenset(written | {roots[n].id for n in written if n in roots})
 
 
 def read_buffers(stmt: Stmt) -> tuple[Buffer, ...]:

@@ -12,7 +12,15 @@ from tileops.codegen.cpu.scalar_types import element_bytes
 from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir.expr import Buffer, Load
 from tileops.ir.stmt import Alloc, Body, For, Gemm, Launch, Parallel, Stmt, View, While
-from tileops.ir.walk import exprs, read_buffers, sub_bodies, walk, walk_expr, written_buffers
+from tileops.ir.walk import (
+    exprs,
+    read_buffers,
+    sub_bodies,
+    view_roots,
+    walk,
+    walk_expr,
+    written_buffers,
+)
 
 ALIGNMENT = 64
 
@@ -92,13 +100,11 @@ def _lives(launch: Launch) -> list[_Life]:
 
     The outermost loop, because a tile keeps its contents from one iteration to the next.
     """
-    roots = {v.buffer.id: v.source for v in walk(launch.body) if isinstance(v, View)}
+    roots = view_roots(launch.body)
     lives: dict[int, _Life] = {}
     for stmt, first, last in _spans(launch.body):
         for buffer in _touched(stmt):
-            root = buffer
-            while root.id in roots:
-                root = roots[root.id]
+            root = roots.get(buffer.id, buffer)
             if not root.is_on_chip or root.scope == "var":
                 continue
             if root.id not in lives:

@@ -17,7 +17,15 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, HostAttr, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import Launch
-from tileops.ir.walk import exprs, loads, read_buffers, walk, walk_expr, written_buffers
+from tileops.ir.walk import (
+    exprs,
+    loads,
+    read_buffers,
+    view_roots,
+    walk,
+    walk_expr,
+    written_buffers,
+)
 from tileops.passes.analyze_ranges import Interval, Ranges
 
 _ENTRY = "(const TileopsValue* params, i64 first, i64 last, char* scratch, TileopsStatus* status)"
@@ -54,6 +62,7 @@ def emit_launch(
     state.gemm_space = f"scratch + {arena.gemm_space}"
     with w.block(f"TILEOPS_CPU_ENTRY tileops_int32 {entry}{_ENTRY}"):
         params = _declare_params(state, program, used)
+        state.roots = view_roots(launch.body)
         state.safe_values = {b.id: v for b, v in launch.safe_values}
         _emit_blocks(state, launch, arena)
         w.line("static_cast<void>(params), static_cast<void>(scratch), static_cast<void>(status);")

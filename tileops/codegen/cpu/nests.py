@@ -222,7 +222,7 @@ def _emit_level(
 
 def shareable_loads(state: LaunchState, nest: Nest) -> dict[Load, int]:
     """Loads whose value no iteration of the innermost loop changes, with the level to load at."""
-    written = {b.id for s in walk(nest.body) for b in written_buffers(s)}
+    written = {state.root(b) for s in walk(nest.body) for b in written_buffers(s)}
     if any(isinstance(s, Atomic) for s in walk(nest.body)):
         return {}
     inner = {v.id for s in walk(nest.body) for v in _defined(s)}
@@ -231,11 +231,14 @@ def shareable_loads(state: LaunchState, nest: Nest) -> dict[Load, int]:
     for stmt in walk(nest.body):
         for expr in exprs(stmt):
             for e in walk_expr(expr):
-                if not isinstance(e, Load) or e.buffer.id in written or e in found:
+                if not isinstance(e, Load) or state.root(e.buffer) in written or e in found:
                     continue
                 used = {v.id for i in e.indices for v in walk_expr(i) if isinstance(v, Var)}
                 nested = {
-                    x.buffer.id for i in e.indices for x in walk_expr(i) if isinstance(x, Load)
+                    state.root(x.buffer)
+                    for i in e.indices
+                    for x in walk_expr(i)
+                    if isinstance(x, Load)
                 }
                 if used & inner or nested & written or not is_safe(state, e):
                     continue

@@ -52,6 +52,7 @@ class LaunchState:
     ranges: Ranges
     gemm_space: str = "0"
     places: dict[int, Place] = field(default_factory=dict)
+    roots: Mapping[int, Buffer] = field(default_factory=dict)  # of views: whose storage they name
     names: dict[int, str] = field(default_factory=dict)
     structural: set[int] = field(default_factory=set)
     safe_values: dict[int, Expr] = field(default_factory=dict)
@@ -67,6 +68,10 @@ class LaunchState:
         if found is None:
             raise InternalError(f"buffer {buffer.name} is used before its allocation")
         return found
+
+    def root(self, buffer: Buffer) -> int:
+        """The id of the buffer whose storage ``buffer`` names: its own, or a view's source."""
+        return self.roots.get(buffer.id, buffer).id
 
     def name(self, var: Var) -> str:
         """The C++ name of a variable in scope."""

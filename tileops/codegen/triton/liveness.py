@@ -8,7 +8,7 @@ from __future__ import annotations
 from tileops.ir.expr import Buffer, Load
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, View, While
-from tileops.ir.walk import read_buffers, walk, walk_expr, written_buffers
+from tileops.ir.walk import read_buffers, view_roots, walk, walk_expr, written_buffers
 from tileops.passes.place_allocs import writes_whole
 
 Ids = frozenset[int]
@@ -19,19 +19,13 @@ class Liveness:
     """Liveness over one launch; buffers that are views of one storage count as one."""
 
     def __init__(self, launch: Launch) -> None:
-        self._root: dict[int, int] = {}
-        self._buffers: dict[int, Buffer] = {}
-        for stmt in walk(launch.body):
-            if isinstance(stmt, View):
-                self._root[stmt.buffer.id] = self.root(stmt.source.id)
-            elif isinstance(stmt, Alloc):
-                self._buffers[stmt.buffer.id] = stmt.buffer
+        self._roots = view_roots(launch.body)
+        self._buffers = {s.buffer.id: s.buffer for s in walk(launch.body) if isinstance(s, Alloc)}
 
     def root(self, buffer: int) -> int:
         """The id of the buffer whose storage this one names."""
-        while buffer in self._root:
-            buffer = self._root[buffer]
-        return buffer
+        found = self._roots.get(buffer)
+        return buffer if found is None else found.id
 
     def _on_chip(self, buffers: tuple[Buffer, ...]) -> Ids:
         return frozenset(self.root(b.id) for b in buffers if b.is_on_chip)
