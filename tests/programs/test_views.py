@@ -66,6 +66,41 @@ def update_whole_through_view(A):
 
 
 @tileops.jit
+def update_in_a_loop_through_view(A):
+    """Each iteration needs the value of the one before, though the nest writes the view whole."""
+    A: T.Tensor((8,), T.float32)
+    C = T.empty((8, 1), T.float32)
+    with T.Kernel(1, threads=32) as _:
+        x = T.alloc_fragment((8, 1), T.float32)
+        v = T.reshape(x, (8,))
+        for i, j in T.Parallel(8, 1):
+            x[i, j] = A[i] / 4
+        for _k in T.serial(3):
+            for i in T.Parallel(8):
+                v[i] = x[i, 0] * 2
+        T.copy(x, C)
+    return C
+
+
+@tileops.jit
+def first_use_in_a_loop_through_view(A):
+    """As above, and nothing but the loop uses the tile before."""
+    A: T.Tensor((8,), T.float32)
+    C = T.empty((8, 1), T.float32)
+    with T.Kernel(1, threads=32) as _:
+        x = T.alloc_fragment((8, 1), T.float32)
+        v = T.reshape(x, (8,))
+        for k in T.serial(3):
+            if k == 0:
+                T.copy(A, v)
+            else:
+                for i in T.Parallel(8):
+                    v[i] = x[i, 0] + A[i] / 2
+        T.copy(x, C)
+    return C
+
+
+@tileops.jit
 def read_global_through_view(A, C):
     """The same of a tensor: ``flat`` and C are one storage."""
     A: T.Tensor((8,), T.float32)
@@ -83,6 +118,8 @@ PROGRAMS = (
     (read_through_view, 1),
     (write_through_chain, 1),
     (update_whole_through_view, 1),
+    (update_in_a_loop_through_view, 1),
+    (first_use_in_a_loop_through_view, 1),
     (read_global_through_view, 2),
 )
 

@@ -9,7 +9,7 @@ from tileops.ir.expr import Buffer, Load
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, View, While
 from tileops.ir.walk import read_buffers, view_roots, walk, walk_expr, written_buffers
-from tileops.passes.place_allocs import writes_whole
+from tileops.passes.detect_overwrite import writes_whole
 
 Ids = frozenset[int]
 _NONE: Ids = frozenset()
@@ -57,9 +57,16 @@ class Liveness:
         out = [
             self.root(b.id)
             for b in candidates.values()
-            if b.is_on_chip and writes_whole(stmt, b) and self._same_shape(b)
+            if b.is_on_chip
+            and writes_whole(stmt, b)
+            and self._same_shape(b)
+            and not self._reads_by_other_name(stmt, b)
         ]
         return frozenset(out)
+
+    def _reads_by_other_name(self, stmt: Stmt, buffer: Buffer) -> bool:
+        reads = (b for s in walk((stmt,)) for b in read_buffers(s))
+        return any(b.id != buffer.id and self.root(b.id) == self.root(buffer.id) for b in reads)
 
     def _same_shape(self, buffer: Buffer) -> bool:
         root = self._buffers.get(self.root(buffer.id))
