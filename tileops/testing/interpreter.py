@@ -14,7 +14,7 @@ import math
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 
 import torch
@@ -22,11 +22,14 @@ import torch
 from tileops import settings
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
-from tileops.ir.expr import Binary, Buffer, Cast, Const, Expr, HostAttr, Select, Unary, Var
+from tileops.ir.expr import Buffer, Const, Expr, Var
+from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
+from tileops.ir.walk import walk_expr
+from tileops.op.host_program import HostProgramBuilder, SlotValue
 
 # What a device would say of itself; any value must give the same results.
-_HOST_FACTS = {"sm_count": 4, "multiprocessor_count": 4}
+_HOST_FACTS = {"host:sm_count": 4}
 
 Values = dict[int, int | float | bool]
 
@@ -125,66 +128,28 @@ def _operand(
     if param.kind == "scalar":
         return values[program.scalars()[param.index].var.id]
     if param.kind == "host" and param.value is not None:
-        return evaluate(param.value, values)
+        value: float = evaluate(param.value, values)
+        return value
     raise InternalError(f"the interpreter has no parameter of kind {param.kind!r}")
 
 
 # -- host expressions --------------------------------------------------------------------------
-def _trunc_div(a: int, b: int) -> int:
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
+def evaluate(expr: Expr, values: Values) -> SlotValue:
+    """The value of an integer expression over sizes, scalars and device facts.
 
-
-_BINARY: Mapping[str, Any] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "floormod": lambda a, b: a % b,
-    "truncdiv": _trunc_div,
-    "truncmod": lambda a, b: a - b * _trunc_div(a, b),
-    "min": min,
-    "max": max,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "shl": lambda a, b: a << b,
-    "shr": lambda a, b: a >> b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "land": lambda a, b: bool(a) and bool(b),
-    "lor": lambda a, b: bool(a) or bool(b),
-}
-
-
-def evaluate(expr: Expr, values: Values) -> int | float | bool:
-    """The value of an integer expression over sizes, scalars and device facts."""
-    match expr:
-        case Const(value=value):
-            return value
-        case Var(id=n, name=name):
-            if n not in values:
-                raise ArgumentError(f"the size or scalar {name!r} has no value")
-            return values[n]
-        case HostAttr(name=name):
-            return _HOST_FACTS[name]
-        case Cast(a=a):
-            return evaluate(a, values)
-        case Unary(op="neg", a=a):
-            return -evaluate(a, values)
-        case Unary(op="not", a=a):
-            return not evaluate(a, values)
-        case Select(cond=c, a=a, b=b):
-            return evaluate(a if evaluate(c, values) else b, values)
-        case Binary(op=op, a=a, b=b) if op in _BINARY:
-            result: int | float | bool = _BINARY[op](evaluate(a, values), evaluate(b, values))
-            return result
-        case _:
-            raise InternalError(f"a host expression of kind {type(expr).__name__}")
+    UnsupportedConstructError for what is no host expression, ArgumentError for a size without a
+    value.
+    """
+    builder = HostProgramBuilder(
+        {e.id: f"var:{e.id}" for e in walk_expr(expr) if isinstance(e, Var)}
+    )
+    reference = builder.add(expr)
+    program = builder.finish()
+    known = {**_HOST_FACTS, **{f"var:{n}": value for n, value in values.items()}}
+    missing = [name for name in program.inputs if name not in known]
+    if missing:
+        raise ArgumentError(f"a size or scalar of {print_expr(expr)} has no value")
+    return program.evaluate(known)[builder.slot(reference)]
 
 
 # -- the process -------------------------------------------------------------------------------
