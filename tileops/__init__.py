@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tileops import cache as cache
     from tileops import language as language
     from tileops import layout as layout
+    from tileops import math as math
     from tileops import option as option
     from tileops import profiler as profiler
     from tileops import transform as transform
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tileops.jit import jit as jit
     from tileops.jit import par_compile as par_compile
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
+    from tileops.math import cdiv as cdiv
+    from tileops.math import next_power_of_2 as next_power_of_2
     from tileops.profiler import Profiler as Profiler
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
@@ -58,14 +61,15 @@ _HOMES = {
         "errors",
     ),
     **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.switching"),
+    **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     "GemmWarpPolicy": "language",
     "install_alias": "alias",
     "stats": "counters",
 }
 _MODULES = frozenset(
     (
-        "cache", "errors", "jit", "language", "layout", "option", "profiler", "testing",
-        "transform",
+        "cache", "errors", "jit", "language", "layout", "math", "option", "profiler",
+        "testing", "transform",
     )
 )  # fmt: skip
 

@@ -19,6 +19,16 @@ from tileops.errors import ArgumentError, TileopsError
 
 _PACKAGE = "tileops"
 
+# Modules that lie elsewhere here. None: a folder that only leads to others.
+_ELSEWHERE: dict[str, str | None] = {
+    "carver": None,
+    "carver.arch": "arch",
+    "tileop": None,
+    "tileop.base": "language",
+    "utils": None,
+    "utils.tensor": "testing",
+}
+
 
 class _SameModule(Loader):
     """Gives the module of tileops itself, unchanged, under the other name."""
@@ -38,6 +48,16 @@ class _SameModule(Loader):
         module.__spec__ = self._spec
 
 
+class _Folder(Loader):
+    """Gives an empty module, below which others are found."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """None: Python's own empty module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run."""
+
+
 class Alias(MetaPathFinder):
     """An installed alias. ``undo()``, or leaving a ``with`` block on it, removes the name."""
 
@@ -51,7 +71,10 @@ class Alias(MetaPathFinder):
         first, _, rest = fullname.partition(".")
         if first != self.name:
             return None
-        real = f"{_PACKAGE}.{rest}" if rest else _PACKAGE
+        lies = _ELSEWHERE.get(rest, rest)
+        if lies is None:
+            return ModuleSpec(fullname, _Folder(), is_package=True)
+        real = f"{_PACKAGE}.{lies}" if lies else _PACKAGE
         try:
             found = importlib.util.find_spec(real)
         except ModuleNotFoundError:
@@ -112,6 +135,19 @@ def install_alias(name: str = "tilelang") -> Alias:
         _installed[name] = alias
         sys.meta_path.insert(0, alias)
         return alias
+
+
+def elsewhere(module: str) -> str:
+    """Where a module of the other package lies here; ``module`` itself unless it has moved.
+
+    Both are dotted paths below the package; what is below a moved module moves with it.
+    """
+    parts = module.split(".")
+    for count in range(len(parts), 0, -1):
+        lies = _ELSEWHERE.get(".".join(parts[:count]))
+        if lies is not None:
+            return ".".join((lies, *parts[count:]))
+    return module
 
 
 def _loaded(name: str) -> list[str]:

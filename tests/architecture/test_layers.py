@@ -18,6 +18,8 @@ L0 = frozenset(
         "log",
         "alias",
         "pass_configs",
+        "math",
+        "devices",
     }
 )
 
@@ -42,6 +44,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "autotuner": frozenset({"runtime", "profiler"}),
     "layout": frozenset({"language"}),
     "transform": frozenset({"jit"}),
+    "arch": frozenset(),
     "ops": frozenset({"jit", "language", "autotuner", "op"}),
     "cli": frozenset(
         {

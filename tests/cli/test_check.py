@@ -248,6 +248,8 @@ def test_modules_and_names_that_do_not_exist() -> None:
         tilelang.jit
         tilelang.nonsense()
         tilelang.PassConfigKey.TL_ENABLE_FAST_MATH
+        from tilelang.carver.arch import driver
+        from tilelang.transform.below_a_module import something
     """
     assert found(text) == [
         (2, 8, "tileops.engine"),
@@ -255,6 +257,7 @@ def test_modules_and_names_that_do_not_exist() -> None:
         (4, 22, "tileops.tvm"),
         (5, 1, "tvm"),
         (7, 1, "tileops.nonsense"),
+        (10, 47, "tileops.transform.below_a_module"),
     ]
 
 

@@ -129,6 +129,25 @@ def test_modules_are_the_same_objects(alias: tileops.alias.Alias) -> None:
         assert module.__spec__.name == f"tileops{name}"
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "home"),
+    [
+        ("carver.arch", "driver", "tileops.arch"),
+        ("tileop.base", "GemmWarpPolicy", "tileops.language"),
+        ("utils.tensor", "torch_assert_close", "tileops.testing"),
+    ],
+)
+def test_modules_that_lie_elsewhere(
+    alias: tileops.alias.Alias, path: str, name: str, home: str
+) -> None:
+    module = importlib.import_module(f"other_tiles.{path}")
+    assert module is importlib.import_module(home)
+    scope: dict[str, object] = {}
+    exec(f"from other_tiles.{path} import {name}", scope)
+    assert scope[name] is getattr(module, name)
+    assert tileops.alias.elsewhere(f"{path}.{name}") == f"{home}.{name}".removeprefix("tileops.")
+
+
 def test_what_tileops_lacks_is_not_found(alias: tileops.alias.Alias) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'other_tiles\.engine'"):
         importlib.import_module("other_tiles.engine")

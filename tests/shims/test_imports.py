@@ -261,3 +261,21 @@ def test_the_helpers_import_neither_triton_nor_pytest() -> None:
         [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+# -- integer arithmetic of host code --------------------------------------------------------------
+@pytest.mark.parametrize(("a", "b", "quotient"), [(7, 2, 4), (8, 2, 4), (0, 3, 0), (-7, 2, -3)])
+def test_cdiv_rounds_up(a: int, b: int, quotient: int) -> None:
+    assert tileops.cdiv(a, b) == tileops.math.cdiv(a, b) == quotient
+
+
+def test_cdiv_by_zero_is_named() -> None:
+    with pytest.raises(ArgumentError, match="divisor that is not zero"):
+        tileops.cdiv(3, 0)
+
+
+@pytest.mark.parametrize(
+    ("n", "power"), [(0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (129, 256), (2**40 + 1, 2**41)]
+)
+def test_next_power_of_2(n: int, power: int) -> None:
+    assert tileops.next_power_of_2(n) == power

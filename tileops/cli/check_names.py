@@ -11,6 +11,7 @@ import importlib.util
 from types import ModuleType
 
 from tileops import language
+from tileops.alias import elsewhere
 from tileops.language import unsupported
 
 LANGUAGE = "tileops.language"
@@ -96,6 +97,8 @@ def _canonical(module: str) -> str | None:
     first, _, rest = module.partition(".")
     if first not in _PACKAGES:
         return None
+    if first != "tileops":
+        rest = elsewhere(rest)
     return f"tileops.{rest}" if rest else "tileops"
 
 
@@ -113,7 +116,7 @@ def missing_part(path: str) -> str | None:
         name = ".".join(parts[:count])
         if hasattr(found, part):
             found = getattr(found, part)
-        elif importlib.util.find_spec(f"{found.__name__}.{part}") is not None:
+        elif hasattr(found, "__path__") and importlib.util.find_spec(f"{found.__name__}.{part}"):
             found = importlib.import_module(f"{found.__name__}.{part}")
         else:
             return name

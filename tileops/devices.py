@@ -1,0 +1,36 @@
+"""Owns what host code of programs asks of a CUDA device: multiprocessors, shared memory, name.
+
+For sizes that a program computes in Python before it is traced. Inside a program, facts of the
+device are read at each call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["get_device_name", "get_max_dynamic_shared_size_bytes", "get_num_sms"]
+
+
+def get_num_sms(device: int | None = None) -> int:
+    """Multiprocessors of a CUDA device (default: the current one)."""
+    return int(_properties(device).multi_processor_count)
+
+
+def get_max_dynamic_shared_size_bytes(device: int | None = None) -> int:
+    """Bytes of shared memory that one block of a CUDA device may ask for."""
+    found: int = _properties(device).shared_memory_per_block_optin  # type: ignore[attr-defined]
+    return found
+
+
+def get_device_name(device: int | None = None) -> str:
+    """Name of a CUDA device, as its driver gives it."""
+    return str(_properties(device).name)
+
+
+def _properties(device: int | None) -> torch.cuda._CudaDeviceProperties:
+    import torch
+
+    return torch.cuda.get_device_properties(device)
