@@ -20,17 +20,16 @@ PAGE = ROOT / "docs/support.md"
 # Executor to the files whose tests and programs it runs.
 EXECUTORS: dict[str, tuple[str, ...]] = {
     "CPU": ("tests/cpu/*.py", "tests/jit/*.py", "tests/programs/*.py", "examples/*.py"),
-    "compiles for GPUs": ("tests/compile/*.py", "examples/*.py"),
+    "compiles for GPUs": ("tests/compile/*.py", "tests/programs/constructs.py", "examples/*.py"),
     "interpreter": (
         "tests/compile/test_[!git]*.py", "tests/compile/test_gemms.py",
         "tests/compile/test_interpreter_programs.py", "tests/compile/programs.py",
-        "tests/compile/running.py", "examples/*.py",
+        "tests/compile/running.py", "tests/programs/constructs.py", "examples/*.py",
     ),
-    "GPU": ("tests/gpu/*.py", "examples/*.py"),
+    "GPU": ("tests/gpu/*.py", "tests/programs/constructs.py", "examples/*.py"),
 }  # fmt: skip
 # Examples of the documents that do not run on the Triton path, or under the interpreter, and why.
 NOT_INTERPRETED = {
-    "histogram_rows": "T.reducer_update is an atomic on a tile, which the Triton path does not have",
     "checked": "a failed T.device_assert goes unnoticed under the interpreter",
 }
 # Where each construct stands in the page: heading to the modules that define its constructs.

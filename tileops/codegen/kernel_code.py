@@ -59,12 +59,15 @@ class KernelCode:
     """Generated text with its launches in program order. ``language`` is triton or cpp.
 
     ``statements`` maps a line of the text (1-based) to the number of the statement it came from.
+    ``workspaces`` are global buffers that the text needs beyond the program's own; parameters count
+    them after those.
     """
 
     language: str
     source: str
     launches: tuple[LaunchCode, ...]
     statements: dict[int, int] = field(default_factory=dict)
+    workspaces: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class _Recorder:
     def record(self, code: KernelCode, images: tuple[LaunchImage, ...]) -> Json:
         program = self.program
         outputs = [p.buffer for p in program.tensors() if p.allocated]
-        workspaces = [self._bytes(b) for b in program.workspaces]
+        workspaces = [self._bytes(b) for b in (*program.workspaces, *code.workspaces)]
         shapes = [[self.host.add(e) for e in b.shape] for b in outputs]
         launches = [
             self._launch(launch, image) for launch, image in zip(code.launches, images, strict=True)

@@ -46,7 +46,7 @@ def interpret(
     a failure of the kernel.
     """
     values, tensors = _bind(program, args)
-    workspaces = [_poisoned(b, values) for b in program.workspaces]
+    workspaces = [_poisoned(b, values) for b in (*program.workspaces, *code.workspaces)]
     for launch in code.launches:
         grid = int(evaluate(launch.grid, values))
         if grid > 0:

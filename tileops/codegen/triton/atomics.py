@@ -1,4 +1,4 @@
-"""Owns atomic operations on global memory, scalar and tile form."""
+"""Owns atomic operations, scalar and tile form; in memory each is one of Triton's atomics."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from tileops.codegen.triton import tensors
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import (
     extents_of,
+    load_element,
     load_region,
     region_indices,
 )
 from tileops.codegen.triton.expressions import emit_expr
 from tileops.codegen.triton.text import Val, convert, typed
-from tileops.ir.expr import Buffer, Expr, Region
+from tileops.codegen.triton.updates import update_tile
+from tileops.dtypes import DType
+from tileops.ir.expr import Expr, Load, Region
 from tileops.ir.stmt import Atomic
 
 _FUNCTIONS = {
@@ -39,38 +42,56 @@ _ORDERS = {
 
 def emit_atomic(ctx: Context, stmt: Atomic) -> None:
     """One atomic an element; elements out of bounds are skipped."""
-    if stmt.dst.buffer.is_on_chip:
-        raise ctx.unsupported(
-            f"an atomic on on-chip buffer `{stmt.dst.buffer.name}`; "
-            "use a reduction or a global buffer"
-        )
-    if isinstance(stmt.value, Region):
-        _emit_tile(ctx, stmt, stmt.value)
+    if isinstance(stmt.value, Region) or stmt.dst.squeezed():
+        _emit_tile(ctx, stmt)
         return
     value = None if stmt.value is None else emit_expr(ctx, stmt.value)
-    result = _emit(ctx, stmt, stmt.dst.buffer, stmt.dst.starts, value)
-    if stmt.result is None:
-        if stmt.op != "load":
-            ctx.writer.line(result.text)
-        return
-    ctx.bind(stmt.result, result)
+    result = _update(ctx, stmt, stmt.dst.starts, value)
+    if stmt.result is not None:
+        ctx.bind(stmt.result, result)
+    elif result.text and stmt.op != "load":
+        ctx.writer.line(result.text)
 
 
-def _emit_tile(ctx: Context, stmt: Atomic, source: Region) -> None:
-    extents = extents_of(ctx, source)
-    dims, target = source.squeezed(), stmt.dst.squeezed()
+def _emit_tile(ctx: Context, stmt: Atomic) -> None:
+    lead = stmt.value if isinstance(stmt.value, Region) else stmt.dst
+    extents = extents_of(ctx, lead)
+    dims, target = lead.squeezed(), stmt.dst.squeezed()
     vars_ = ctx.synthetic_vars(len(dims))
     if len(target) != len(dims):
         raise ctx.unsupported("an atomic whose sides differ in rank after dropping extents of 1")
     with ctx.over(vars_, tuple(extents[d] for d in dims)):
-        value = load_region(ctx, source, dims, vars_)
-        indices = region_indices(stmt.dst, target, vars_)
-        ctx.writer.line(_emit(ctx, stmt, stmt.dst.buffer, indices, value).text)
+        if isinstance(stmt.value, Region):
+            value = load_region(ctx, stmt.value, dims, vars_)
+        elif stmt.value is not None:
+            value = emit_expr(ctx, stmt.value)
+        else:
+            raise ctx.unsupported(f"the atomic `{stmt.op}` of a tile")
+        result = _update(ctx, stmt, region_indices(stmt.dst, target, vars_), value)
+        if result.text:
+            ctx.writer.line(result.text)
 
 
-def _emit(
-    ctx: Context, stmt: Atomic, buffer: Buffer, indices: Sequence[Expr], value: Val | None
+def _update(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | None) -> Val:
+    """One update of each lane's element: the value before it.
+
+    Its text is empty where that is not wanted and the update is already written.
+    """
+    buffer = stmt.dst.buffer
+    in_memory = ctx.memory.holds(buffer)
+    if value is None and (in_memory or buffer.is_on_chip):
+        return load_element(ctx, Load(buffer.dtype, buffer, tuple(indices)))
+    if value is not None and buffer.is_on_chip and not in_memory:
+        return update_tile(ctx, stmt, indices, convert(value, buffer.dtype))
+    return _update_memory(ctx, stmt, indices, value, in_memory=in_memory)
+
+
+def _update_memory(
+    ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | None, *, in_memory: bool
 ) -> Val:
+    declared = stmt.dst.buffer
+    buffer = ctx.memory.held(declared) if in_memory else declared
+    _check_type(ctx, stmt, buffer.dtype)
     address = tensors.pointer(ctx, buffer, indices)
     axes = address.axes | (value.axes if value is not None else frozenset())
     mask = tensors.access_mask(ctx, buffer, indices, address.axes)
@@ -82,15 +103,29 @@ def _emit(
         axes = lanes
         mask = tensors.all_lanes_mask(ctx, mask)
     address = tensors.spread_pointer(ctx, address, axes)
-    masked = "" if mask is None else f", mask={mask.text}"
-    order = _ORDERS.get(stmt.order, "relaxed")
-    if value is None:
-        zero = Val("0", buffer.dtype, static=True)
-        call = f'tl.atomic_add({address.text}, {typed(zero).text}{masked}, sem="{order}")'
-        return Val(call, buffer.dtype, axes)
-    value = convert(value, buffer.dtype)
-    name = _FUNCTIONS.get(stmt.op)
-    if name is None:
+    operand = Val("0", buffer.dtype, static=True)
+    if value is not None:
+        operand = convert(convert(value, declared.dtype), buffer.dtype)
+    if in_memory:
+        address, operand, mask = tensors.settled(ctx, buffer, address, operand, mask, atomic=True)
+    options = "" if mask is None else f", mask={mask.text}"
+    options += f', sem="{_ORDERS.get(stmt.order, "relaxed")}"'
+    if in_memory:
+        options += ', scope="cta"'
+    name = "atomic_add" if value is None else _FUNCTIONS[stmt.op]
+    call = Val(f"tl.{name}({address.text}, {typed(operand).text}{options})", buffer.dtype, axes)
+    return convert(call, declared.dtype) if stmt.result is not None else call
+
+
+def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:
+    """UnsupportedConstructError where Triton has no such atomic."""
+    if stmt.op not in (*_FUNCTIONS, "load"):
         raise ctx.unsupported(f"the atomic `{stmt.op}`")
-    text = f'tl.{name}({address.text}, {typed(value).text}{masked}, sem="{order}")'
-    return Val(text, buffer.dtype, axes)
+    adds = stmt.op in ("add", "load")
+    if dtype.bits >= 32 or (adds and dtype in ("float16", "bfloat16")):
+        return
+    raise ctx.unsupported(
+        f"the atomic `{stmt.op}` on `{stmt.dst.buffer.name}`: GPUs have it for 32 and 64 bits"
+        + (", float16 and bfloat16" if adds else ""),
+        found=str(dtype),
+    )

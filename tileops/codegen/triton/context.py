@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton.liveness import Ids, Liveness
+from tileops.codegen.triton.memory import Memory
 from tileops.codegen.triton.names import Names
 from tileops.codegen.triton.params import Params
 from tileops.codegen.triton.space import Space, expand_text, shape_text
-from tileops.codegen.triton.storage import Padding, Storage, buffer_storage
+from tileops.codegen.triton.storage import NeedsMemory, Padding, Storage, buffer_storage
 from tileops.codegen.triton.text import Val, triton_type
 from tileops.codegen.triton.writer import Writer
 from tileops.dtypes import DType
@@ -52,6 +53,7 @@ class Context:
         spec: Specialization,
         ranges: Ranges,
         load_element: Callable[[Context, Load], Val],
+        in_memory: Ids = frozenset(),
     ) -> None:
         self.load_element = load_element
         self.program = program
@@ -64,6 +66,9 @@ class Context:
         self.params = Params(program, spec, self.names)
         self.padding = Padding(launch)
         self.liveness = Liveness(launch)
+        self.memory = Memory(launch, in_memory, self.liveness, self.names, self.writer)
+        for held in self.memory.slices.values():
+            self.params.place(held.held, held.name)
         self.scope = Scope(ranges=ranges)
         self.vars: dict[int, Val] = {}
         self.storages: dict[int, Storage] = {}
@@ -147,7 +152,7 @@ class Context:
 
     # -- on-chip buffers -----------------------------------------------------------------------
     def declare(self, buffer: Buffer, storage: Storage | None = None) -> Storage:
-        """Make an on-chip buffer known; its variable gets the user's name."""
+        """Make an on-chip buffer of a tile known; its variable gets the user's name."""
         if storage is None:
             storage = buffer_storage(buffer, self.padding, self.loc)
         self.storages[buffer.id] = storage
@@ -164,7 +169,7 @@ class Context:
 
     def declare_view(self, buffer: Buffer, source: Buffer) -> None:
         """Make ``buffer`` another name, shape or dtype of the storage of ``source``."""
-        if not source.is_on_chip:
+        if not source.is_on_chip or self.memory.holds(source):
             if source.strides is not None:
                 raise self.unsupported(f"a view of `{source.name}`, which has strides of its own")
             self.params.alias(buffer, source)
@@ -173,10 +178,7 @@ class Context:
         of = self.storage(source)
         exact = storage.padded == storage.extents and of.padded == of.extents
         if storage.dtype.bits != of.dtype.bits or (storage.padded != of.padded and not exact):
-            raise self.unsupported(
-                f"a view of `{source.name}` whose elements do not correspond one to one "
-                "to its own, or whose extents are no powers of two"
-            )
+            raise self.needs_memory(buffer)
         self.storages[buffer.id] = storage
         self._sources[buffer.id] = source
 
@@ -263,6 +265,10 @@ class Context:
         """Note that the kernel calls a helper function and return its name in the text."""
         self.helpers.add(name)
         return f"_{name}"
+
+    def needs_memory(self, buffer: Buffer) -> NeedsMemory:
+        """The request to hold ``buffer``, or the buffer that it is a view of, in memory."""
+        return NeedsMemory(self.liveness.root(buffer.id), buffer.name)
 
     def unsupported(self, message: str, found: str | None = None) -> UnsupportedConstructError:
         """An error for a construct that this path cannot lower, at the current statement."""

@@ -14,14 +14,26 @@ from tileops.ir.program import const_value
 
 def load_element(ctx: Context, load: Load) -> Val:
     """The value of ``load`` for every lane."""
+    if ctx.memory.holds(load.buffer):
+        return _load_memory(ctx, load)
     if load.buffer.is_on_chip:
         return tiles.load_tile(ctx, load.buffer, load.indices)
     return tensors.load_global(ctx, load.buffer, load.indices)
 
 
+def _load_memory(ctx: Context, load: Load) -> Val:
+    held = ctx.memory.held(load.buffer)
+    ctx.memory.before_read(load.buffer)
+    return convert(tensors.load_global(ctx, held, load.indices), load.buffer.dtype)
+
+
 def store_element(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
     """Write ``value`` for every active lane."""
-    if buffer.is_on_chip:
+    if ctx.memory.holds(buffer):
+        held = ctx.memory.held(buffer)
+        value = convert(convert(value, buffer.dtype), held.dtype)
+        tensors.store_global(ctx, held, indices, value, settle=True)
+    elif buffer.is_on_chip:
         tiles.store_tile(ctx, buffer, indices, value)
     else:
         tensors.store_global(ctx, buffer, indices, convert(value, buffer.dtype))

@@ -155,7 +155,7 @@ def _unary(ctx: Context, expr: Unary) -> Val:
 
 def _select(ctx: Context, expr: Select) -> Val:
     cond = _as_mask(emit_expr(ctx, expr.cond))
-    if _has_global_load(expr.a) or _has_global_load(expr.b):
+    if _reads_memory(ctx, expr.a) or _reads_memory(ctx, expr.b):
         # The branch not taken must not read memory: its loads are masked by the condition.
         if cond.prec != text.ATOM:
             cond = ctx.temporary("cond", cond)
@@ -171,8 +171,9 @@ def _select(ctx: Context, expr: Select) -> Val:
     return text.call("tl.where", cond, text.strict(a), text.strict(b), dtype=dtype)
 
 
-def _has_global_load(expr: Expr) -> bool:
-    return any(isinstance(e, Load) and not e.buffer.is_on_chip for e in walk_expr(expr))
+def _reads_memory(ctx: Context, expr: Expr) -> bool:
+    found = (e.buffer for e in walk_expr(expr) if isinstance(e, Load))
+    return any(not b.is_on_chip or ctx.memory.holds(b) for b in found)
 
 
 def both(a: Val | None, b: Val | None) -> Val | None:

@@ -27,8 +27,11 @@ def flat_grid(launch: Launch) -> Expr:
     return total
 
 
-def emit_block_vars(ctx: Context) -> None:
-    """Give each block variable its number; the first grid dimension runs fastest."""
+def emit_block_vars(ctx: Context) -> str:
+    """Give each block variable its number; the first grid dimension runs fastest.
+
+    Returns the name of the block's number in the flattened grid.
+    """
     launch = ctx.launch
     pid = Val(ctx.names.fresh("pid"), _INT32)
     ctx.writer.line(f"{pid.text} = tl.program_id(0)")
@@ -45,6 +48,7 @@ def emit_block_vars(ctx: Context) -> None:
         if ctx.spec.index64:
             number = convert(number, _INT64)
         ctx.vars[var.id] = ctx.temporary(var.name, number)
+    return pid.text
 
 
 def _remainder(ctx: Context, launch: Launch, rest: Val, order: list[Val], n: int) -> Val:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from tileops.codegen.triton import text
+from tileops.codegen.triton import tensors, text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, inverted
 from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.space import power_of_two
 from tileops.codegen.triton.text import Val, infix
+from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.expr import Expr, Var
+from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Body, For, If, Parallel, Stmt, While
-from tileops.ir.walk import map_stmt_exprs, sub_bodies, substitute, with_bodies
+from tileops.ir.walk import map_stmt_exprs, sub_bodies, substitute, walk_expr, with_bodies
 
 _BOOL = DType("bool")
 # Lanes of one piece of a nest whose extent is known at run time only.
 _PIECE = 1024
+
+_INT32_MAX = (1 << 31) - 1
 
 EmitBody = Callable[[Context, Body, Ids], None]
 
@@ -53,7 +57,7 @@ def _range_text(ctx: Context, loop: For, start: Val, stop: Val) -> str:
     span = f"{start.text}, {stop.text}"
     if loop.kind == "unroll" and _is_static(loop):
         return f"tl.static_range({span})"
-    if loop.kind == "pipelined" and loop.stages > 1:
+    if loop.kind == "pipelined" and loop.stages > 1 and not ctx.memory.uses(loop.body):
         ctx.stages.add(loop.stages)
         return f"tl.range({span}, num_stages=STAGES_{loop.stages})"
     return f"range({span})"
@@ -65,8 +69,22 @@ def _emit_loop_body(ctx: Context, head: str, body: Body, live: Ids, emit_body: E
     carried = written & (exposed | live)
     for buffer in sorted(carried | (exposed & frozenset(ctx.storages))):
         ctx.define(buffer)
-    with ctx.fresh_names(written - carried), ctx.writer.block(head):
+    with _iterations(ctx, body), ctx.fresh_names(written - carried), ctx.writer.block(head):
+        _separate_iterations(ctx, body)
         emit_body(ctx, body, exposed | live)
+
+
+@contextmanager
+def _iterations(ctx: Context, body: Body) -> Iterator[None]:
+    """A loop, for the order of accesses to memory: it may run no time, or many."""
+    before = ctx.memory.pending.copy()
+    yield
+    ctx.memory.pending.join(before)
+
+
+def _separate_iterations(ctx: Context, body: Body) -> None:
+    if ctx.memory.conflicts(body):
+        ctx.memory.barrier()
 
 
 def _emit_lane_loop(
@@ -78,8 +96,8 @@ def _emit_lane_loop(
     """
     lo = ctx.temporary("first", start) if not start.is_scalar else start
     hi = ctx.temporary("last", stop) if not stop.is_scalar else stop
-    first = lo.text if lo.is_scalar else f"tl.min({lo.text})"
-    last = hi.text if hi.is_scalar else f"tl.max({hi.text})"
+    first = lo.text if lo.is_scalar else f"tl.min({_of_active(ctx, lo, _INT32_MAX)})"
+    last = hi.text if hi.is_scalar else f"tl.max({_of_active(ctx, hi, -_INT32_MAX - 1)})"
     name = ctx.names.fresh(loop.var.name)
     value = Val(name, loop.var.dtype)
     mask = both(
@@ -90,10 +108,19 @@ def _emit_lane_loop(
         _emit_loop_body(ctx, f"for {name} in range({first}, {last}):", loop.body, live, emit_body)
 
 
-def emit_while(ctx: Context, loop: While, live: Ids, emit_body: EmitBody) -> None:
-    """A loop with a run-time condition.
+def _of_active(ctx: Context, value: Val, neutral: int) -> str:
+    """The value of each lane that takes part, ``neutral`` elsewhere: padding holds anything."""
+    mask = tensors.all_lanes_mask(ctx, ctx.scope.mask)
+    if mask is None:
+        return value.text
+    other = text.strict(Val(str(neutral), value.dtype, static=True))
+    return f"tl.where({mask.text}, {value.text}, {other.text})"
 
-    Which is evaluated before it and at the end of each iteration.
+
+def emit_while(ctx: Context, loop: While, live: Ids, emit_body: EmitBody) -> None:
+    """A loop with a run-time condition, evaluated before it and at the end of each iteration.
+
+    Where the condition differs between lanes it runs as long as any lane goes on.
     """
     written = ctx.liveness.written(loop.body)
     exposed = ctx.liveness.exposed(loop)
@@ -101,13 +128,46 @@ def emit_while(ctx: Context, loop: While, live: Ids, emit_body: EmitBody) -> Non
     for buffer in sorted(carried | (exposed & frozenset(ctx.storages))):
         ctx.define(buffer)
     cond = emit_condition(ctx, loop.cond)
-    if not cond.is_scalar:
-        raise ctx.unsupported("a `while` inside T.Parallel whose condition differs between points")
     go = ctx.names.fresh("go")
-    ctx.writer.line(f"{go} = {text.typed(cond).text}")
-    with ctx.fresh_names(written - carried), ctx.writer.block(f"while {go}:"):
+    active = None if cond.is_scalar else _LanesOf(ctx, cond)
+    ctx.writer.line(f"{go} = {text.typed(cond).text if active is None else active.any}")
+    whole = (loop,)
+    with (
+        _iterations(ctx, whole),
+        ctx.fresh_names(written - carried),
+        ctx.writer.block(f"while {go}:"),
+        ctx.nested(mask=ctx.scope.mask if active is None else active.mask),
+    ):
+        _separate_iterations(ctx, whole)
         emit_body(ctx, loop.body, exposed | live)
-        ctx.writer.line(f"{go} = {text.typed(emit_condition(ctx, loop.cond)).text}")
+        cond = emit_condition(ctx, loop.cond)
+        if active is not None:
+            active.keep(cond)
+        ctx.writer.line(f"{go} = {text.typed(cond).text if active is None else active.any}")
+
+
+class _LanesOf:
+    """The lanes that are still in a `while` loop, as a variable of the kernel."""
+
+    def __init__(self, ctx: Context, cond: Val) -> None:
+        self._ctx = ctx
+        name = ctx.names.fresh("active")
+        self.mask = Val(name, _BOOL, ctx.space.all_axes())
+        self._assign(both(tensors.all_lanes_mask(ctx, ctx.scope.mask), cond) or cond)
+
+    @property
+    def any(self) -> str:
+        """Text of the question whether a lane is left."""
+        return f"tl.max({self.mask.text}.to(tl.int32)) != 0"
+
+    def keep(self, cond: Val) -> None:
+        """Of the lanes that are in the loop, let those go on for which ``cond`` holds."""
+        self._assign(infix("&", text.BIT_AND, self.mask, cond, _BOOL))
+
+    def _assign(self, lanes: Val) -> None:
+        space = self._ctx.space
+        row = spread(lanes, space.all_axes(), space.padded)
+        self._ctx.writer.line(f"{self.mask.text} = {row}")
 
 
 def emit_if(ctx: Context, stmt: If, live: Ids, emit_body: EmitBody) -> None:
@@ -122,21 +182,23 @@ def emit_if(ctx: Context, stmt: If, live: Ids, emit_body: EmitBody) -> None:
         (kept - ctx.liveness.kills(stmt)) | (ctx.liveness.exposed(stmt) & frozenset(ctx.storages))
     ):
         ctx.define(buffer)
-    before = set(ctx.defined)
+    before, pending = set(ctx.defined), ctx.memory.pending.copy()
     with ctx.writer.block(f"if {cond.text}:"):
         emit_body(ctx, stmt.then, live)
-    after_then = ctx.defined
-    ctx.defined = set(before)
+    after_then, ctx.defined = ctx.defined, set(before)
+    pending_then, ctx.memory.pending = ctx.memory.pending, pending
     if stmt.orelse:
         with ctx.writer.block("else:"):
             emit_body(ctx, stmt.orelse, live)
     ctx.defined &= after_then
+    ctx.memory.pending.join(pending_then)
 
 
 def _emit_masked(ctx: Context, stmt: If, cond: Val, live: Ids, emit_body: EmitBody) -> None:
     for buffer in sorted(ctx.liveness.exposed(stmt) & frozenset(ctx.storages)):
         ctx.define(buffer)
-    if cond.prec != text.ATOM:
+    if cond.prec != text.ATOM or any(isinstance(e, Load) for e in walk_expr(stmt.cond)):
+        # What the branches write may be what the condition reads.
         cond = ctx.temporary("cond", cond)
     with ctx.nested(mask=both(ctx.scope.mask, cond)):
         emit_body(ctx, stmt.then, live)

@@ -11,12 +11,17 @@ from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.escapes import lower_escapes
 from tileops.codegen.triton.grid import emit_block_vars, flat_grid
+from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.statements import emit_body
+from tileops.codegen.triton.storage import NeedsMemory
 from tileops.codegen.triton.text import identifier
+from tileops.errors import InternalError
+from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
 from tileops.ir.walk import number_statements, walk
 from tileops.passes.analyze_ranges import launch_ranges
+from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.target import Target
 
 
@@ -26,17 +31,21 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     UnsupportedConstructError for what it cannot express.
     """
     numbers = number_statements(program.launches)
-    written = [
-        _Written(program, launch, target, spec, _entry(program, n), numbers)
-        for n, launch in enumerate(program.launches)
-    ]
+    written: list[_Written] = []
+    workspaces: list[Buffer] = []
+    for n, launch in enumerate(program.launches):
+        first = len(program.workspaces) + len(workspaces)
+        one = _Written(program, launch, target, spec, _entry(program, n), numbers, first)
+        written.append(one)
+        workspaces += one.workspaces
     head = _head(program, written)
     lines: list[tuple[str, int | None]] = [(text, None) for text in head]
     for kernel in written:
         lines += kernel.lines
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
-    return KernelCode("triton", source, tuple(k.code for k in written), statements)
+    launches = tuple(k.code for k in written)
+    return KernelCode("triton", source, launches, statements, tuple(workspaces))
 
 
 def _entry(program: Program, index: int) -> str:
@@ -61,14 +70,13 @@ class _Written:
         spec: Specialization,
         entry: str,
         numbers: dict[int, int],
+        first_workspace: int,
     ) -> None:
-        launch = lower_escapes(launch, numbers)
-        ranges = launch_ranges(launch, tuple(s.var for s in program.sizes))
-        ctx = Context(program, launch, target, spec, ranges, load_element)
-        ctx.numbers = numbers
-        emit_block_vars(ctx)
-        emit_body(ctx, launch.body, frozenset())
-        params = ctx.params.finish()
+        # Escapes first: the flags that they become are scalars of each point, not arrays.
+        launch = hoist_arrays(lower_escapes(launch, numbers), numbers)
+        ctx = _emitted(program, launch, target, spec, numbers)
+        params = ctx.params.finish(ctx.memory.params(first_workspace))
+        self.workspaces = ctx.memory.workspaces(flat_grid(launch))
         signature = f"def {entry}({', '.join(p.name for p in params)}):"
         self.lines: list[tuple[str, int | None]] = [("", None), ("", None), ("@triton.jit", None)]
         self.lines += [(signature, numbers.get(id(launch))), *ctx.writer.finish()]
@@ -87,6 +95,29 @@ class _Written:
             max(ctx.stages, default=1),
             shared_buffers=shared,
         )
+
+
+def _emitted(
+    program: Program, launch: Launch, target: Target, spec: Specialization, numbers: dict[int, int]
+) -> Context:
+    """The launch written whole, with the buffers in memory that no tile can hold.
+
+    Which those are shows while the text is written; it is then written anew.
+    """
+    ranges = launch_ranges(launch, tuple(s.var for s in program.sizes))
+    in_memory: Ids = frozenset()
+    while True:
+        ctx = Context(program, launch, target, spec, ranges, load_element, in_memory)
+        ctx.numbers = numbers
+        try:
+            ctx.memory.emit_slices(emit_block_vars(ctx))
+            emit_body(ctx, launch.body, frozenset())
+        except NeedsMemory as request:
+            if request.root in in_memory:
+                raise InternalError(f"codegen: memory cannot hold buffer {request}") from None
+            in_memory |= {request.root}
+            continue
+        return ctx
 
 
 def _head(program: Program, written: list[_Written]) -> list[str]:

@@ -5,6 +5,8 @@ Which tensors, sizes and scalars it takes, and in what order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tileops.codegen.kernel_code import KernelParam, Specialization
 from tileops.codegen.triton.names import Names
 from tileops.codegen.triton.text import Val, triton_type
@@ -64,11 +66,16 @@ class Params:
         self._aligned_sizes = address_sizes(program)
         self._used: dict[tuple[str, int | str], KernelParam] = {}
         self._views: dict[int, Buffer] = {}
+        self._placed: dict[int, str] = {}
         # The user's tensors, sizes and scalars get their names first, whether used or not.
         self._reserved = {b.id: names.fresh(b.name) for b in (t.buffer for t in program.tensors())}
         self._reserved |= {b.id: names.fresh(b.name) for b in program.workspaces}
         self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.sizes}
         self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.scalars()}
+
+    def place(self, buffer: Buffer, name: str) -> None:
+        """Let the variable ``name`` of the kernel point to an on-chip buffer in memory."""
+        self._placed[buffer.id] = name
 
     def alias(self, view: Buffer, source: Buffer) -> None:
         """Let ``view`` name the memory of the global buffer ``source``."""
@@ -76,6 +83,8 @@ class Params:
 
     def pointer(self, buffer: Buffer) -> str:
         """The text of the pointer to a global buffer or to a view of one."""
+        if buffer.id in self._placed:
+            return self._placed[buffer.id]
         source = self._views.get(buffer.id)
         if source is not None:
             text = self.pointer(source)
@@ -122,8 +131,13 @@ class Params:
     def _use(self, key: tuple[str, int | str], param: KernelParam) -> str:
         return self._used.setdefault(key, param).name
 
-    def finish(self) -> tuple[KernelParam, ...]:
-        """The parameters in order: tensors, workspaces, sizes, scalars, host facts."""
+    def finish(self, hidden: Sequence[KernelParam] = ()) -> tuple[KernelParam, ...]:
+        """The parameters in order: tensors, workspaces, sizes, scalars, host facts.
+
+        ``hidden`` are workspaces that the program does not name.
+        """
         return tuple(
-            sorted(self._used.values(), key=lambda p: (_KIND_ORDER.index(p.kind), p.index))
+            sorted(
+                (*self._used.values(), *hidden), key=lambda p: (_KIND_ORDER.index(p.kind), p.index)
+            )
         )

@@ -39,7 +39,7 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
             tile = _without_padding(ctx, space, axis, tile, stmt)
         if space.rank:
             tile = Val(spread(tile, space.all_axes(), space.padded), dtype)
-    result = tile if axis is None else _reduced(ctx, stmt, tile, axis)
+    result = tile if axis is None else reduced(ctx, stmt.kind, tile, axis, stmt.nan_propagate)
     kept = tuple(d for d in range(len(extents)) if d != stmt.dim)
     _store(ctx, stmt, result, tuple(extents[d] for d in kept))
 
@@ -59,12 +59,12 @@ def _without_padding(ctx: Context, space: Space, axis: int, tile: Val, stmt: Red
 
 def neutral_value(kind: str, dtype: DType) -> bool | int | float:
     """The value that a reduction of ``kind`` leaves unchanged."""
+    if dtype.is_bool:
+        return kind in ("min", "bitand")
     if kind in ("sum", "abssum", "absmax", "bitor", "bitxor"):
         return 0
     if kind == "bitand":
         return -1 if dtype.is_signed else (1 << dtype.bits) - 1
-    if dtype.is_bool:
-        return kind == "min"
     if dtype.is_float:
         return float("inf") if kind == "min" else -float("inf")
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
@@ -72,18 +72,18 @@ def neutral_value(kind: str, dtype: DType) -> bool | int | float:
     return high if kind == "min" else low
 
 
-def _reduced(ctx: Context, stmt: Reduce, tile: Val, axis: int) -> Val:
-    """The reduced tile (without the dimension), in the destination's dtype."""
+def reduced(ctx: Context, kind: str, tile: Val, axis: int, nan_propagate: bool = False) -> Val:
+    """The reduced tile (without the dimension), in the tile's own dtype."""
     dtype = tile.dtype
-    if stmt.nan_propagate and dtype.is_float and stmt.kind in ("max", "min", "absmax"):
-        helper = ctx.helper("nan_min" if stmt.kind == "min" else "nan_max")
+    if nan_propagate and dtype.is_float and kind in ("max", "min", "absmax"):
+        helper = ctx.helper("nan_min" if kind == "min" else "nan_max")
         return Val(f"tl.reduce({tile.text}, {axis}, {helper})", dtype)
-    if stmt.kind in _COMBINERS:
-        helper = ctx.helper(_COMBINERS[stmt.kind])
+    if kind in _COMBINERS:
+        helper = ctx.helper(_COMBINERS[kind])
         return Val(f"tl.reduce({tile.text}, {axis}, {helper})", dtype)
     if dtype.is_bool:
         tile = convert(tile, _INT32)
-    found = Val(f"{_REDUCERS[stmt.kind]}({tile.text}, {axis})", _widened(stmt.kind, tile.dtype))
+    found = Val(f"{_REDUCERS[kind]}({tile.text}, {axis})", _widened(kind, tile.dtype))
     return convert(found, dtype)
 
 
@@ -103,7 +103,7 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
         dims = _result_dims(ctx, stmt, len(extents))
         if not stmt.clear:
             old = load_region(ctx, stmt.dst, dims, vars_)
-            result = _combined(ctx, stmt, old, result)
+            result = combined(ctx, stmt.kind, old, result, stmt.nan_propagate)
         store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, dims, vars_), result)
 
 
@@ -121,22 +121,23 @@ def _result_dims(ctx: Context, stmt: Reduce, count: int) -> tuple[int, ...]:
     return own
 
 
-def _combined(ctx: Context, stmt: Reduce, old: Val, new: Val) -> Val:
-    dtype = stmt.dst.dtype
-    if stmt.kind == "absmax":
+def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:
+    """The reduction of two values of one dtype, element by element."""
+    dtype = new.dtype
+    if kind == "absmax":
         old = text.call("tl.abs", old, dtype=dtype)
-    if stmt.kind in ("sum", "abssum"):
+    if kind in ("sum", "abssum"):
         return infix("+", text.SUM, old, new, dtype)
-    if stmt.nan_propagate and dtype.is_float:
-        helper = ctx.helper("nan_min" if stmt.kind == "min" else "nan_max")
+    if nan_propagate and dtype.is_float:
+        helper = ctx.helper("nan_min" if kind == "min" else "nan_max")
         return text.call(helper, old, new, dtype=dtype)
-    if stmt.kind in ("max", "absmax"):
+    if kind in ("max", "absmax"):
         return text.call("tl.maximum", old, new, dtype=dtype)
-    if stmt.kind == "min":
+    if kind == "min":
         return text.call("tl.minimum", old, new, dtype=dtype)
     symbol, prec = {
         "bitand": ("&", text.BIT_AND),
         "bitor": ("|", text.BIT_OR),
         "bitxor": ("^", text.BIT_XOR),
-    }[stmt.kind]
+    }[kind]
     return infix(symbol, prec, old, new, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton import atomics, copies, gemms, loops, reductions, scans
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import store_element
+from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
 from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.storage import Storage
@@ -119,10 +119,15 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
 
 def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
     buffer = stmt.buffer
+    if ctx.memory.holds(buffer):
+        return
     if ctx.space.rank:
         extents = buffer.static_shape()
         if extents is None or any(e != 1 for e in extents):
-            raise ctx.unsupported(f"an array allocated inside T.Parallel: `{buffer.name}`")
+            raise ctx.unsupported(
+                f"an array allocated inside T.Parallel, with a view or in a nest of run-time "
+                f"extents: `{buffer.name}`"
+            )
         ctx.declare(buffer, Storage(buffer, (), (), (), ctx.space.padded))
     else:
         ctx.declare(buffer)
@@ -136,12 +141,17 @@ def _emit_bind(ctx: Context, stmt: Bind) -> None:
     ctx.bind(stmt.var, value, ctx.scope.ranges.with_value(stmt.var, stmt.value))
 
 
+def _tile_of(ctx: Context, region: Region) -> Val:
+    dims = region.squeezed()
+    extents = extents_of(ctx, region)
+    vars_ = ctx.synthetic_vars(len(dims))
+    with ctx.over(vars_, tuple(extents[d] for d in dims)):
+        return load_region(ctx, region, dims, vars_)
+
+
 def _emit_print(ctx: Context, stmt: Print) -> None:
     args: list[Val] = []
     for arg in stmt.args:
-        if isinstance(arg, Region):
-            args.append(Val(ctx.tile_name(arg.buffer), arg.dtype))
-        else:
-            args.append(emit_expr(ctx, arg))
+        args.append(_tile_of(ctx, arg) if isinstance(arg, Region) else emit_expr(ctx, arg))
     texts = "".join(f", {a.text}" for a in args)
     ctx.writer.line(f"tl.device_print({(stmt.message or 'value')!r}{texts})")

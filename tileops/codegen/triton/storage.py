@@ -22,6 +22,14 @@ _GEMM_MIN = 16
 _GEMM_MIN_K8 = 32
 
 
+class NeedsMemory(Exception):
+    """No tile can hold the buffer whose storage has the id ``root``: it belongs in memory."""
+
+    def __init__(self, root: int, name: str) -> None:
+        super().__init__(name)
+        self.root = root
+
+
 @dataclass(frozen=True)
 class Storage:
     """One buffer as a tile of its dimensions ``dims``: those of more than one element.
@@ -110,10 +118,5 @@ def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> St
     for p in padded:
         elements *= p
     if elements > MAX_ELEMENTS:
-        raise UnsupportedConstructError(
-            f"on-chip buffer `{buffer.name}` is too large for one tile",
-            location=loc,
-            expected=f"at most {MAX_ELEMENTS} elements after padding to powers of two",
-            found=f"{elements}",
-        )
+        raise NeedsMemory(buffer.id, buffer.name)
     return Storage(buffer, dims, extents, padded)

@@ -27,7 +27,7 @@ def load_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     Out of bounds reads give the safe value (0).
     """
     address = pointer(ctx, buffer, indices)
-    mask = both(bounds_mask(ctx, buffer, indices), _lane_mask(ctx, address.axes))
+    mask = both(bounds_mask(ctx, buffer, indices), lane_mask(ctx, address.axes))
     mask = both(mask, ctx.scope.mask)
     axes = address.axes
     options = ""
@@ -38,8 +38,13 @@ def load_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     return Val(f"tl.load({address.text}{options})", buffer.dtype, axes)
 
 
-def store_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
-    """Store ``value``; what is out of bounds is dropped."""
+def store_global(
+    ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val, *, settle: bool = False
+) -> None:
+    """Store ``value``; what is out of bounds is dropped.
+
+    ``settle`` orders the store among the accesses to a buffer in memory.
+    """
     address = pointer(ctx, buffer, indices)
     mask = access_mask(ctx, buffer, indices, address.axes)
     needed = value.axes | (mask.axes if mask is not None else frozenset())
@@ -50,15 +55,40 @@ def store_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: V
                 "with different values"
             )
         address = spread_pointer(ctx, address, needed)
+    if settle:
+        address, value, mask = settled(ctx, buffer, address, value, mask)
     suffix = "" if mask is None else f", mask={mask.text}"
     ctx.writer.line(f"tl.store({address.text}, {value.text}{suffix})")
+
+
+def settled(
+    ctx: Context,
+    buffer: Buffer,
+    address: Val,
+    value: Val,
+    mask: Val | None,
+    *,
+    atomic: bool = False,
+) -> tuple[Val, Val, Val | None]:
+    """The operands of a write to a buffer in memory, evaluated before the barrier it waits for."""
+    if ctx.memory.must_wait(buffer, atomic=atomic):
+        address, value = _evaluated(ctx, "place", address), _evaluated(ctx, "value", value)
+        mask = None if mask is None else _evaluated(ctx, "mask", mask)
+        ctx.memory.barrier()
+    ctx.memory.note_write(buffer, atomic=atomic)
+    return address, value, mask
+
+
+def _evaluated(ctx: Context, name: str, value: Val) -> Val:
+    # Only loads give another result behind the barrier.
+    return ctx.temporary(name, value) if "tl.load(" in value.text else value
 
 
 def access_mask(
     ctx: Context, buffer: Buffer, indices: Sequence[Expr], axes: frozenset[int]
 ) -> Val | None:
     """The lanes that may touch ``buffer`` at ``indices``: in bounds, no padding, active."""
-    mask = both(bounds_mask(ctx, buffer, indices), _lane_mask(ctx, axes))
+    mask = both(bounds_mask(ctx, buffer, indices), lane_mask(ctx, axes))
     return both(mask, ctx.scope.mask)
 
 
@@ -78,7 +108,7 @@ def _safe_value(ctx: Context, buffer: Buffer) -> str:
     return "0.0" if buffer.dtype.is_float else "0"
 
 
-def _lane_mask(ctx: Context, axes: frozenset[int]) -> Val | None:
+def lane_mask(ctx: Context, axes: frozenset[int]) -> Val | None:
     """The lanes that are no padding, along the axes of which any is padded."""
     mask: Val | None = None
     space = ctx.space
@@ -91,7 +121,7 @@ def _lane_mask(ctx: Context, axes: frozenset[int]) -> Val | None:
 
 def all_lanes_mask(ctx: Context, mask: Val | None) -> Val | None:
     """``mask``, and no padding along any axis of the space."""
-    return both(_lane_mask(ctx, ctx.space.all_axes()), mask)
+    return both(lane_mask(ctx, ctx.space.all_axes()), mask)
 
 
 def bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val | None:
@@ -175,7 +205,6 @@ def _varies(ctx: Context, expr: Expr) -> bool:
         return False
     return any(
         isinstance(e, Load)
-        and e.buffer.is_on_chip
         and e.buffer.id in ctx.storages
         and bool(ctx.storages[e.buffer.id].lanes)
         for e in walk_expr(expr)

@@ -195,7 +195,8 @@ def _store_elements(
         ctx.assign(buffer, f"tl.reshape({row}, {shape_text(storage.padded)})")
         return
     plan = [classify(ctx, storage, d, i) for d, i in enumerate(own)]
-    _check_writable(ctx, buffer, indices, plan)
+    if not is_placed(plan):
+        raise ctx.needs_memory(buffer)
     axes = [p.axis if p.kind in ("axis", "shift") else None for p in plan]
     used = frozenset(a for a in axes if a is not None)
     mask = ctx.scope.mask
@@ -251,16 +252,10 @@ def _is_row_major(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> bo
     return rest is not None and affine(source, known) == affine(number, known)
 
 
-def _check_writable(
-    ctx: Context, buffer: Buffer, indices: Sequence[Expr], plan: list[Index]
-) -> None:
+def is_placed(plan: Sequence[Index]) -> bool:
+    """True if lanes write to a tile in order: each dimension by one axis, or at one index."""
     axes = [p.axis for p in plan if p.kind in ("axis", "shift")]
-    if any(p.kind == "any" for p in plan) or len(set(axes)) < len(axes):
-        raise ctx.unsupported(
-            f"a write to on-chip buffer `{buffer.name}` at an index that is not affine in the "
-            "loop variables with one variable a dimension",
-            found=_index_text(buffer, indices),
-        )
+    return not any(p.kind == "any" for p in plan) and len(set(axes)) == len(axes)
 
 
 def _index_text(buffer: Buffer, indices: Sequence[Expr]) -> str:

@@ -1,0 +1,18 @@
+"""The constructs that need memory or masks, on the GPU: exact results, the same each time."""
+
+from __future__ import annotations
+
+import pytest
+
+import tileops
+from tests.programs.constructs import CONSTRUCTS, Construct
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("case", CONSTRUCTS, ids=lambda c: c.id)
+def test_gpu(case: Construct) -> None:
+    program = tileops.jit(case.func)
+    for _ in range(5):
+        inputs = case.inputs()
+        case.check(inputs, program(*(x.cuda() for x in inputs)))

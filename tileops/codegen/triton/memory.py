@@ -1,0 +1,234 @@
+"""Owns storage class *memory*: on-chip buffers in a slice of a global workspace, one slice a block.
+
+Threads meet in such a buffer only through memory, so a barrier stands between a write and the
+accesses that it must not meet. Loops that use one are not pipelined: Triton would move their loads
+over the stores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tileops.codegen.kernel_code import KernelParam
+from tileops.codegen.triton.liveness import Ids, Liveness
+from tileops.codegen.triton.names import Names
+from tileops.codegen.triton.space import power_of_two
+from tileops.codegen.triton.text import triton_type
+from tileops.codegen.triton.writer import Writer
+from tileops.dtypes import DType
+from tileops.errors import UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr
+from tileops.ir.stmt import Alloc, Atomic, Body, Launch
+from tileops.ir.walk import loads, read_buffers, walk, written_buffers
+
+# Elements that one store clears; a slice is a power of two, or a multiple of this.
+_CHUNK = 8192
+# A slice of at least this many elements keeps the next one 128-byte aligned for every dtype.
+_LEAST = 128
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Where one buffer lies: the names of its workspace and of its slice, and how it is held.
+
+    ``held`` is the buffer with the dtype of its elements in memory; ``elements`` is a slice's size.
+    """
+
+    workspace: str
+    name: str
+    held: Buffer
+    elements: int
+
+
+@dataclass
+class Pending:
+    """The buffers accessed since the last barrier, by kind of access."""
+
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+    atomics: set[int] = field(default_factory=set)
+
+    def copy(self) -> Pending:
+        """An independent copy."""
+        return Pending(set(self.reads), set(self.writes), set(self.atomics))
+
+    def join(self, other: Pending) -> None:
+        """Add what another path may have accessed."""
+        self.reads |= other.reads
+        self.writes |= other.writes
+        self.atomics |= other.atomics
+
+    def clear(self) -> None:
+        """Note a barrier."""
+        self.reads.clear()
+        self.writes.clear()
+        self.atomics.clear()
+
+
+class Memory:
+    """The buffers of one launch in storage class *memory*, and which accesses are pending."""
+
+    def __init__(
+        self, launch: Launch, roots: Ids, liveness: Liveness, names: Names, writer: Writer
+    ) -> None:
+        self._liveness = liveness
+        self._writer = writer
+        self.pending = Pending()
+        self.slices: dict[int, Slice] = {}
+        self._exposed = liveness.exposed_of(launch.body) & roots
+        atomic = _atomically_updated(launch.body, liveness)
+        for stmt in walk(launch.body):
+            if isinstance(stmt, Alloc) and stmt.buffer.id in roots - self.slices.keys():
+                self.slices[stmt.buffer.id] = _slice(stmt, names, stmt.buffer.id in atomic)
+
+    def root(self, buffer: Buffer) -> int:
+        """The id of the buffer whose storage this one names."""
+        return self._liveness.root(buffer.id)
+
+    def holds(self, buffer: Buffer) -> bool:
+        """True if the buffer, or the one that it is a view of, lies in memory."""
+        return self.root(buffer) in self.slices
+
+    def held(self, buffer: Buffer) -> Buffer:
+        """The buffer as it lies in memory."""
+        own = self.slices[self.root(buffer)]
+        if buffer.id == own.held.id:
+            return own.held
+        if own.held.dtype.bits != self._declared_bits(buffer):
+            raise UnsupportedConstructError(
+                f"a view of a tile that takes atomic updates and has elements of fewer than 32 "
+                f"bits: `{buffer.name}`"
+            )
+        return buffer
+
+    def _declared_bits(self, view: Buffer) -> int:
+        total = math.prod(view.static_shape() or (1,)) * view.dtype.bits
+        own = self.slices[self.root(view)].held
+        return total // math.prod(own.static_shape() or (1,))
+
+    # -- the head of the kernel ----------------------------------------------------------------
+    def params(self, first: int) -> list[KernelParam]:
+        """The workspaces as parameters, numbered from ``first``."""
+        return [
+            KernelParam(s.workspace, "workspace", first + n, "ptr", str(s.held.dtype), aligned=True)
+            for n, s in enumerate(self.slices.values())
+        ]
+
+    def workspaces(self, blocks: Expr) -> list[Buffer]:
+        """The workspaces for ``blocks`` blocks, in the order of the parameters."""
+        count = fold.cast(blocks, fold.INT64)
+        return [
+            dataclasses.replace(
+                s.held,
+                name=s.workspace,
+                shape=(fold.mul(count, fold.const(s.elements, fold.INT64)),),
+                scope="global",
+            )
+            for s in self.slices.values()
+        ]
+
+    def emit_slices(self, block: str) -> None:
+        """Name the block's slices; one that is read before it is written starts as zeros."""
+        line = self._writer.line
+        for root, own in self.slices.items():
+            line(f"{own.name} = {own.workspace} + {block}.to(tl.int64) * {own.elements}")
+            if root not in self._exposed:
+                continue
+            dtype, size = triton_type(own.held.dtype), min(own.elements, _CHUNK)
+            clear = f"tl.arange(0, {size}), tl.zeros(({size},), {dtype}))"
+            if own.elements == size:
+                line(f"tl.store({own.name} + {clear}")
+            else:
+                with self._writer.block(f"for start in range(0, {own.elements}, {size}):"):
+                    line(f"tl.store({own.name} + start + {clear}")
+            self.pending.writes.add(root)
+
+    # -- barriers ------------------------------------------------------------------------------
+    def barrier(self) -> None:
+        """Write a barrier: every access before it is done."""
+        self._writer.line("tl.debug_barrier()")
+        self.pending.clear()
+
+    def before_read(self, buffer: Buffer) -> None:
+        """Order a read after the writes before it."""
+        root = self.root(buffer)
+        if root in self.pending.writes | self.pending.atomics:
+            self.barrier()
+        self.pending.reads.add(root)
+
+    def must_wait(self, buffer: Buffer, *, atomic: bool) -> bool:
+        """True if a write must stand behind a barrier; atomics do not wait for each other."""
+        root, pending = self.root(buffer), self.pending
+        others = pending.reads | pending.writes
+        return root in (others if atomic else others | pending.atomics)
+
+    def note_write(self, buffer: Buffer, *, atomic: bool) -> None:
+        """Note a write as pending."""
+        (self.pending.atomics if atomic else self.pending.writes).add(self.root(buffer))
+
+    def uses(self, body: Body) -> bool:
+        """True if some statement of ``body`` accesses a buffer in memory."""
+        return any(self._accessed(body))
+
+    def conflicts(self, body: Body) -> bool:
+        """True if the iterations of a loop with this body must not run into each other."""
+        reads, writes, atomics = self._accessed(body)
+        return bool(writes or atomics & reads)
+
+    def _accessed(self, body: Body) -> tuple[set[int], set[int], set[int]]:
+        reads: set[int] = set()
+        writes: set[int] = set()
+        atomics: set[int] = set()
+        for stmt in walk(body):
+            if isinstance(stmt, Atomic) and stmt.op != "load":
+                atomics |= self._roots((stmt.dst.buffer,))
+                reads |= self._roots(load.buffer for load in loads(stmt))
+                continue
+            reads |= self._roots(read_buffers(stmt))
+            writes |= self._roots(written_buffers(stmt))
+        return reads, writes, atomics
+
+    def _roots(self, buffers: Iterable[Buffer]) -> set[int]:
+        return {self.root(b) for b in buffers if self.holds(b)}
+
+
+def _atomically_updated(body: Body, liveness: Liveness) -> set[int]:
+    return {
+        liveness.root(s.dst.buffer.id)
+        for s in walk(body)
+        if isinstance(s, Atomic) and s.op != "load"
+    }
+
+
+def _slice(stmt: Alloc, names: Names, atomic: bool) -> Slice:
+    buffer = stmt.buffer
+    shape = buffer.static_shape()
+    if shape is None:
+        raise UnsupportedConstructError(
+            f"the extents of on-chip buffer `{buffer.name}` must be constants", location=stmt.loc
+        )
+    size = math.prod(shape)
+    elements = power_of_two(max(size, _LEAST))
+    if elements > _CHUNK:
+        elements = -(-size // _CHUNK) * _CHUNK
+    name = names.fresh(buffer.name)
+    dtype = _held_dtype(buffer.dtype) if atomic else buffer.dtype
+    return Slice(
+        names.fresh(f"{buffer.name}_memory"),
+        name,
+        dataclasses.replace(buffer, dtype=dtype),
+        elements,
+    )
+
+
+def _held_dtype(dtype: DType) -> DType:
+    """The narrowest dtype of Triton's atomics that holds every value of ``dtype``."""
+    if dtype.bits >= 32:
+        return dtype
+    if dtype.is_float:
+        return DType("float32")
+    return DType("int32" if dtype.is_signed or dtype.is_bool else "uint32")
