@@ -177,6 +177,7 @@ PYBIND11_MODULE(_C, m) {
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("set_error_classes", &set_error_classes, py::arg("classes"));
   m.def("create_op", &create_op, py::arg("op_json"), NoGil());
+  m.def("alias_op", &alias_op, py::arg("handle"), py::arg("name"), NoGil());
   m.def("add_variant", &add_variant, py::arg("handle"), py::arg("variant_json"), NoGil());
   m.def(
       "add_entry",

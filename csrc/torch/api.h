@@ -38,6 +38,8 @@ struct Resolver {
 
 // Registers the op with torch; its handle stays valid forever.
 TILEOPS_API uint64_t create_op(const std::string& op_json);
+// Registers the op once more under another name of its namespace: the same variants and kernels.
+TILEOPS_API void alias_op(uint64_t handle, const std::string& name);
 TILEOPS_API uint32_t add_variant(uint64_t handle, const std::string& variant_json);
 TILEOPS_API void add_entry(uint64_t handle, uint32_t variant, const std::string& entry_json,
                            const EntrySpec::ImageMap& images);

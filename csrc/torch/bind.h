@@ -35,6 +35,7 @@ struct Binding {
   int64_t sizes[kMaxSizes];
   ScalarValue scalars[kMaxArgs];
   bool cuda = false;
+  bool meta = false;  // only the shapes of the outputs are wanted
   int32_t device_index = 0;
   int capability = 0;
   bool fast = true, index64 = false;

@@ -39,9 +39,10 @@ void read_device(const Inputs& inputs, Binding& call) {
     if (args[i].kind != ArgKind::kDevice || !inputs.has_value(i)) continue;
     const auto [type, index] = inputs.device(i);
     const TorchCodes& codes = torch_codes();
-    if (type != codes.cpu && type != codes.cuda) {
+    call.meta = type == codes.meta;
+    if (type != codes.cpu && type != codes.cuda && !call.meta) {
       raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
-            "': expected a CPU or CUDA device, got ", device_name(type, index));
+            "': expected a CPU, CUDA or meta device, got ", device_name(type, index));
     }
     call.cuda = type == codes.cuda;
     call.device_index = call.cuda ? index : 0;
@@ -197,8 +198,11 @@ TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, i
   }
   const TorchCodes& codes = torch_codes();
   AtenTensorHandle handle = nullptr;
-  const AOTITorchError code = aoti_torch_empty_strided(
-      rank, sizes, strides, dtype, call.cuda ? codes.cuda : codes.cpu, call.device_index, &handle);
+  const AOTITorchError code = aoti_torch_empty_strided(rank, sizes, strides, dtype,
+                                                       call.cuda   ? codes.cuda
+                                                       : call.meta ? codes.meta
+                                                                   : codes.cpu,
+                                                       call.device_index, &handle);
   if (__builtin_expect(code != 0, 0)) {
     raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ",
           step, " elements of ", dtype_name(dtype), " on ",
@@ -213,14 +217,14 @@ void* data_of(AtenTensorHandle tensor) {
   return data;
 }
 
-void allocate_outputs(const Binding& call, const Entry& entry, const int64_t* slots,
-                      Outputs& outputs) {
-  for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
-    const auto& shape = entry.spec.outputs[i].shape;
+void allocate_outputs(const Binding& call, const std::vector<OutputRule>& rules,
+                      const std::vector<int32_t>& dtypes, const int64_t* slots, Outputs& outputs) {
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    const auto& shape = rules[i].shape;
     SmallBuffer<int64_t, 16> sizes(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) sizes.data()[d] = slots[shape[d]];
-    outputs.push(allocate(call, sizes.data(), static_cast<int64_t>(shape.size()),
-                          entry.output_dtypes[i], "an output"));
+    outputs.push(
+        allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), dtypes[i], "an output"));
   }
 }
 
@@ -283,6 +287,24 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Ou
     run_cpu(spec, frame);
 }
 
+void return_outputs(const Op& op, Outputs& outputs, StableIValue* stack) {
+  for (std::size_t i = 0; i < op.spec.returns.size(); ++i) {
+    stack[i] = reinterpret_cast<uintptr_t>(outputs.release(op.spec.returns[i]));
+  }
+}
+
+// A meta device asks for the outputs without their data; where tensors say so, torch calls the fake
+// instead.
+__attribute__((cold, noinline)) void call_meta(const Op& op, const Binding& call,
+                                               StableIValue* stack) {
+  const VariantSpec& spec = call.variant->spec;
+  SmallBuffer<int64_t, 128> slots(spec.host.slot_count() + 1);
+  evaluate_host(spec.host, call, slots.data());
+  Outputs outputs;
+  allocate_outputs(call, spec.outputs, call.variant->output_dtypes, slots.data(), outputs);
+  return_outputs(op, outputs, stack);
+}
+
 void call_op(Op& op, StableIValue* stack) {
   Inputs inputs(op.spec, stack);
   Op::Stay stay(op);
@@ -295,6 +317,7 @@ void call_op(Op& op, StableIValue* stack) {
   call.capability = call.cuda ? device_info(call.device_index).capability : 0;
   call.variant = &select_variant(op, inputs, call);
   bind_sizes(inputs, call);
+  if (__builtin_expect(call.meta, 0)) return call_meta(op, call, stack);
   EntryKey key(call);
   const Entry* entry = key.find(*call.variant);
   if (__builtin_expect(entry != nullptr, 1))
@@ -308,11 +331,9 @@ void call_op(Op& op, StableIValue* stack) {
   SmallBuffer<int64_t, 128> slots(entry->spec.host.slot_count());
   evaluate_host(entry->spec.host, call, slots.data());
   Outputs outputs;
-  allocate_outputs(call, *entry, slots.data(), outputs);
+  allocate_outputs(call, entry->spec.outputs, entry->output_dtypes, slots.data(), outputs);
   run(call, *entry, slots.data(), outputs);
-  for (std::size_t i = 0; i < op.spec.returns.size(); ++i) {
-    stack[i] = reinterpret_cast<uintptr_t>(outputs.release(op.spec.returns[i]));
-  }
+  return_outputs(op, outputs, stack);
 }
 
 }  // namespace

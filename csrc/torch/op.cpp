@@ -49,6 +49,8 @@ uint32_t Op::add_variant(const std::string& text) {
     raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxSizes, " sizes");
   for (const TensorRule& rule : variant->spec.tensors)
     variant->tensor_dtypes.push_back(dtype_codes(rule.dtypes));
+  for (const OutputRule& output : variant->spec.outputs)
+    variant->output_dtypes.push_back(dtype_code(output.dtype));
   std::vector<uint64_t> key;
   for (const StaticValue& value : variant->spec.statics) append_key_words(key, value);
   OpTables& tables = this->tables();

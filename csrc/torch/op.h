@@ -27,6 +27,7 @@ struct Variant {
   VariantSpec spec;
   uint32_t number = 0;
   std::vector<std::vector<int32_t>> tensor_dtypes;  // per tensor rule
+  std::vector<int32_t> output_dtypes;
   DispatchTable<Entry> entries;
 };
 

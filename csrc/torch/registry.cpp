@@ -54,10 +54,11 @@ class Library {
   TorchLibraryHandle handle_ = nullptr;
 };
 
-void register_with_torch(const OpSpec& op, uint32_t slot) {
+void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slot) {
   Library definition = Library::fragment(op.ns);
-  if (aoti_torch_library_def(definition.get(), op.schema.c_str()) != 0) {
-    raise(ErrorKind::kArgument, "torch refused to define ", op.ns, "::", op.schema,
+  const std::string schema = name + op.schema.substr(op.schema.find('('));
+  if (aoti_torch_library_def(definition.get(), schema.c_str()) != 0) {
+    raise(ErrorKind::kArgument, "torch refused to define ", op.ns, "::", schema,
           " (is the name taken by another library?)");
   }
   // The version that this was built against selects the meaning of the stack's words.
@@ -68,9 +69,9 @@ void register_with_torch(const OpSpec& op, uint32_t slot) {
                                             : std::vector<const char*>{"CompositeExplicitAutograd"};
   for (const char* key : keys) {
     implementations.push_back(Library::implementation(op.ns, key));
-    check_torch(torch_library_impl(implementations.back().get(), op.name.c_str(),
-                                   stub_address(slot), version),
-                "torch_library_impl");
+    check_torch(
+        torch_library_impl(implementations.back().get(), name.c_str(), stub_address(slot), version),
+        "torch_library_impl");
   }
   definition.keep();
   for (Library& library : implementations) library.keep();
@@ -115,7 +116,7 @@ uint64_t create_op(const std::string& op_json) {
   auto op = std::make_unique<Op>(std::move(spec), slot);
   slots[slot].store(op.get(), std::memory_order_release);
   try {
-    register_with_torch(op->spec, slot);
+    register_with_torch(op->spec, op->spec.name, slot);
   } catch (...) {
     slots[slot].store(nullptr, std::memory_order_release);
     throw;
@@ -123,6 +124,12 @@ uint64_t create_op(const std::string& op_json) {
   slot_count.store(slot + 1);
   op.release();  // ops live as long as the process: torch may call them at any time
   return slot;
+}
+
+void alias_op(uint64_t handle, const std::string& name) {
+  const Op& op = op_of_handle(handle);
+  std::lock_guard<std::mutex> lock(registration_mutex());
+  register_with_torch(op.spec, name, static_cast<uint32_t>(handle));
 }
 
 uint32_t add_variant(uint64_t handle, const std::string& text) {

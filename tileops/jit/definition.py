@@ -31,6 +31,7 @@ class JitOptions:
     mutates: tuple[str, ...] | None = None
     name: str | None = None
     differentiable: bool | None = None
+    autocast: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tileops.jit.targets import device_target, device_text, is_runnable_on
 from tileops.op import names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import OpSpec, spec_of, written_parameters
+from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
 
 
@@ -32,6 +33,7 @@ class EagerProvider(Provider):
         self.lock = threading.RLock()
         self.script: str | None = None
         self._is_retired = False
+        self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
 
     # -- registration ------------------------------------------------------------------------------
@@ -71,7 +73,15 @@ class EagerProvider(Provider):
         op = register(spec, self, claim)
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
         op.keep_variant(encoded, program)
+        self.transforms.install(op)
         return op
+
+    def change_transforms(self, change: Callable[[Transforms], None]) -> None:
+        """Change the rules of the op: now if it is registered, else when it will be."""
+        with self.lock:
+            change(self.transforms)
+            if self.op is not None:
+                self.transforms.install(self.op)
 
     def _check_carried(self, given: Mapping[str, object]) -> None:
         carried = {p.name for p in self.statics}

@@ -17,6 +17,7 @@ from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import program_of
 from tileops.jit.parallel import run_all
 from tileops.jit.targets import TargetLike, requested_target
+from tileops.op.transforms import autocast_dtypes
 from tileops.pass_configs import options_of
 
 OutIdx = list[int] | int | None
@@ -44,6 +45,7 @@ def jit(
     mutates: Sequence[str] | None = None,
     name: str | None = None,
     differentiable: bool | None = None,
+    autocast: object = None,
 ) -> Callable[[Callable[..., Any]], JITImpl]: ...
 
 
@@ -62,6 +64,7 @@ def jit(
     mutates: Sequence[str] | None = None,
     name: str | None = None,
     differentiable: bool | None = None,
+    autocast: object = None,
 ) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
     """Make a tile program of a function; usable with and without parentheses.
 
@@ -71,8 +74,9 @@ def jit(
     ``debug_root_path``: a folder that gets a copy of each compiled program. ``mutates``: names of
     the tensors that the program writes, where one trace cannot tell. ``name``: of the op, by
     default the function's. ``differentiable=False``: calls pass although an input requires grad,
-    and give no gradient. ``target_host`` and ``execution_backend`` are accepted and mean nothing
-    here.
+    and give no gradient. ``autocast`` (eager programs): the dtype that floating tensors are cast to
+    where autocast is on, or a mapping from device type (``cpu``, ``cuda``) to dtype.
+    ``target_host`` and ``execution_backend`` are accepted and mean nothing here.
     """
     options = JitOptions(
         out_idx=out_idx,
@@ -86,6 +90,7 @@ def jit(
         mutates=None if mutates is None else tuple(mutates),
         name=name,
         differentiable=differentiable,
+        autocast=autocast_dtypes(autocast),
     )
     if func is not None:
         return _decorate(func, options)

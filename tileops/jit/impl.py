@@ -40,7 +40,8 @@ class JITImpl:
     # What a call reads is set once, at decoration: Dynamo guards on it. Methods marked as constant
     # run once, when a call is traced, and what they return (text, a bool) becomes a constant of the
     # graph.
-    _op: Any
+    _op: Any  # for calls that need no gradient
+    _gradient_op: Any  # for the others; None where there is no gradient
 
     def __init__(self, definition: Definition, *, is_derived: bool = False) -> None:
         functools.update_wrapper(self, definition.func)
@@ -64,6 +65,8 @@ class JITImpl:
         self._exact: dict[str, type] = {}
         self._count = -1
         if self._is_lazy:
+            if options.autocast:
+                raise ArgumentError(f"{self._title}: autocast belongs to eager programs")
             return
         if options.out_idx is not None:
             raise ArgumentError(
@@ -84,7 +87,7 @@ class JITImpl:
         self._exact = {p.name: _EXACT[p.kind] for p in statics if p.kind in _EXACT}
         if not self._eager.wraps_result:
             self._count = len(self._inputs)
-        self._op = op.overload
+        self._op, self._gradient_op = op.overload, None
 
     # -- calling -----------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -95,7 +98,7 @@ class JITImpl:
         try:
             for n in self._guarded:
                 if args[n].requires_grad:
-                    self._check_gradients(args)
+                    return self._op_for(args)(*args)
         except AttributeError:
             self._check_kinds(args)
             raise
@@ -108,8 +111,7 @@ class JITImpl:
         self._check_kinds(inputs)
         if self._count < 0 or not self._are_exact(given):
             return self._call_routed(inputs, given, extra)
-        self._check_gradients(inputs)
-        return self._op(*inputs, **given, **extra)
+        return self._op_for(inputs)(*inputs, **given, **extra)
 
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -148,8 +150,8 @@ class JITImpl:
         names = tuple(given)
         # operator.index makes a constant of a symbolic size.
         values: list[Any] = [operator.index(v) if type(v) is int else v for v in given.values()]
-        namespace, name, wraps, carried = self._route(names, *values).split("::")
-        self._check_gradients(inputs)
+        namespace, plain, full, wraps, carried = self._route(names, *values).split("::")
+        name = full if self._needs_gradient(inputs, bool(full)) else plain
         statics: dict[str, object] = {}
         for key, value in zip(names, values):  # noqa: B905 - Dynamo lacks strict=
             if key in carried.split(","):
@@ -169,21 +171,34 @@ class JITImpl:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         # Missing until the op is registered, and again after a redefinition has retired it.
-        if name != "_op":
+        if name not in ("_op", "_gradient_op"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        namespace, op_name, _, _ = self._route(()).split("::")
-        op = getattr(getattr(torch.ops, namespace), op_name).default
+        namespace, plain, full, _, _ = self._route(()).split("::")
+        space = getattr(torch.ops, namespace)
+        op = getattr(space, plain).default
+        gradient_op = getattr(space, full).default if full else None
         if not torch.compiler.is_compiling():
-            self._op = op
-        return op
+            self._op, self._gradient_op = op, gradient_op
+        return op if name == "_op" else gradient_op
 
     def _forget_op(self) -> None:
         self.__dict__.pop("_op", None)
+        self.__dict__.pop("_gradient_op", None)
 
-    def _check_gradients(self, inputs: Sequence[Any]) -> None:
+    def _op_for(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401
+        gradient_op = self._gradient_op
+        if self._needs_gradient(inputs, gradient_op is not None):
+            return gradient_op
+        return self._op
+
+    def _needs_gradient(self, inputs: Sequence[Any], has_gradient: bool) -> bool:
+        """True for a call that autograd records; NotDifferentiableError where it could not."""
         for n in self._guarded:
             if inputs[n].requires_grad and torch.is_grad_enabled():
+                if has_gradient:
+                    return True
                 self._refuse_gradient(n, inputs[n])
+        return False
 
     def _check_kinds(self, inputs: Sequence[Any]) -> None:
         for n in self._guarded:
@@ -208,7 +223,7 @@ class JITImpl:
     def _route(self, names: tuple[str, ...], *values: object) -> str:
         """Where a call with these compile-time values goes.
 
-        ``namespace::op::tuple or plain::names that the schema carries``.
+        ``namespace::op::op with a gradient or nothing::tuple or plain::names the schema carries``.
         """
         given = dict(zip(names, values, strict=True))
         self.definition.static_values(given)  # refuses a call that leaves out a required one
@@ -218,7 +233,9 @@ class JITImpl:
             return str(self.bind(**bound)._route(tuple(rest), *rest.values()))
         op = self._eager.register(given, is_derived=self._is_derived)
         wraps = "tuple" if self._eager.wraps_result else "plain"
-        return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(given)}"
+        full = op.spec.name if op.plain_name else ""
+        plain = op.plain_name or op.spec.name
+        return f"{op.spec.namespace}::{plain}::{full}::{wraps}::{','.join(given)}"
 
     def _not_carried(self, given: Mapping[str, object]) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -251,6 +268,48 @@ class JITImpl:
     def _is_mutated(self, name: str) -> bool:
         op = self._eager.op
         return op is not None and any(a.mutated for a in op.spec.args if a.name == name)
+
+    # -- torch's transforms
+    # ------------------------------------------------------------------------
+    def register_autograd(
+        self,
+        backward: Callable[..., Any],
+        /,
+        *,
+        setup_context: Callable[..., Any] | None = None,
+    ) -> None:
+        """Give the op a gradient, as ``torch.library.register_autograd`` takes it.
+
+        ``setup_context(ctx, inputs, output)`` gets tensors and run-time scalars in order; one that
+        has a parameter ``keyword_only_inputs`` also gets all compile-time values by name.
+        ``backward(ctx, *grads)`` returns a gradient, or None, for each input; the gradients that
+        it gets are contiguous. A later registration replaces an earlier one. ArgumentError for a
+        lazy function, for a program that writes its inputs, and under ``differentiable=False``.
+        """
+        self._refuse_lazy("register_autograd")
+        if self._differentiable is False:
+            raise ArgumentError(
+                f"{self._title}: declared with differentiable=False, it gets no gradient"
+            )
+        change = operator.methodcaller("set_gradient", backward, setup_context)
+        self._eager.change_transforms(change)
+        self._forget_op()
+
+    def register_vmap(self, rule: Callable[..., Any], /) -> None:
+        """Give the op a batching rule, as ``torch.library.register_vmap`` takes it.
+
+        ``rule(info, in_dims, *inputs)`` returns ``(output, out_dims)``. ArgumentError for a lazy
+        function.
+        """
+        self._refuse_lazy("register_vmap")
+        self._eager.change_transforms(operator.methodcaller("set_batching", rule))
+
+    def _refuse_lazy(self, what: str) -> None:
+        if self._is_lazy:
+            raise ArgumentError(
+                f"{self._title}: a lazy function has an op for each of its kernels; call {what} "
+                "of a kernel"
+            )
 
     # -- building
     # ------------------------------------------------------------------------------------
@@ -347,7 +406,7 @@ class JITImpl:
         """The torch op of an eager program, registered if it was not yet."""
         if self._is_lazy:
             raise ArgumentError(f"{self._title}: a lazy function has an op for each of its kernels")
-        return self._op  # type: ignore[no-any-return]
+        return self._gradient_op or self._op  # type: ignore[no-any-return]
 
     @property
     def out_idx(self) -> list[int] | int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,29 +54,59 @@ class JITKernel:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Run the kernel; NotDifferentiableError for an input that requires grad in grad mode."""
+        """Run the kernel.
+
+        NotDifferentiableError for an input that requires grad in grad mode where the kernel has no
+        gradient.
+        """
         op = self._op
         for value in args:
             if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
-                raise NotDifferentiableError(
-                    f"kernel {self._name}: an argument requires grad, and the kernel has no "
-                    "gradient; call it under torch.no_grad() or detach the argument"
-                )
+                op = self._gradient_op
+                if op is None:
+                    raise NotDifferentiableError(
+                        f"kernel {self._name}: an argument requires grad, and the kernel has no "
+                        "gradient; call it under torch.no_grad(), detach the argument, or give it "
+                        "one with register_autograd"
+                    )
         result = op(*args, **kwargs)
         return list(result) if isinstance(result, tuple) else result
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name != "_op":
+        if name not in ("_op", "_gradient_op"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        op = getattr(getattr(torch.ops, NAMESPACE), _registered_name(self._name)).default
+        plain, full = _registered_names(self._name).split("::")
+        space = getattr(torch.ops, NAMESPACE)
+        op = getattr(space, plain).default
+        gradient_op = getattr(space, full).default if full else None
         if not torch.compiler.is_compiling():
-            self._op = op
-        return op
+            self._op, self._gradient_op = op, gradient_op
+        return op if name == "_op" else gradient_op
 
     @property
     def op(self) -> torch._ops.OpOverload:
         """The torch op of the kernel, registered when first asked for."""
-        return self._op  # type: ignore[no-any-return]
+        return self._gradient_op or self._op  # type: ignore[no-any-return]
+
+    def register_autograd(
+        self,
+        backward: Callable[..., Any],
+        /,
+        *,
+        setup_context: Callable[..., Any] | None = None,
+    ) -> None:
+        """Give the kernel's op a gradient, as ``JITImpl.register_autograd`` does.
+
+        It belongs to the kernel in this process: a pickled kernel comes back without it.
+        """
+        change = operator.methodcaller("set_gradient", backward, setup_context)
+        state_of(self._name).change_transforms(change)
+        for name in ("_op", "_gradient_op"):
+            self.__dict__.pop(name, None)
+
+    def register_vmap(self, rule: Callable[..., Any], /) -> None:
+        """Give the kernel's op a batching rule, as ``JITImpl.register_vmap`` does."""
+        state_of(self._name).change_transforms(operator.methodcaller("set_batching", rule))
 
     # -- what it is ------------------------------------------------------------------------------
     @property
@@ -251,8 +282,10 @@ class JITKernel:
 
 
 @constant
-def _registered_name(name: str) -> str:
-    return state_of(name).op().spec.name
+def _registered_names(name: str) -> str:
+    """The op for calls without a gradient, ``::``, and the one with it if there is one."""
+    op = state_of(name).op()
+    return f"{op.plain_name or op.spec.name}::{op.spec.name if op.plain_name else ''}"
 
 
 def load_kernel(base: str, program: Program, build: Build) -> JITKernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tileops.jit.targets import default_target, device_target, device_text, is_r
 from tileops.op import names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import spec_of
+from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
 from tileops.target import Target
 
@@ -46,6 +47,7 @@ class KernelState(Provider):
         self._entry: cache.Entry | None = None
         self.config: dict[str, object] | None = None
         self.latency: float | None = None
+        self._transforms = Transforms(lambda static: {})
 
     @property
     def name(self) -> str:
@@ -77,7 +79,14 @@ class KernelState(Provider):
                 )
                 spec = spec_of(self.program, namespace=NAMESPACE, name=claim.name)
                 self._op = register(spec, self, claim)
+                self._transforms.install(self._op)
             return self._op
+
+    def change_transforms(self, change: Callable[[Transforms], None]) -> None:
+        """Change the rules of the op, and register it with them."""
+        with self._lock:
+            change(self._transforms)
+            self._transforms.install(self.op())
 
     # -- what the op asks for ------------------------------------------------------------------
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:

@@ -108,6 +108,14 @@ def take_derived(
         return Claim(derived, derived)
 
 
+def reserve(namespace: str, name: str, *, is_held_outside: Callable[[str], str | None]) -> str:
+    """A free name, ``name`` or one derived from it, that nothing else will get."""
+    with _lock:
+        found = _free(namespace, name, is_held_outside)
+        _taken.add((namespace, found))
+        return found
+
+
 def _same_place(a: Origin, b: Origin) -> bool:
     return (a.module, a.qualname) == (b.module, b.qualname)
 

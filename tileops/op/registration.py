@@ -45,6 +45,33 @@ class Op:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._by_number: dict[int, Variant] = {}
         self._entries: set[object] = set()
+        self._installed: set[tuple[str, str]] = set()
+        self.plain_name: str | None = None
+
+    # A gradient registered from Python costs 6 us a call, asked for or not. The op's plain twin
+    # shares its kernels and has none: what calls that need no gradient take.
+    def make_plain(self) -> None:
+        """Register the op once more, as one that will get no gradient."""
+        namespace = self.spec.namespace
+        name = names.reserve(
+            namespace,
+            f"{self.spec.name}__plain",
+            is_held_outside=lambda n: held_outside(namespace, n),
+        )
+        runtime.alias_op(self.handle, name)
+        torch.library.register_fake(f"{namespace}::{name}", fake_of(self.spec, self.variant))
+        self.plain_name = name
+
+    def qualified_names(self) -> tuple[str, ...]:
+        """The names that torch knows the op by."""
+        found = (self.spec.name, self.plain_name)
+        return tuple(f"{self.spec.namespace}::{name}" for name in found if name is not None)
+
+    def is_new(self, name: str, rule: str) -> bool:
+        """True at the first request for a rule under a name."""
+        is_new = (name, rule) not in self._installed
+        self._installed.add((name, rule))
+        return is_new
 
     @property
     def overload(self) -> torch._ops.OpOverload:

@@ -66,6 +66,14 @@ def create_op(op: Mapping[str, Any] | str) -> int:
     return int(native().create_op(_text(op)))
 
 
+def alias_op(handle: int, name: str) -> None:
+    """Register the op with torch once more, as ``name`` in its namespace; both share all kernels.
+
+    Raises ArgumentError where torch refuses the name.
+    """
+    native().alias_op(handle, name)
+
+
 def add_variant(handle: int, variant: Mapping[str, Any] | str) -> int:
     """Add the checks and bindings of one combination of static arguments; return its number.
 

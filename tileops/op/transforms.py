@@ -1,0 +1,193 @@
+"""Owns what torch's transforms do with an op: its gradient, its batching rule, its autocast."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tileops.dtypes import dtype_of
+from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.op.spec import OpSpec
+
+if TYPE_CHECKING:
+    from tileops.op.registration import Op
+
+# What autocast calls a device, and the end of its dispatch key.
+_AUTOCAST_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+
+# A torch.library.Library takes its registrations along when it is destroyed; ops live as long as
+# the process.
+_libraries: dict[str, torch.library.Library] = {}
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient rule as ``torch.library.register_autograd`` takes it."""
+
+    backward: Callable[..., Any]
+    setup_context: Callable[..., Any] | None
+
+    @property
+    def takes_keywords(self) -> bool:
+        """True if ``setup_context`` wants the compile-time values too."""
+        if self.setup_context is None:
+            return False
+        parameters = inspect.signature(self.setup_context).parameters.values()
+        return any(p.name == "keyword_only_inputs" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+class Transforms:
+    """The rules of one program or kernel; each op that it becomes gets them.
+
+    ``static_values`` gives every compile-time value by name for those that an op received.
+    """
+
+    def __init__(
+        self,
+        static_values: Callable[[tuple[object, ...]], Mapping[str, object]],
+        autocast: Mapping[str, torch.dtype] | None = None,
+    ) -> None:
+        self._static_values = static_values
+        self._autocast = dict(autocast or {})
+        self._gradient: Gradient | None = None
+        self._batching: Callable[..., Any] | None = None
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._gradient is not None
+
+    def set_gradient(
+        self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
+    ) -> None:
+        """Set or replace the gradient; ArgumentTypeError for what cannot be called."""
+        for name, value in (("backward", backward), ("setup_context", setup_context)):
+            if not callable(value) and (name == "backward" or value is not None):
+                raise ArgumentTypeError(
+                    f"register_autograd: {name} must be a function, got {type(value).__name__}"
+                )
+        self._gradient = Gradient(backward, setup_context)
+
+    def set_batching(self, rule: Callable[..., Any]) -> None:
+        """Set or replace the vmap rule; ArgumentTypeError for what cannot be called."""
+        if not callable(rule):
+            raise ArgumentTypeError(
+                f"register_vmap: expected a function, got {type(rule).__name__}"
+            )
+        self._batching = rule
+
+    def install(self, op: Op) -> None:
+        """Give ``op`` the rules that it does not have yet."""
+        if self._gradient is not None and op.plain_name is None:
+            check_functional(op.spec)
+            op.make_plain()
+            torch.library.register_autograd(
+                op.spec.qualified_name, self._backward, setup_context=self._setup_context(op.spec)
+            )
+        for name in op.qualified_names():
+            if self._batching is not None and op.is_new(name, "vmap"):
+                torch.library.register_vmap(name, self._batch)
+            if self._autocast and op.is_new(name, "autocast"):
+                for device_type, dtype in self._autocast.items():
+                    _register_autocast(name, device_type, dtype)
+
+    def _batch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        assert self._batching is not None
+        return self._batching(*args, **kwargs)
+
+    def _backward(self, ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+        # A gradient comes as whoever made it left it: expanded from a sum, transposed from a
+        # product. Programs take contiguous tensors.
+        assert self._gradient is not None
+        return self._gradient.backward(ctx, *map(_contiguous, grads))
+
+    def _setup_context(self, spec: OpSpec) -> Callable[..., None]:
+        names = tuple(a.name for a in spec.statics())
+
+        def setup_context(
+            ctx: Any,  # noqa: ANN401
+            inputs: tuple[Any, ...],
+            output: Any,  # noqa: ANN401
+            keyword_only_inputs: Mapping[str, object] | None = None,
+        ) -> None:
+            gradient = self._gradient
+            assert gradient is not None
+            if gradient.setup_context is None:
+                return
+            extra = {}
+            if gradient.takes_keywords:
+                given = keyword_only_inputs or {}
+                static = self._static_values(tuple(given.get(n) for n in names))
+                extra["keyword_only_inputs"] = dict(static)
+            gradient.setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
+
+        return setup_context
+
+
+def _contiguous(gradient: Any) -> Any:  # noqa: ANN401
+    return gradient.contiguous() if isinstance(gradient, torch.Tensor) else gradient
+
+
+def check_functional(spec: OpSpec) -> None:
+    """ArgumentError for an op that has no place for a gradient: it writes its inputs."""
+    written = [a.name for a in spec.args if a.mutated]
+    if written:
+        raise ArgumentError(
+            f"{spec.name}: register_autograd needs a program that writes none of its inputs, and "
+            f"this one writes '{written[0]}'; make that tensor with T.empty and return it"
+        )
+    if not spec.returns:
+        raise ArgumentError(f"{spec.name}: register_autograd needs a program that returns a tensor")
+
+
+def autocast_dtypes(value: object) -> dict[str, torch.dtype]:
+    """``jit(autocast=...)`` by device type: a floating dtype for all, or a mapping.
+
+    ArgumentError for another device type or a dtype that is not floating.
+    """
+    if value is None:
+        return {}
+    given = value if isinstance(value, Mapping) else dict.fromkeys(_AUTOCAST_KEYS, value)
+    found = {}
+    for device_type, dtype in given.items():
+        if device_type not in _AUTOCAST_KEYS:
+            raise ArgumentError(
+                f"autocast: expected a device type of {', '.join(_AUTOCAST_KEYS)}, got "
+                f"{device_type!r}"
+            )
+        found[str(device_type)] = dtype_of(dtype).as_torch()
+        if not found[str(device_type)].is_floating_point:
+            raise ArgumentError(f"autocast: expected a floating dtype, got {dtype}")
+    return found
+
+
+def _register_autocast(name: str, device_type: str, dtype: torch.dtype) -> None:
+    namespace, _, op_name = name.partition("::")
+    overload = getattr(getattr(torch.ops, namespace), op_name).default
+    key = f"Autocast{_AUTOCAST_KEYS[device_type]}"
+    below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def kernel(_keys: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with torch._C._ExcludeDispatchKeyGuard(below):
+            return overload(*_cast(args, device_type, dtype), **kwargs)
+
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    library: Any = _libraries[namespace]
+    library.impl(op_name, kernel, key, with_keyset=True)
+
+
+def _cast(args: Sequence[Any], device_type: str, dtype: torch.dtype) -> list[Any]:
+    # As torch's own rule: float64 stays, it was asked for.
+    return [
+        a.to(dtype)
+        if isinstance(a, torch.Tensor)
+        and a.is_floating_point()
+        and a.device.type == device_type
+        and a.dtype != torch.float64
+        else a
+        for a in args
+    ]
