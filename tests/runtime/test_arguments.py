@@ -199,7 +199,8 @@ def test_an_op_without_tensors_takes_a_device(build_kernel: Build) -> None:
         out = op.call(5, device=device)
         assert (out.shape, out.dtype, out.device.type) == ((5,), torch.bfloat16, "cpu")
     with pytest.raises(
-        ArgumentError, match="argument 'device': expected a CPU, CUDA or meta device, got device type"
+        ArgumentError,
+        match="argument 'device': expected a CPU, CUDA or meta device, got device type",
     ):
         op.call(5, device="xpu")
     with pytest.raises(ArgumentError, match="an output would have an impossible extent of -1"):
