@@ -10,7 +10,7 @@ from tests.compile.running import run
 import tileops.language as T  # isort: skip
 
 
-@pytest.mark.parametrize("dtypes", [("float16", "float16"), ("int8", "int32"), ("float32", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("float64", "float64")])  # fmt: skip
+@pytest.mark.parametrize("dtypes", [("float16", "float16"), ("int8", "int32"), ("float32", "float32"), ("tfloat32", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("float64", "float64")])  # fmt: skip
 @pytest.mark.parametrize("transposed", [False, True])
 def test_gemm_dtypes(dtypes: tuple[str, str], transposed: bool) -> None:
     dtype, acc = dtypes
@@ -30,8 +30,9 @@ def test_gemm_dtypes(dtypes: tuple[str, str], transposed: bool) -> None:
             T.copy(c, C)
         return C
 
-    a = torch.randint(-3, 4, (32, 40)).to(getattr(torch, dtype))
-    b = torch.randint(-3, 4, (24, 40) if transposed else (40, 24)).to(getattr(torch, dtype))
+    stored = T.dtype(dtype).as_torch()
+    a = torch.randint(-3, 4, (32, 40)).to(stored)
+    b = torch.randint(-3, 4, (24, 40) if transposed else (40, 24)).to(stored)
     (out,) = run(product, a, b)
     expected = a.double() @ (b.double().T if transposed else b.double())
     assert torch.equal(out.double(), expected)

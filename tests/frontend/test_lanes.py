@@ -103,3 +103,32 @@ def test_barriers_without_thread_indices_leave_no_trace() -> None:
             T.sync_threads()
 
     assert body_of(program) == "%A.1[bx.2] = 1.0f32"
+
+
+def test_a_binding_of_all_threads_is_the_thread_index() -> None:
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        with T.Kernel(1, threads=(32, 4)):
+            tx = T.thread_binding(0, 32, thread="threadIdx.x")
+            ty = T.thread_binding(4, thread="threadIdx.y")
+            A[ty * 32 + tx] = 1.0
+
+    assert body_of(program) == lines("""
+        parallel tx.3, ty.4 in [32, 4]:
+          %A.1[((ty.4 * 32) + tx.3)] = 1.0f32
+    """)
+
+
+@pytest.mark.parametrize(
+    ("stop", "thread"), [(16, "threadIdx.x"), (32, "threadIdx.w"), (32, "blockIdx.x")]
+)
+def test_a_binding_of_some_threads_is_refused(stop: int, thread: str) -> None:
+    def program(A, stop, thread):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        with T.Kernel(1, threads=32):
+            A[T.thread_binding(0, stop, thread=thread)] = 1.0
+
+    with pytest.raises(UnsupportedConstructError, match="all threads of the block"):
+        body_of(program, stop=stop, thread=thread)

@@ -58,6 +58,27 @@ def test_values_that_no_schema_carries_are_bound() -> None:
     assert torch.equal(samples.typed(x, "float32"), x)
 
 
+def test_none_for_a_parameter_whose_default_is_none() -> None:
+    @tileops.jit
+    def scaled(A, scale=None):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        B = T.empty((N,), T.float32)
+        factor = 2.0 if scale is None else scale
+        with T.Kernel(T.ceildiv(N, 32)) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = A[bx * 32 + i] * factor
+        return B
+
+    a = torch.randn(45)
+    assert torch.equal(scaled(a, None), a * 2)
+    assert torch.equal(scaled(a, scale=None), a * 2)
+    assert torch.equal(scaled(a), a * 2)
+    assert torch.equal(scaled(a, 3.0), a * 3)
+    assert torch.equal(scaled(a, None), a * 2)
+    assert torch.equal(torch.compile(scaled, fullgraph=True, backend="eager")(a, None), a * 2)
+
+
 def test_bind_takes_compile_time_parameters() -> None:
     with pytest.raises(ArgumentError, match="bind takes compile-time parameters"):
         samples.typed.bind(X=1)

@@ -227,6 +227,8 @@ class JITImpl:
         """
         given = dict(zip(names, values, strict=True))
         self.definition.static_values(given)  # refuses a call that leaves out a required one
+        params = self._params(given)
+        given = {n: v for n, v in given.items() if not params[n].is_left_out(v)}
         bound = self._not_carried(given)
         if bound:
             rest = {k: v for k, v in given.items() if k not in bound}

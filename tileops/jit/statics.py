@@ -58,6 +58,10 @@ class StaticParam:
             )
         raise NotCarriedError(self.name)
 
+    def is_left_out(self, value: object) -> bool:
+        """Whether ``value`` says nothing: the default None of a parameter without a type."""
+        return value is None and self.default is None and self.kind is None
+
     def decode(self, value: object) -> object:
         """What the program sees for ``value`` of the op: None means the default."""
         if value is None:

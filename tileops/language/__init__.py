@@ -105,6 +105,7 @@ from tileops.language.lanes import (
     get_thread_binding,
     get_thread_bindings,
     sync_threads,
+    thread_binding,
 )
 from tileops.language.launch import (
     Kernel,
@@ -213,6 +214,7 @@ print = print_values
 c2d_im2col = im2col
 Serial = serial
 Unroll = unroll
+parallel = Parallel
 Vectorized = vectorized
 WarpSpecialize = ws
 PrimExpr = Value
@@ -414,6 +416,7 @@ __all__ = [
     "min_value",
     "nearbyint",
     "no_set_max_nreg",
+    "parallel",
     "pdl_sync",
     "pdl_trigger",
     "popcount",
@@ -449,6 +452,7 @@ __all__ = [
     "tan",
     "tanh",
     "tfloat32",
+    "thread_binding",
     "transpose",
     "trunc",
     "truncdiv",

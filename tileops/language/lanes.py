@@ -27,6 +27,7 @@ from tileops.language.value import Value
 
 SYNC = "sync_threads"
 _NAMES = ("tx", "ty", "tz")
+_THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _ELEMENTWISE = (Store, Bind, If, For)
 
 
@@ -45,6 +46,26 @@ def get_thread_binding(dim: int = 0) -> Value:
             tracer.new_var(tracer.take_name(_NAMES[dim]), DType("int32"))
         )
     return Value(state.lanes[dim])
+
+
+def thread_binding(start: object, stop: object = None, thread: str = "threadIdx.x") -> Value:
+    """The thread index along ``thread``, over all threads that ``T.Kernel`` was given there.
+
+    UnsupportedConstructError for a part of them, or for a block's index.
+    """
+    first, end = (0, start) if stop is None else (start, stop)
+    tracer = require_tracer("T.thread_binding")
+    state = tracer.require_launch("T.thread_binding")
+    dim = _THREAD_TAGS.index(thread) if thread in _THREAD_TAGS else -1
+    threads = state.threads[dim] if 0 <= dim < len(state.threads) else 1
+    if dim < 0 or first != 0 or end != threads:
+        raise UnsupportedConstructError(
+            f"T.thread_binding({first}, {end}, {thread!r})",
+            expected=f"all threads of the block: T.thread_binding(0, {threads}, thread=...) with "
+            "threadIdx.x, threadIdx.y or threadIdx.z",
+            location=here(),
+        )
+    return get_thread_binding(dim)
 
 
 def get_thread_bindings() -> tuple[Value, ...]:

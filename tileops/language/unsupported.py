@@ -45,7 +45,7 @@ _GROUPS: dict[str, str] = {
         gemm_sp gemm_sp_v2
     """,
     "a thread index": """
-        thread_binding launch_thread get_lane_idx
+        launch_thread get_lane_idx
         get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect
     """,
     "a synchronisation of threads": """

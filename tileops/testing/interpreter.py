@@ -184,7 +184,8 @@ class _Worker:
         for param, operand in zip(launch.params, operands, strict=True):
             if isinstance(operand, torch.Tensor):
                 raw = _bytes_of(operand)
-                arguments.append({"dtype": param.dtype, "bytes": len(raw)})
+                stored = str(operand.dtype).removeprefix("torch.")
+                arguments.append({"dtype": stored, "bytes": len(raw)})
                 blobs.append(raw)
             else:
                 arguments.append({"value": operand, "type": param.type})

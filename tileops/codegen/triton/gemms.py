@@ -100,14 +100,15 @@ def _has_instruction(ctx: Context, dtype: DType, acc: DType) -> bool:
         return ctx.target.kind == "cuda" and ctx.target.capability >= 89
     if dtype.is_integer:
         return dtype == "int8" and acc.is_integer
-    return str(dtype) in ("float16", "bfloat16", "float32", "float64")
+    return str(dtype) in ("float16", "bfloat16", "tfloat32", "float32", "float64")
 
 
 # (significand bits, largest exponent): a dtype holds another exactly if it has at least as many of
 # both.
 _FORMATS = {
     "float8_e4m3fn": (4, 8), "float8_e5m2": (3, 15), "float16": (11, 15), "bfloat16": (8, 127),
-    "float32": (24, 127), "float64": (53, 1023), "int8": (8, 7), "uint8": (8, 8), "bool": (1, 1),
+    "float32": (24, 127), "float64": (53, 1023), "tfloat32": (11, 127),
+    "int8": (8, 7), "uint8": (8, 8), "bool": (1, 1),
 }  # fmt: skip
 
 
@@ -146,6 +147,8 @@ def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> str 
 
 def _options(ctx: Context, stmt: Gemm, operand: DType, acc: DType) -> list[str]:
     options = []
+    if operand == "tfloat32":
+        options.append('input_precision="tf32"')
     if operand == "float32":
         precision = ctx.options.get("tl.gemm_f32_precision", "tf32").strip("'\"")
         options.append(f'input_precision="{precision}"')
