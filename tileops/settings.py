@@ -94,6 +94,7 @@ class Settings:
     target: str | None = None
     cxx: str | None = None
     compile_workers: int | None = None
+    tune_workers: int | None = None
     home: str | None = None
     xdg_cache_home: str | None = None
 
@@ -157,6 +158,12 @@ VARIABLES: tuple[Variable, ...] = (
         "compile_workers",
         _positive,
         "Parallel compiles in par_compile and warmup.",
+    ),
+    Variable(
+        "TILEOPS_TUNE_WORKERS",
+        "tune_workers",
+        _positive,
+        "Processes that compile configs for the autotuner; by default the usable processors.",
     ),
     Variable(
         "HOME", "home", _text, "Where `~` is; the cache's last default is `~/.cache/tileops`."
@@ -223,3 +230,27 @@ def child_environment(
     kept = {k: v for k, v in os.environ.items() if not (drop and k.startswith(drop))}
     kept.update(extra or {})
     return kept
+
+
+def as_environment() -> dict[str, str]:
+    """The variables that give another process the settings of this one, overrides included."""
+    now = current()
+    found: dict[str, str] = {}
+    for variable in VARIABLES:
+        value = getattr(now, variable.field)
+        if value is None and variable.parse is not parse_bytes:
+            continue
+        found[variable.name] = _as_text(value, os.pathsep if variable.parse is _paths else ",")
+    return found
+
+
+def _as_text(value: object, separator: str) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(int(value))
+        case tuple():
+            return separator.join(value)
+        case _:
+            return str(value)

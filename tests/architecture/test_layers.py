@@ -69,6 +69,8 @@ EXTRA: dict[str, frozenset[str]] = {
     # The decorator that joins search and program; the only part of the tuner that knows programs.
     "tileops.autotuner.tuner": frozenset({"jit", "op", "frontend", "cache"}),
     "tileops.autotuner.param": frozenset({"jit"}),
+    # The process that compiles: everything that a compile needs, in a process of its own.
+    "tileops.autotuner.worker": frozenset({"jit", "codegen", "ir"}),
     # The names that a user's terminal calls.
     "tileops.__main__": frozenset({"cli"}),
 }

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from tileops.profiler.bench import do_bench
 from tileops.profiler.profiler import Profiler, assert_close
-from tileops.profiler.supply import TensorSupplyType, make_tensor
+from tileops.profiler.supply import TensorSupplyType, fill, make_tensor
+from tileops.profiler.timers import Timer, timer_for
 
-__all__ = ["Profiler", "TensorSupplyType", "assert_close", "do_bench", "make_tensor"]
+__all__ = [
+    "Profiler",
+    "TensorSupplyType",
+    "Timer",
+    "assert_close",
+    "do_bench",
+    "fill",
+    "make_tensor",
+    "timer_for",
+]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from tileops.errors import ArgumentError
+from tileops.profiler.timers import timer_for
 
 RETURN_MODES = ("mean", "median", "min", "max", "all")
-# Larger than the last-level cache of any GPU so far (H200: 50 MB; MI300X: 256 MB of infinity
-# cache).
-FLUSH_BYTES = 256 << 20
 _ESTIMATE_RUNS = 5
 
 
@@ -27,27 +24,35 @@ def do_bench(
     return_mode: str = "mean",
     backend: str = "event",
     device: str | torch.device | None = None,
+    early_stop_baseline: float | None = None,
+    _n_warmup: int = 0,
+    _n_repeat: int = 0,
+    fast_flush: bool = True,
 ) -> Any:  # noqa: ANN401
     """The time of one call of ``fn`` in milliseconds.
 
-    ``warmup`` and ``rep`` are milliseconds to spend; ``n_warmup`` and ``n_repeat`` are counts that
-    replace them. On CUDA events bracket each call on the current stream, after the L2 cache was
-    overwritten; on the CPU the clock does. ``quantiles`` gives a list (a number for one of them);
-    otherwise ``return_mode``: mean, median, min, max, or all for every time. ArgumentError for an
-    unknown mode, backend or device.
+    ``warmup`` and ``rep`` are milliseconds to spend; ``n_warmup`` and ``n_repeat`` (also with a
+    leading underscore) are counts that replace them. ``backend`` on CUDA: ``event`` brackets each
+    call with events on the current stream; ``kernel`` (also ``cupti``) is the kernels' own time,
+    without launch gaps; ``cudagraph`` replays calls from a graph. All overwrite the L2 cache before
+    each call; ``fast_flush`` is accepted and means nothing. On the CPU the clock brackets calls.
+    ``quantiles`` gives a list (a number for one of them); otherwise ``return_mode``: mean, median,
+    min, max, or all for every time. Where a few runs are slower than ``early_stop_baseline``
+    milliseconds, their times are the result. ArgumentError for an unknown mode, backend or device.
     """
+    del fast_flush
     if return_mode not in RETURN_MODES:
         raise ArgumentError(
             f"return_mode: expected one of {', '.join(RETURN_MODES)}, got {return_mode!r}"
         )
-    if backend != "event":
-        raise ArgumentError(f"backend: expected event, got {backend!r}")
-    timer = _timer_for(device)
+    timer = timer_for(device, backend)
     fn()
-    timer.settle()
-    estimate = max(min(timer.times(fn, _ESTIMATE_RUNS)), 1e-4)
-    timer.times(fn, n_warmup or max(1, int(warmup / estimate)))
-    times = timer.times(fn, n_repeat or max(1, int(rep / estimate)))
+    first = timer.times(fn, _ESTIMATE_RUNS)
+    if early_stop_baseline is not None and min(first) > early_stop_baseline:
+        return summarize(first, quantiles, return_mode)
+    estimate = max(min(first), 1e-4)
+    timer.times(fn, n_warmup or _n_warmup or max(1, int(warmup / estimate)))
+    times = timer.times(fn, n_repeat or _n_repeat or max(1, int(rep / estimate)))
     return summarize(times, quantiles, return_mode)
 
 
@@ -66,53 +71,3 @@ def summarize(times: Sequence[float], quantiles: Sequence[float] | None, return_
         "max": torch.max,
     }
     return reduce[return_mode](data).item()
-
-
-class _CpuTimer:
-    def settle(self) -> None:
-        """Nothing runs behind the caller's back on the CPU."""
-
-    def times(self, fn: Callable[[], object], count: int) -> list[float]:
-        found = []
-        for _ in range(count):
-            start = time.perf_counter()
-            fn()
-            found.append((time.perf_counter() - start) * 1e3)
-        return found
-
-
-class _CudaTimer:
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
-
-    def settle(self) -> None:
-        torch.cuda.synchronize(self._device)
-
-    def times(self, fn: Callable[[], object], count: int) -> list[float]:
-        pairs = []
-        with torch.cuda.device(self._device):
-            for _ in range(count):
-                self._flush.zero_()
-                start, end = _event(), _event()
-                start.record()
-                fn()
-                end.record()
-                pairs.append((start, end))
-            self.settle()
-        return [start.elapsed_time(end) for start, end in pairs]
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call,unused-ignore]
-
-
-def _timer_for(device: str | torch.device | None) -> _CpuTimer | _CudaTimer:
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(device)
-    if device.type == "cpu":
-        return _CpuTimer()
-    if device.type == "cuda":
-        return _CudaTimer(device)
-    raise ArgumentError(f"device: expected cpu or cuda, got {device}")

@@ -63,6 +63,7 @@ class Profiler:
         return_mode: str = "mean",
         dynamic_symbolic_constraints: Mapping[str, int] | None = None,
         device: str | torch.device | None = None,
+        early_stop_baseline: float | None = None,
     ) -> Any:  # noqa: ANN401
         """Milliseconds of one call of ``func`` (the kernel by default); see ``do_bench``.
 
@@ -80,6 +81,7 @@ class Profiler:
             return_mode=return_mode,
             backend=backend,
             device=device or self.device,
+            early_stop_baseline=early_stop_baseline,
         )
 
     def assert_allclose(
@@ -96,10 +98,7 @@ class Profiler:
         more than ``atol + rtol * |reference|``. Kernels that write into arguments are compared by
         those.
         """
-        inputs = self._inputs(input_tensors)
-        copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in inputs]
-        expected = _tensors(reference_program(*copies)) or _only_tensors(copies)
-        found = _tensors(self.kernel(*inputs)) or _only_tensors(inputs)
+        found, expected = self._both(reference_program, input_tensors)
         if len(expected) != len(found):
             raise ArgumentError(
                 f"the kernel gives {len(found)} tensors and the reference {len(expected)}"
@@ -113,22 +112,37 @@ class Profiler:
         input_tensors: Sequence[Any] | None = None,
         manual_check_prog: Callable[[object, object], object] | None = None,
     ) -> None:
-        """Call ``manual_check_prog(outputs, reference outputs)``, which raises as it likes."""
+        """Call ``manual_check_prog(outputs, reference outputs)``, which raises as it likes.
+
+        Both are lists of tensors; of kernels that write into arguments, those.
+        """
         if manual_check_prog is None:
             raise ArgumentError("manual_assert_close needs manual_check_prog")
+        manual_check_prog(*self._both(reference_program, input_tensors))
+
+    def _both(
+        self, reference_program: Callable[..., object], input_tensors: Sequence[Any] | None
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What the kernel and the reference give for equal inputs."""
         inputs = self._inputs(input_tensors)
-        manual_check_prog(_tensors(self.kernel(*inputs)), _tensors(reference_program(*inputs)))
+        copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+        expected = _tensors(reference_program(*copies)) or _only_tensors(copies)
+        found = _tensors(self.kernel(*inputs)) or _only_tensors(inputs)
+        return found, expected
 
     def assert_consistent(self, repeat: int = 10) -> None:
-        """Call the kernel several times on the same inputs; AssertionError where a bit differs."""
+        """Call the kernel several times on equal inputs; AssertionError where a bit differs."""
         inputs = self.make_inputs()
-        first = [t.clone() for t in _tensors(self.kernel(*inputs))]
+        first = self._fresh_call(inputs)
         for run in range(1, repeat):
-            for n, (got, want) in enumerate(
-                zip(_tensors(self.kernel(*inputs)), first, strict=True)
-            ):
+            for n, (got, want) in enumerate(zip(self._fresh_call(inputs), first, strict=True)):
                 if not torch.equal(_bytes(got), _bytes(want)):
                     raise AssertionError(f"run {run}: output {n} differs from the first run")
+
+    def _fresh_call(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        # A kernel that writes into its arguments would see what the run before left there.
+        copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+        return _tensors(self.kernel(*copies)) or _only_tensors(copies)
 
 
 def assert_close(

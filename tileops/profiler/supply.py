@@ -43,7 +43,7 @@ class Param(Protocol):
 
 
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-_UNIFORM = (torch.float16, torch.bfloat16, torch.float32)
+_UNIFORM = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def make_tensor(
@@ -59,7 +59,7 @@ def make_tensor(
     if param.is_scalar:
         raise ArgumentError(f"parameter '{param.name}' is a scalar; pass input_tensors")
     shape = [_extent(param, extent, sizes or {}) for extent in param.shape]
-    return _fill(shape, param.dtype, supply, device)
+    return fill(shape, param.dtype, supply, device)
 
 
 def _extent(param: Param, extent: int | str, sizes: Mapping[str, int]) -> int:
@@ -74,47 +74,66 @@ def _extent(param: Param, extent: int | str, sizes: Mapping[str, int]) -> int:
     return sizes[name]
 
 
-def _fill(
+def fill(
     shape: Sequence[int],
     dtype: torch.dtype,
     supply: TensorSupplyType,
     device: str | torch.device,
+    generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    fill = _FILLS.get(supply, _auto)
-    return fill(shape, dtype, device)
+    """A new tensor filled by ``supply``; with a ``generator``, the same every time."""
+    return _FILLS[supply](tuple(shape), dtype, device, generator)
 
 
-def _auto(shape: Sequence[int], dtype: torch.dtype, device: str | torch.device) -> torch.Tensor:
-    if dtype == torch.bool:
-        return torch.randint(0, 2, tuple(shape), device=device).to(dtype)
-    if dtype in _UNSIGNED:
-        return torch.randint(0, 3, tuple(shape), device=device).to(dtype)
-    if dtype in _UNIFORM or dtype == torch.float64:
-        return _uniform(shape, dtype, device)
-    return _integer(shape, dtype, device)
+_Device = str | torch.device
+_Source = torch.Generator | None
 
 
-def _integer(shape: Sequence[int], dtype: torch.dtype, device: str | torch.device) -> torch.Tensor:
+def _auto(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
+    if dtype in _UNIFORM:
+        return _uniform(shape, dtype, device, g)
+    return _integer(shape, dtype, device, g)
+
+
+def _integer(
+    shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source
+) -> torch.Tensor:
     low = 0 if dtype in _UNSIGNED or dtype == torch.bool else -2
     high = 2 if dtype == torch.bool else 3
-    return torch.randint(low, high, tuple(shape), device=device).to(dtype)
+    return torch.randint(low, high, shape, device=device, generator=g).to(dtype)
 
 
-def _uniform(shape: Sequence[int], dtype: torch.dtype, device: str | torch.device) -> torch.Tensor:
-    return (torch.rand(tuple(shape), device=device) * 2 - 1).to(dtype)
+def _uniform(
+    shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source
+) -> torch.Tensor:
+    return (torch.rand(shape, device=device, generator=g) * 2 - 1).to(dtype)
 
 
-def _normal(shape: Sequence[int], dtype: torch.dtype, device: str | torch.device) -> torch.Tensor:
-    return torch.randn(tuple(shape), device=device).to(dtype)
+def _normal(
+    shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source
+) -> torch.Tensor:
+    return torch.randn(shape, device=device, generator=g).to(dtype)
 
 
-_Fill = Callable[[Sequence[int], torch.dtype, "str | torch.device"], torch.Tensor]
-_FILLS: dict[TensorSupplyType, _Fill] = {
+def _zero(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
+    del g
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _one(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
+    del g
+    return torch.ones(shape, device=device).to(dtype)
+
+
+_FILLS: dict[
+    TensorSupplyType,
+    Callable[[tuple[int, ...], torch.dtype, _Device, _Source], torch.Tensor],
+] = {
     TensorSupplyType.Integer: _integer,
     TensorSupplyType.Uniform: _uniform,
     TensorSupplyType.Normal: _normal,
     TensorSupplyType.Randn: _normal,
-    TensorSupplyType.Zero: lambda s, t, d: torch.zeros(tuple(s), dtype=t, device=d),
-    TensorSupplyType.One: lambda s, t, d: torch.ones(tuple(s), device=d).to(t),
+    TensorSupplyType.Zero: _zero,
+    TensorSupplyType.One: _one,
     TensorSupplyType.Auto: _auto,
 }

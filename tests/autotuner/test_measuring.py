@@ -1,0 +1,181 @@
+"""Measurement in a child: what a bad config does is recorded, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.autotuner.kernels import loadable
+from tests.autotuner.processes import is_running
+from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError, bench_for
+from tileops.autotuner.checking import Checker, Reference
+from tileops.autotuner.measuring import Plan, Session, measure
+from tileops.autotuner.rounds import Rules
+
+CPU = torch.device("cpu")
+# Quick: the outcome of these tests does not hang on precision.
+PLAN = Plan(warmup=2, timeout_s=2.0, rules=Rules(rep=10))
+
+
+def double(a: torch.Tensor) -> torch.Tensor:
+    return 2 * a
+
+
+@pytest.fixture(scope="module")
+def inputs() -> list[object]:
+    return [torch.randn(5000)]
+
+
+@pytest.fixture(scope="module")
+def bench(inputs: list[object]) -> Iterator[ChildBench]:
+    made = ChildBench(CPU, inputs)
+    yield made
+    made.close()
+
+
+def checker(bench: Bench) -> Checker:
+    return Checker(Reference(double, rtol=0.0, atol=0.0, max_mismatched_ratio=0.0), bench.inputs)
+
+
+def test_every_kind_of_failure_is_recorded_and_the_good_one_wins(
+    bench: ChildBench, libraries: Path
+) -> None:
+    names = ["segfault", "slow", "wrong", "good", "loop", "abort"]
+    start = time.monotonic()
+    found, seconds = measure(
+        bench, [(n, loadable(n, libraries)) for n in names], checker(bench), PLAN
+    )
+    assert time.monotonic() - start < 60
+    assert seconds > 0
+    status = {name: found[name].status for name in names}
+    assert status == {
+        "segfault": "illegal_access", "slow": "ok", "wrong": "wrong_result", "good": "ok",
+        "loop": "timeout", "abort": "error",
+    }  # fmt: skip
+    assert "SIGSEGV" in found["segfault"].reason
+    assert "1 of 5000 elements" in found["wrong"].reason
+    assert "2 s" in found["loop"].reason
+    assert "killed by" in found["abort"].reason
+    good, slow = found["good"].latency_ms, found["slow"].latency_ms
+    assert good is not None
+    assert slow is not None
+    assert good < slow
+    assert found["good"].low_ms <= good <= found["good"].high_ms  # type: ignore[operator]
+    assert all(found[n].latency_ms is None for n in names if n not in ("good", "slow"))
+
+
+def test_the_order_is_by_speed_and_progress_hears_of_all(
+    bench: ChildBench, libraries: Path
+) -> None:
+    heard: list[tuple[str, bool]] = []
+    session = Session(
+        bench, checker(bench), PLAN, lambda name, m: heard.append((name, m.is_estimate))
+    )
+    for name in ("slower", "good", "slow"):
+        assert session.add(name, loadable(name, libraries)).is_estimate
+    assert session.finish() == ["good", "slow", "slower"]
+    assert heard[:3] == [("slower", True), ("good", True), ("slow", True)]
+    assert {name for name, is_estimate in heard[3:] if not is_estimate} == {
+        "good",
+        "slow",
+        "slower",
+    }
+
+
+def test_early_stop_leaves_the_estimate_of_what_is_slow(bench: ChildBench, libraries: Path) -> None:
+    plan = Plan(warmup=2, timeout_s=20.0, early_stop_factor=2.0, rules=Rules(rep=10))
+    configs = [(n, loadable(n, libraries)) for n in ("slower", "good")]
+    found, _ = measure(bench, configs, checker(bench), plan)
+    assert found["slower"].status == "ok"
+    assert found["slower"].is_estimate
+    assert not found["good"].is_estimate
+
+
+def test_programs_that_write_into_arguments_get_copies(libraries: Path) -> None:
+    a, out = torch.randn(3000), torch.full((3000,), 7.0)
+    bench = ChildBench(CPU, [a, out])
+    try:
+
+        def reference(x: torch.Tensor, y: torch.Tensor) -> None:
+            assert bool((y == 7.0).all())
+            y.copy_(2 * x)
+
+        check = Checker(Reference(reference, rtol=0, atol=0, max_mismatched_ratio=0), bench.inputs)
+        configs = [("good", loadable("good", libraries, in_place=True))]
+        found, _ = measure(bench, configs, check, PLAN)
+        assert found["good"].status == "ok", found["good"].reason
+    finally:
+        bench.close()
+    assert bool((out == 7.0).all())
+
+
+def test_the_local_bench_gives_the_same_results(inputs: list[object], libraries: Path) -> None:
+    bench = LocalBench(CPU, inputs)
+    configs = [(n, loadable(n, libraries)) for n in ("wrong", "good")]
+    found, _ = measure(bench, configs, checker(bench), PLAN)
+    bench.close()
+    assert {n: m.status for n, m in found.items()} == {"wrong": "wrong_result", "good": "ok"}
+
+
+def test_where_no_child_can_be_it_measures_here_and_says_so_once(
+    inputs: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: ChildBench) -> None:
+        raise NoSecondContextError("all CUDA-capable devices are busy or unavailable")
+
+    from tileops import log
+
+    log.forget_warnings()
+    monkeypatch.setattr(ChildBench, "open", refuse)
+    with pytest.warns(log.TileopsWarning, match="in this process.*busy or unavailable"):
+        assert isinstance(bench_for(CPU, inputs), LocalBench)
+    assert isinstance(bench_for(CPU, inputs), LocalBench)
+
+
+def test_a_child_that_cannot_open_its_device_says_why() -> None:
+    bench = ChildBench(torch.device("cuda:0"), [torch.zeros(3)])
+    try:
+        if torch.cuda.is_available():
+            bench.open()
+        else:
+            with pytest.raises(NoSecondContextError, match=r"(?i)cuda|nvidia"):
+                bench.open()
+    finally:
+        bench.close()
+
+
+def test_a_loop_dies_with_its_parent(libraries: Path, tmp_path: Path) -> None:
+    """Nobody is left to kill the child when its parent is killed."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import json, sys, torch\n"
+        "from tileops.autotuner.benches import ChildBench\n"
+        "bench = ChildBench(torch.device('cpu'), [torch.zeros(5000)])\n"
+        "bench.open()\n"
+        "print(bench._child.pid, flush=True)\n"
+        "bench.run('loop', json.loads(sys.argv[1]), 600.0)\n"
+    )
+    import json
+
+    root = str(Path(__file__).resolve().parents[2])
+    parent = subprocess.Popen(
+        [sys.executable, str(script), json.dumps(loadable("loop", libraries))],
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}, text=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(1.0)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(child)

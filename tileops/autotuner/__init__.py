@@ -1,0 +1,1 @@
+"""Tuning: which configuration of a program is fastest, found safely and kept."""

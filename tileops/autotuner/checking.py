@@ -1,0 +1,86 @@
+"""Owns the comparison of a config's results with a reference: right before fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tileops.profiler import assert_close
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What results are compared with, and how closely.
+
+    ``program`` takes the arguments of the kernel and returns its results, or writes them into its
+    arguments as the kernel does. ``manual`` replaces the comparison: called with (results,
+    reference results), it raises as it likes. Without ``program`` nothing is compared.
+    """
+
+    program: Callable[..., Any] | None = None
+    manual: Callable[[list[torch.Tensor], list[torch.Tensor]], object] | None = None
+    rtol: float = 1e-2
+    atol: float = 1e-2
+    max_mismatched_ratio: float = 0.01
+
+
+class Checker:
+    """Compares results with those of a reference, which runs once on inputs from ``inputs``."""
+
+    def __init__(self, reference: Reference, inputs: Callable[[], list[Any]]) -> None:
+        self._reference = reference
+        self._inputs = inputs
+        self._expected: tuple[list[torch.Tensor], list[Any]] | None = None
+
+    @property
+    def compares(self) -> bool:
+        """Whether there is anything to compare with."""
+        return self._reference.program is not None
+
+    def check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
+        """Raise where ``results`` (returned, then written tensors) are wrong.
+
+        ``op`` says which arguments the kernel writes. AssertionError, or what ``manual`` raises.
+        """
+        expected = self._expected_results(op)
+        found = list(results)[: len(expected)] if self._returned() else list(results)
+        if self._reference.manual is not None:
+            self._reference.manual(found, expected)
+            return
+        if len(found) != len(expected):
+            raise AssertionError(
+                f"the kernel gives {len(found)} tensors, the reference {len(expected)}"
+            )
+        for number, (got, want) in enumerate(zip(found, expected, strict=True)):
+            assert_close(
+                got.to(want.device),
+                want,
+                self._reference.atol,
+                self._reference.rtol,
+                self._reference.max_mismatched_ratio,
+                f"output {number}",
+            )
+
+    def _returned(self) -> list[torch.Tensor]:
+        return self._run()[0]
+
+    def _expected_results(self, op: Mapping[str, Any]) -> list[torch.Tensor]:
+        returned, arguments = self._run()
+        if returned:
+            return returned
+        args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
+        return [v for a, v in zip(args, arguments, strict=True) if a["mutated"]]
+
+    def _run(self) -> tuple[list[torch.Tensor], list[Any]]:
+        if self._expected is None:
+            arguments = self._inputs()
+            assert self._reference.program is not None
+            result = self._reference.program(*arguments)
+            values = list(result) if isinstance(result, (tuple, list)) else [result]
+            tensors = [value for value in values if isinstance(value, torch.Tensor)]
+            # A reference may return what it was given, or a view that later runs would change.
+            self._expected = [t.detach().clone() for t in tensors], arguments
+        return self._expected
