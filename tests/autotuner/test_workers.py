@@ -136,5 +136,5 @@ def test_a_child_that_ends_says_how() -> None:
         child.ask({}, 0.5)
     child.kill()
     child = Child("tileops.autotuner.no_such_module")
-    with pytest.raises(ChildEndedError, match="ended with status 1: .*no_such_module"):
+    with pytest.raises(ChildEndedError, match=r"ended with status 1: .*no_such_module"):
         child.ask({}, 30.0)
