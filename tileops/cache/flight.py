@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from tileops.cache.files import make_directories
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 @dataclass
@@ -72,6 +74,9 @@ class Flights:
 def _file_lock(folder: Path, name: str, seconds: float) -> tuple[FileLock | None, str | None]:
     # 4,096 files and not one a key: a lock file can never be removed safely while others may be
     # about to open it, so their number is bounded instead. Two keys that share one only wait.
+    # Imported where a compile is due: a warm start has no use for it, and it costs 15 ms.
+    from filelock import FileLock, Timeout
+
     try:
         make_directories(folder)
         lock = FileLock(folder / f"{name[:3]}.lock", mode=0o644, thread_local=False)

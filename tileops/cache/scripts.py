@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from tileops import log, settings
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.entry import Entry
@@ -53,10 +51,20 @@ def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
         if row in _read_rows(folder):
             return
         make_directories(folder / "programs")
-        with FileLock(folder / ".lock", mode=0o644).acquire(timeout=_LOCK_SECONDS):
-            _add_row(folder, entry.path, row, script)
-    except (OSError, Timeout, NotImplementedError) as error:
+        _record(folder, entry.path, row, script)
+    except OSError as error:
         log.warn_once("cache", f"tileops cache: cannot write {folder}: {error}")
+
+
+def _record(folder: Path, program: Path, row: dict[str, Any], script: Script) -> None:
+    # Imported where something is written: a warm start has no use for it, and it costs 15 ms.
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".lock", mode=0o644).acquire(timeout=_LOCK_SECONDS):
+            _add_row(folder, program, row, script)
+    except (Timeout, NotImplementedError) as error:
+        raise OSError(str(error)) from None
 
 
 def dispatch_rows(folder: Path) -> list[dict[str, Any]]:

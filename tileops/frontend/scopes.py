@@ -14,10 +14,12 @@ def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
     Nested functions, classes and lambdas are given but not entered.
     """
-    for node in nodes:
+    pending = [*nodes][::-1]
+    while pending:
+        node = pending.pop()
         yield node
         if not isinstance(node, _NESTED):
-            yield from own_nodes(ast.iter_child_nodes(node))
+            pending += [*ast.iter_child_nodes(node)][::-1]
 
 
 def target_names(target: ast.AST) -> list[str]:
@@ -52,11 +54,17 @@ def assigned_names(body: Sequence[ast.stmt]) -> list[str]:
 def region_names(body: Sequence[ast.stmt]) -> set[str]:
     """The names that are assigned somewhere inside a loop or an ``if``."""
     out: set[str] = set()
-    for node in own_nodes(body):
+    pending: list[ast.AST] = [*body]
+    while pending:
+        # The outermost of each nest: its names include those of the regions inside.
+        node = pending.pop()
         if isinstance(node, (ast.For, ast.While)):
             out.update(assigned_names(node.body))
+            pending += node.orelse
         elif isinstance(node, ast.If):
             out.update(assigned_names([*node.body, *node.orelse]))
+        elif not isinstance(node, (*_NESTED, ast.expr)):
+            pending += ast.iter_child_nodes(node)
     return out
 
 
