@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tileops.cache.switching import disable_cache as disable_cache
     from tileops.cache.switching import enable_cache as enable_cache
     from tileops.cache.switching import is_cache_enabled as is_cache_enabled
+    from tileops.counters import on_compile as on_compile
     from tileops.counters import stats as stats
     from tileops.errors import ArgumentError as ArgumentError
     from tileops.errors import ArgumentTypeError as ArgumentTypeError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tileops.jit import compile as compile
     from tileops.jit import jit as jit
     from tileops.jit import par_compile as par_compile
+    from tileops.jit.warming import warmup as warmup
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
@@ -64,7 +66,8 @@ _HOMES = {
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     "GemmWarpPolicy": "language",
     "install_alias": "alias",
-    "stats": "counters",
+    **dict.fromkeys(("on_compile", "stats"), "counters"),
+    "warmup": "jit.warming",
 }
 _MODULES = frozenset(
     (

@@ -85,7 +85,11 @@ def stats(reset: bool = False) -> dict[str, object]:
             name: _counts[name] + outside.get(name, 0) - _provider_base.get(name, 0)
             for name in NAMES
         }
-        result["ms"] = {stage: round(ms, 3) for stage, ms in sorted(_milliseconds.items())}
+        spent = {**_milliseconds}
+        loading = outside.get("load_ns", 0) - _provider_base.get("load_ns", 0)
+        if loading:
+            spent["load"] = spent.get("load", 0.0) + loading * 1e-6
+        result["ms"] = {stage: round(ms, 3) for stage, ms in sorted(spent.items())}
         if reset:
             _counts.update(dict.fromkeys(NAMES, 0))
             _milliseconds.clear()
@@ -109,7 +113,6 @@ def on_compile(hook: Callable[[CompileEvent], None]) -> Callable[[], None]:
 def record_compile(event: CompileEvent) -> None:
     """Count one compile, write its log line (topic ``compile``) and call the hooks."""
     add("compiles")
-    add_ms("compile", event.seconds * 1e3)
     log.emit("compile", event.line())
     with _lock:
         hooks = tuple(_hooks)

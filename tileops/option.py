@@ -110,6 +110,21 @@ def compile_workers(count: int) -> Override:
     return Override("compile_workers", count)
 
 
+class _Debug:
+    """Options for looking into a compile: ``tileops.option.debug``."""
+
+    def dump_ir(self, enable: bool = True) -> Override:
+        """Write the IR after each pass as ``ir/NN_<pass>.txt`` into the program's cache folder.
+
+        The code and its key stay the same. A program that is in the cache gets its dump when it is
+        next compiled or looked up: a call of a program that is loaded does neither.
+        """
+        return Override("dump_ir", bool(enable))
+
+
+debug = _Debug()
+
+
 def reset() -> None:
     """Forget every option that was set: the environment alone decides again."""
     settings.clear_overrides()

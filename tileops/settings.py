@@ -91,6 +91,7 @@ class Settings:
     strict: bool = False
     verbose: bool | None = None
     log: tuple[str, ...] = ()
+    dump_ir: bool = False
     target: str | None = None
     cxx: str | None = None
     compile_workers: int | None = None
@@ -149,6 +150,12 @@ VARIABLES: tuple[Variable, ...] = (
         "TILEOPS_VERBOSE", "verbose", _optional_flag, "Default of `verbose=` in jit and compile."
     ),
     Variable("TILEOPS_LOG", "log", _words, "Topics to print on stderr: `compile`, `cache`, `all`."),
+    Variable(
+        "TILEOPS_DUMP_IR",
+        "dump_ir",
+        _flag,
+        "Write the IR after each pass as `ir/NN_<pass>.txt` into the program's folder.",
+    ),
     Variable(
         "TILEOPS_TARGET", "target", _text, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
     ),

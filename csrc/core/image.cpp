@@ -29,6 +29,7 @@ CUmodule load_module(const std::string& bytes, const std::string& name, int devi
   void* values[] = {log, reinterpret_cast<void*>(sizeof(log))};
   CUmodule module = nullptr;
   GilReleaseScope no_gil;
+  const CountedTime timed(Counter::kLoadNanoseconds);
   const CUresult result = driver().module_load_data_ex(&module, bytes.c_str(), 2, options, values);
   if (result != CUDA_SUCCESS) {
     std::string what = "loading kernel image " + name + " on cuda:" + std::to_string(device_index);
@@ -142,6 +143,7 @@ CpuImage::~CpuImage() {
 }
 
 void CpuImage::open() {
+  const CountedTime timed(Counter::kLoadNanoseconds);
   void* handle = source_.path.empty() ? open_bytes(source_)
                                       : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {

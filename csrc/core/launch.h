@@ -22,6 +22,9 @@ int64_t host_fact(bool cuda, int device_index, HostFact fact);
 // call.
 bool is_loaded(const EntrySpec& entry, int device_index);
 
+// Loads every launch's code on the device, so that `is_loaded` holds.
+void load(const EntrySpec& entry, int device_index);
+
 // Runs the entry's launches in order. Launches with an empty grid are skipped and not counted.
 void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, CUstream stream);
 void run_cpu(const EntrySpec& entry, const CallFrame& frame);

@@ -101,6 +101,15 @@ bool is_loaded(const EntrySpec& entry, int device_index) {
   return true;
 }
 
+void load(const EntrySpec& entry, int device_index) {
+  if (!entry.cuda) {
+    for (const LaunchSpec& launch : entry.launches) launch.cpu->function();
+    return;
+  }
+  ContextScope context(device_info(device_index));
+  for (const LaunchSpec& launch : entry.launches) launch.cuda->function_on(device_index);
+}
+
 void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, CUstream stream) {
   bool any = false;
   for (const LaunchSpec& launch : entry.launches) any |= checked_grid(launch, frame) > 0;

@@ -120,6 +120,7 @@ py::dict counters() {
   out["loads"] = counter_total(Counter::kLoads);
   out["memory_hits"] = counter_total(Counter::kMemoryHits);
   out["resolves"] = counter_total(Counter::kResolves);
+  out["load_ns"] = counter_total(Counter::kLoadNanoseconds);
   return out;
 }
 
@@ -187,6 +188,14 @@ PYBIND11_MODULE(_C, m) {
         add_entry(handle, variant, text, sources);
       },
       py::arg("handle"), py::arg("variant"), py::arg("entry_json"), py::arg("images"));
+  m.def(
+      "load_entry",
+      [](uint64_t handle, uint32_t variant, bool cuda, int device_index,
+         std::vector<int64_t> consts, bool fast, bool index64) {
+        load_entry(handle, variant, {cuda, device_index, std::move(consts), fast, index64});
+      },
+      py::arg("handle"), py::arg("variant"), py::arg("cuda"), py::arg("device_index"),
+      py::arg("consts"), py::arg("fast"), py::arg("index64"), NoGil());
   m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("unload", &unload, py::arg("handle"), NoGil());

@@ -56,6 +56,16 @@ TILEOPS_API bool strict();
 // no CUDA.
 TILEOPS_API bool is_capturing(int device_index);
 
+// One entry of a variant: a device, the values of its constant sizes, and facts.
+struct EntryChoice {
+  bool cuda = false;
+  int device_index = 0;
+  std::vector<int64_t> consts;
+  bool fast = false, index64 = false;
+};
+// Loads the code of an entry that was added, so that its first call makes no loading call.
+TILEOPS_API void load_entry(uint64_t handle, uint32_t variant, const EntryChoice& choice);
+
 // Runs an entry on raw addresses: the launch path without tensors, for tests on a recorded driver.
 struct RawCall {
   bool cuda = true;

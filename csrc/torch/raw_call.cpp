@@ -1,5 +1,5 @@
-// Owns running an entry on raw addresses, so that the launch path can be tested against a recorded
-// driver.
+// Owns what is done with an entry without tensors: loading it before its first call, and running it
+// on raw addresses, so that the launch path can be tested against a recorded driver.
 #include <vector>
 
 #include "core/driver.h"
@@ -11,12 +11,11 @@
 namespace tileops {
 namespace {
 
-const Entry& find_entry(const Op& op, const Variant& variant, const RawCall& raw) {
+const Entry& find_entry(const Op& op, const Variant& variant, const EntryChoice& choice) {
   std::vector<uint64_t> key = {
-      device_word(raw.cuda, raw.cuda ? device_info(raw.device_index).capability : 0)};
-  for (uint16_t size : variant.spec.const_sizes)
-    key.push_back(static_cast<uint64_t>(raw.sizes.at(size)));
-  key.push_back(entry_flags(raw.fast, raw.index64));
+      device_word(choice.cuda, choice.cuda ? device_info(choice.device_index).capability : 0)};
+  for (int64_t size : choice.consts) key.push_back(static_cast<uint64_t>(size));
+  key.push_back(entry_flags(choice.fast, choice.index64));
   const Entry* entry = variant.entries.find(key.data(), key.size());
   if (entry == nullptr)
     raise(ErrorKind::kInternal, op.spec.name, ": there is no entry for these sizes");
@@ -25,12 +24,23 @@ const Entry& find_entry(const Op& op, const Variant& variant, const RawCall& raw
 
 }  // namespace
 
+void load_entry(uint64_t handle, uint32_t number, const EntryChoice& choice) {
+  Op& op = op_of_handle(handle);
+  Op::Stay stay(op);
+  Variant& variant = op.variant(number);
+  if (choice.consts.size() != variant.spec.const_sizes.size())
+    raise(ErrorKind::kInternal, op.spec.name, ": wrong number of constant sizes");
+  load(find_entry(op, variant, choice).spec, choice.device_index);
+}
+
 void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
   Op& op = op_of_handle(handle);
   Op::Stay stay(op);
   Variant& variant = op.variant(number);
   const VariantSpec& spec = variant.spec;
-  const Entry& entry = find_entry(op, variant, raw);
+  EntryChoice choice{raw.cuda, raw.device_index, {}, raw.fast, raw.index64};
+  for (uint16_t size : spec.const_sizes) choice.consts.push_back(raw.sizes.at(size));
+  const Entry& entry = find_entry(op, variant, choice);
   if (raw.sizes.size() != spec.sizes.size() || raw.tensors.size() != entry.spec.tensors.size() ||
       raw.int_scalars.size() != spec.scalars.size() ||
       raw.float_scalars.size() != spec.scalars.size()) {

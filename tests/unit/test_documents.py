@@ -16,6 +16,7 @@ DOCUMENTS = [
 
 # Settings that have a function of their own name in tileops.option.
 _OPTIONS = {name: f"`option.{name}`" for name in vars(option) if not name.startswith("_")}
+_OPTIONS["dump_ir"] = "`option.debug.dump_ir`"
 
 
 def settings_table() -> str:

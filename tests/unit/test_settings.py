@@ -93,6 +93,7 @@ def test_every_option_sets_its_field(tmp_path: Path) -> None:
     option.log("compile")
     option.target("cpu")
     option.compile_workers(2)
+    option.debug.dump_ir()
     now = settings.current()
     assert now.cache_dir == str(tmp_path)
     assert now.cache_path == (str(tmp_path), "~/shared")

@@ -131,7 +131,7 @@ def why_missed(key: Key, name: str, where: Resolved | None = None) -> str:
         return "no cache directory"
     hashes = [
         row["program"]
-        for folder in sorted((private.scripts / name).glob("*"))
+        for folder in sorted(scripts.folder_of(private, name).glob("*"))
         for row in scripts.dispatch_rows(folder)
     ]
     candidates = []

@@ -32,8 +32,13 @@ class Script:
 
     def folder(self, directory: Directory) -> Path:
         """Where its links and its dispatch table lie."""
-        # A name comes from the user's code; a path must not.
-        return directory.scripts / (re.sub(r"[^A-Za-z0-9_.\-]", "_", self.name) or "_") / self.hash
+        return folder_of(directory, self.name) / self.hash
+
+
+def folder_of(directory: Directory, name: str) -> Path:
+    """Where the scripts of op ``name`` lie."""
+    # A name comes from the user's code; a path must not.
+    return directory.scripts / (re.sub(r"[^A-Za-z0-9_.\-]", "_", name) or "_")
 
 
 def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,8 +64,16 @@ def obtain(request: Request) -> cache.Entry:
 
     Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
     """
+    if request.target.kind == "cpu":
+        # Code for the CPU assumes none of the facts, so one compile serves all of them.
+        request = replace(request, spec=Specialization())
     key = key_of(request)
     entry = cache.store().fetch(key, lambda: _build(request, key))
+    if settings.current().dump_ir:
+        from tileops.jit import dumping
+
+        program, target, spec = request.program, request.target, request.spec
+        dumping.dump_ir(program, entry, lambda: generate(program, target, spec))
     if request.debug_root is not None:
         _export(entry, Path(request.debug_root), request.op)
     return entry
@@ -78,15 +86,18 @@ def _build(request: Request, key: cache.Key) -> cache.Built:
             f"({_sizes(request.sizes) or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
             "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
         )
+    from tileops.cache import catalog  # asks why only where something is compiled
+
     start = time.perf_counter()
     with counters.timed("generate"):
         code = generate(request.program, request.target, request.spec)
-    artifact = _compile(code, request)
+    with counters.timed("compile"):
+        artifact = _compile(code, request)
     built = _built(request, code, artifact)
     event = counters.CompileEvent(
         op=request.op,
         target=str(request.target),
-        why=request.why,
+        why=f"{request.why}; {catalog.why_missed(key, request.op)}",
         seconds=time.perf_counter() - start,
         key=key.hash(),
         sizes=dict(request.sizes),

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
 from tileops.ir.program import Program
@@ -19,6 +20,7 @@ from tileops.op.registration import Op, Provider, digest_of, held_outside, regis
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
+from tileops.target import Target
 
 
 class EagerProvider(Provider):
@@ -159,25 +161,38 @@ class EagerProvider(Provider):
                 f"{op.spec.name}: the program is compiled for {target} (jit's target=) and cannot "
                 f"run on {device_text(*device)}, which is {device_target(*device)}"
             )
-        names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
-        consts = dict(zip(names_of_consts, request["consts"], strict=True))
-        values = self.values_of(variant.static)
-        program = self.trace_special(op.spec, values, consts)
+        consts = tuple(request["consts"])
         spec = Specialization(request["fast"], request["index64"])
+        entry = self.obtain(op, variant, target, spec, consts, request.get("sizes", {}))
+        supply(op, variant, entry, target=target, spec=spec, consts=consts)
+
+    def obtain(
+        self,
+        op: Op,
+        variant: Variant,
+        target: Target,
+        spec: Specialization,
+        const_values: tuple[int, ...],
+        sizes: Mapping[str, int],
+    ) -> Entry:
+        """The compiled form for these const sizes; ``sizes`` are for people to read."""
+        names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
+        consts = dict(zip(names_of_consts, const_values, strict=True))
+        program = self.trace_special(op.spec, self.values_of(variant.static), consts)
         wanted = Request(
             program=program,
             target=target,
             spec=spec,
             op=op.spec.name,
             why=_reason(spec, consts),
-            sizes=consts or dict(request.get("sizes", {})),
+            sizes=consts or dict(sizes),
             script=self.script,
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
         )
         entry = obtain(wanted)
         note_script(wanted, entry)
-        supply(op, variant, entry, target=target, spec=spec, consts=tuple(consts.values()))
+        return entry
 
 
 def _reason(spec: Specialization, consts: Mapping[str, int]) -> str:

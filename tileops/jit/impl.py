@@ -219,6 +219,12 @@ class JITImpl:
 
     # -- constants of a traced call
     # ------------------------------------------------------------------
+    def carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
+        """The program whose op carries these compile-time values, and those that it carries."""
+        bound = self._not_carried(given)
+        rest = {k: v for k, v in given.items() if k not in bound}
+        return self.bind(**bound).carrier(rest) if bound else (self, rest)
+
     @constant
     def _route(self, names: tuple[str, ...], *values: object) -> str:
         """Where a call with these compile-time values goes.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileops import cache
+from tileops import cache, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program, const_value
@@ -63,7 +63,7 @@ class KernelState(Provider):
     def entry(self) -> cache.Entry:
         """The compiled form for the usual facts: aligned pointers, divisible sizes."""
         with self._lock:
-            if self._entry is None:
+            if self._entry is None or settings.current().dump_ir:  # a dump may be due
                 spec = Specialization(fast=True, index64=reaches_index64(self.program))
                 self._entry = self._obtain(self.target, spec, "compile")
             return self._entry
@@ -105,7 +105,7 @@ class KernelState(Provider):
             )
         target = self.build.target or device_target(*device)
         spec = Specialization(request["fast"], request["index64"])
-        entry = self._obtain(target, spec, "fast facts" if spec.fast else "general facts")
+        entry = self.obtain(op, variant, target, spec, (), {})
         supply(op, variant, entry, target=target, spec=spec, consts=())
 
     def retire(self, message: str) -> None:
@@ -113,6 +113,18 @@ class KernelState(Provider):
         op = self._op
         if op is not None:
             retire(op, message)
+
+    def obtain(
+        self,
+        op: Op,
+        variant: Variant,
+        target: Target,
+        spec: Specialization,
+        const_values: tuple[int, ...],
+        sizes: Mapping[str, int],
+    ) -> cache.Entry:
+        """The compiled form under these facts; a kernel has no sizes left to choose."""
+        return self._obtain(target, spec, "fast facts" if spec.fast else "general facts")
 
     def _obtain(self, target: Target, spec: Specialization, why: str) -> cache.Entry:
         request = Request(

@@ -19,6 +19,7 @@ class Specialised:
     program: Program
     static: Mapping[str, object]
     consts: Mapping[str, int]
+    sizes: Mapping[str, int]  # all that the arguments give
 
 
 def specialise(
@@ -47,7 +48,7 @@ def specialise(
                 f"{size.name}=... or a tensor that has it"
             )
         consts[size.name] = sizes[size.name]
-    return Specialised(definition.trace(static, consts), static, consts)
+    return Specialised(definition.trace(static, consts), static, consts, sizes)
 
 
 def _sizes_from_shapes(

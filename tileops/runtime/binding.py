@@ -7,7 +7,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tileops import errors
@@ -98,6 +98,23 @@ def add_entry(
     native().add_entry(handle, variant, _text(entry), dict(images))
 
 
+def load_entry(
+    handle: int,
+    variant: int,
+    *,
+    cuda: bool,
+    device_index: int,
+    consts: Sequence[int],
+    fast: bool,
+    index64: bool,
+) -> None:
+    """Load the code of an entry on a device, so that its first call loads nothing.
+
+    InternalError where no such entry was added, DriverError where the driver refuses it.
+    """
+    native().load_entry(handle, variant, cuda, device_index, list(consts), fast, index64)
+
+
 def set_resolver(handle: int, resolver: Resolver | None) -> None:
     """Set what a call runs when it finds no variant or entry: once a key, however many wait.
 
@@ -133,5 +150,5 @@ def is_strict() -> bool:
 
 
 def counters() -> dict[str, int]:
-    """Events of this process: ``launches``, ``loads``, ``memory_hits``, ``resolves``."""
+    """Events of this process: ``launches loads memory_hits resolves``; ``load_ns`` is a time."""
     return dict(native().counters())

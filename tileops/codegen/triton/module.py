@@ -5,6 +5,8 @@ One Triton function a launch, assembled into the text of ``kernel.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
@@ -16,6 +18,7 @@ from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
 from tileops.codegen.triton.text import identifier
 from tileops.errors import InternalError
+from tileops.ir import dump
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
@@ -31,9 +34,14 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     UnsupportedConstructError for what it cannot express.
     """
     numbers = number_statements(program.launches)
+    # Escapes first: the flags that they become are scalars of each point, not arrays.
+    launches = tuple(lower_escapes(launch, numbers) for launch in program.launches)
+    dump.after("lower_escapes", replace(program, launches=launches))
+    launches = tuple(hoist_arrays(launch, numbers) for launch in launches)
+    dump.after("hoist_arrays", replace(program, launches=launches))
     written: list[_Written] = []
     workspaces: list[Buffer] = []
-    for n, launch in enumerate(program.launches):
+    for n, launch in enumerate(launches):
         first = len(program.workspaces) + len(workspaces)
         one = _Written(program, launch, target, spec, _entry(program, n), numbers, first)
         written.append(one)
@@ -44,8 +52,8 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
         lines += kernel.lines
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
-    launches = tuple(k.code for k in written)
-    return KernelCode("triton", source, launches, statements, tuple(workspaces))
+    codes = tuple(k.code for k in written)
+    return KernelCode("triton", source, codes, statements, tuple(workspaces))
 
 
 def _entry(program: Program, index: int) -> str:
@@ -72,8 +80,6 @@ class _Written:
         numbers: dict[int, int],
         first_workspace: int,
     ) -> None:
-        # Escapes first: the flags that they become are scalars of each point, not arrays.
-        launch = hoist_arrays(lower_escapes(launch, numbers), numbers)
         ctx = _emitted(program, launch, target, spec, numbers)
         params = ctx.params.finish(ctx.memory.params(first_workspace))
         self.workspaces = ctx.memory.workspaces(flat_grid(launch))
