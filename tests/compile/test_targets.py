@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import PROGRAMS
+from programs import PROGRAMS, _matmul
 
 from tileops import settings
 from tileops.codegen.kernel_code import KernelCode, Specialization
@@ -100,6 +100,19 @@ def test_matmul_compiles_for_cdna3() -> None:
     assert artifact.files["launch0.hsaco"][:4] == b"\x7fELF"
     assert "v_mfma" in artifact.files["launch0.amdgcn"].decode()
     assert artifact.launches[0].threads == 128
+
+
+def test_a_launch_that_spills_gets_more_warps() -> None:
+    """256 x 128 float32 sums are 256 registers a thread in 4 warps, as many as there are."""
+    program = _matmul(4096, block_M=256, block_N=128, block_K=64)
+    target = parse_target("cuda:sm_90")
+    code = generate(program, target, Specialization(fast=True))
+    assert code.launches[0].num_warps == 4
+    (image,) = compile_kernel(code, target, {}).launches
+    assert (image.threads, image.spills) == (256, 0)
+    assert any("warps 4 -> 8" in note for note in image.notes)
+    (bound,) = compile_kernel(code, target, {"tl.maxnreg": "255"}).launches
+    assert bound.threads == 128
 
 
 def test_a_compile_depends_on_its_arguments_only(monkeypatch: pytest.MonkeyPatch) -> None:
