@@ -1,0 +1,235 @@
+"""Owns tuning together: the ranks of a job share the configs and take one answer.
+
+All goes through the key-value store of the default process group, never through a collective: a
+rank that died, or that knows its answer already and does not come, keeps nobody waiting. Ranks that
+come take the next configs that nobody took; one of them decides; every wait ends when the rank
+waited for falls silent.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+Json = dict[str, Any]
+
+BEAT_SECONDS = 0.5
+# A rank is held for dead when it has not been heard of for so long; Python threads of a busy
+# process are late by less.
+SILENCE_SECONDS = 15.0
+_PAUSE_SECONDS = 0.02
+
+
+class StoreLostError(Exception):
+    """The store does not answer: the process that held it is gone."""
+
+
+class Share:
+    """One tuning that several ranks do together, known to all by ``name``.
+
+    ``name`` must be the same for the same tuning in every rank, and different for others.
+    StoreLostError from any method where the store is gone.
+    """
+
+    def __init__(
+        self, store: Store, name: str, rank: int, silence_s: float = SILENCE_SECONDS
+    ) -> None:
+        self._store = dist.distributed_c10d.PrefixStore(f"tileops/tune/{name}", store)
+        self.rank = rank
+        self._silence_s = silence_s
+        self._heard: dict[int, tuple[int, float]] = {}
+
+    # -- the answer ------------------------------------------------------------------------------
+    def answer(self) -> Json | None:
+        """What was published, or None."""
+        with _guarded():
+            if not self._store.check(["answer"]):
+                return None
+            return dict(json.loads(self._store.get("answer")))
+
+    def publish(self, answer: Json) -> Json:
+        """Offer an answer; the one that stands, which is the first one offered."""
+        with _guarded():
+            stands = self._store.compare_set("answer", "", json.dumps(answer))
+            return dict(json.loads(stands))
+
+    # -- the work --------------------------------------------------------------------------------
+    def claims(self, count: int, chunk: int) -> Iterator[range]:
+        """Numbers below ``count`` that are this rank's to measure, some at a time."""
+        while True:
+            with _guarded():
+                stop = self._store.add("next", chunk)
+                numbers = range(min(stop - chunk, count), min(stop, count))
+                for number in numbers:
+                    self._store.set(f"owner/{number}", str(self.rank))
+            if not numbers:
+                return
+            yield numbers
+
+    def post(self, number: int, result: Json) -> None:
+        """Tell the others what was found of config ``number``."""
+        with _guarded():
+            self._store.set(f"result/{number}", json.dumps(result))
+
+    def collect(self, count: int) -> dict[int, Json]:
+        """All results that come, from owners that are alive; ends when an answer stands."""
+        found: dict[int, Json] = {}
+        while self.answer() is None:
+            waiting = False
+            for number in range(count):
+                if number not in found:
+                    result = self._result(number)
+                    if result is not None:
+                        found[number] = result
+                    elif self._is_alive(self._owner(number)):
+                        waiting = True
+            if not waiting:
+                return found
+            time.sleep(_PAUSE_SECONDS)
+        return found
+
+    def _result(self, number: int) -> Json | None:
+        with _guarded():
+            if not self._store.check([f"result/{number}"]):
+                return None
+            return dict(json.loads(self._store.get(f"result/{number}")))
+
+    def _owner(self, number: int) -> int | None:
+        with _guarded():
+            key = f"owner/{number}"
+            return int(self._store.get(key)) if self._store.check([key]) else None
+
+    # -- who decides -----------------------------------------------------------------------------
+    def decide(self, decision: Callable[[], Json]) -> Json:
+        """The answer of all: made here by ``decision`` if no rank before this one is alive."""
+        with _guarded():
+            place = self._store.add("places", 1)
+            self._store.set(f"place/{place}", str(self.rank))
+        while True:
+            found = self.answer()
+            if found is not None:
+                return found
+            if not any(self._is_alive(self._at(other)) for other in range(1, place)):
+                return self.publish(decision())
+            time.sleep(_PAUSE_SECONDS)
+
+    def _at(self, place: int) -> int | None:
+        with _guarded():
+            key = f"place/{place}"
+            return int(self._store.get(key)) if self._store.check([key]) else None
+
+    # -- who is alive ----------------------------------------------------------------------------
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Let the others see that this rank is at work, as long as the block runs."""
+        stop = threading.Event()
+
+        def beat() -> None:
+            while not stop.is_set():
+                try:
+                    self._store.add(f"beat/{self.rank}", 1)
+                except RuntimeError:
+                    return  # the store is gone, which the working thread finds out too
+                stop.wait(BEAT_SECONDS)
+
+        with _guarded():
+            self._store.add(f"beat/{self.rank}", 1)
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(SILENCE_SECONDS)
+
+    def _is_alive(self, rank: int | None) -> bool:
+        """Whether a rank was heard of lately; None, nobody, is not alive."""
+        if rank is None:
+            return False
+        if rank == self.rank:
+            return True
+        with _guarded():
+            beats = self._store.add(f"beat/{rank}", 0)
+        now = time.monotonic()
+        known = self._heard.get(rank)
+        if known is None or known[0] != beats:
+            self._heard[rank] = (beats, now)
+            return True
+        return now - known[1] < self._silence_s
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    try:
+        yield
+    except (dist.DistStoreError, dist.DistNetworkError) as error:
+        raise StoreLostError(str(error)) from error
+    except RuntimeError as error:  # older torch has no class of its own for a lost connection
+        raise StoreLostError(str(error)) from error
+
+
+def share_of(name: str) -> Share | None:
+    """The share of this process in tuning ``name``; None where it is no rank of several."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
+        return None
+    store = dist.distributed_c10d._get_default_store()
+    return Share(store, name, dist.get_rank())
+
+
+class Work(Protocol):
+    """What a rank can do for a tuning; configs are known by number."""
+
+    def look(self, numbers: range) -> None:
+        """Compile these configs and run each for the first time."""
+
+    def results(self) -> dict[int, Json]:
+        """Time what was looked at; a result for each of those numbers."""
+
+    def decide(self, results: dict[int, Json]) -> Json:
+        """The answer, from the results of all configs."""
+
+
+def together(share: Share, count: int, work: Work, chunk: int = 1) -> Json:
+    """One answer for all ranks over ``count`` configs.
+
+    Each rank looks at some and times them; one of them decides, and measures itself what dead ranks
+    owe. Where the store is lost, this rank goes on alone.
+    """
+    own: dict[int, Json] = {}
+    try:
+        stands = share.answer()
+        if stands is not None:
+            return stands
+        with share.beating():
+            for numbers in share.claims(count, chunk):
+                work.look(numbers)
+            own = work.results()
+            for number, result in own.items():
+                share.post(number, result)
+            return share.decide(lambda: alone(count, work, share.collect(count)))
+    except StoreLostError:
+        return alone(count, work, own)
+
+
+def alone(count: int, work: Work, results: Mapping[int, Json] | None = None) -> Json:
+    """The answer over ``count`` configs, those that have no result measured here."""
+    found = dict(results or {})
+    missing = [number for number in range(count) if number not in found]
+    if missing == list(range(count)):
+        work.look(range(count))
+    else:
+        for number in missing:
+            work.look(range(number, number + 1))
+    if missing:
+        fresh = work.results()
+        found.update({number: fresh[number] for number in missing})
+    return work.decide(found)
