@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import torch
 
 from tileops.profiler import assert_close
+
+# References are the user's code, which was not written for several threads.
+_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class Checker:
 
         ``op`` says which arguments the kernel writes. AssertionError, or what ``manual`` raises.
         """
+        with _one_at_a_time:
+            self._check(results, op)
+
+    def _check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
         expected = self._expected_results(op)
         found = list(results)[: len(expected)] if self._returned() else list(results)
         if self._reference.manual is not None:

@@ -1,0 +1,77 @@
+"""A program whose configs are good, slow, wrong, endless or refused by the compiler.
+
+``python -m tests.autotuner.risky STORE CACHE RANK``: one of two ranks that tune it together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import torch
+
+import tileops
+import tileops.language as T
+from tileops.autotuner.compilers import CompileJob
+from tileops.ir.codec import encode_program
+
+RISKS = ("good", "loop", "wrong", "flags", "slow")
+
+
+@tileops.jit(name="tuning_risky")
+def risky(A, how: str = "good", block_N: int = 256):
+    N = T.const("N")
+    A: T.Tensor((N,), T.float32)
+    B = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block_N)) as bx:
+        if how == "loop":
+            turns = T.alloc_var(T.int32, 1)
+            while turns > 0:
+                turns = turns | 1
+        if how == "slow":
+            tile = T.alloc_fragment((block_N,), T.float32)
+            for k in T.serial(200):
+                for i in T.Parallel(block_N):
+                    tile[i] = T.exp(A[bx * block_N + i] + k)
+                for i in T.Parallel(block_N):
+                    B[bx * block_N + i] = tile[i]
+        for i in T.Parallel(block_N):
+            B[bx * block_N + i] = A[bx * block_N + i] * (3.0 if how == "wrong" else 2.0)
+    return B
+
+
+refused = tileops.jit(name="tuning_refused", compile_flags=["-fno-such-flag"])(risky.func)
+
+
+def jobs(x: torch.Tensor, names: Sequence[str] = RISKS) -> list[CompileJob]:
+    """One job for each way."""
+    found = []
+    for how in names:
+        program = refused.get_tir(x) if how == "flags" else risky.get_tir(x, how=how)
+        found.append(CompileJob(encode_program(program), "cpu", True, False, "risky"))
+    return found
+
+
+def main(store: str, cache: str, rank: int) -> None:
+    import torch.distributed as dist
+
+    from tests.autotuner.test_campaign import setting
+    from tileops.autotuner.campaign import find_fastest
+    from tileops.autotuner.ranks import share_of
+
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    torch.manual_seed(rank)  # ranks have their own data
+    x = torch.randn(20_000)
+    from pathlib import Path
+
+    found = find_fastest(jobs(x), setting(x, Path(cache)), share=share_of("risky"))
+    status = [o.measured.status for o in found.outcomes]
+    print(json.dumps({"ranking": found.ranking, "status": status}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,95 @@
+"""A whole tuning on the CPU: real programs, workers, children, several devices and ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.autotuner.risky import RISKS, jobs, risky
+from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
+from tileops.autotuner.checking import Reference
+from tileops.autotuner.measuring import Measured, Plan
+from tileops.autotuner.rounds import Rules
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = torch.device("cpu")
+PLAN = Plan(warmup=2, timeout_s=2.0, rules=Rules(rep=10))
+
+
+def setting(x: torch.Tensor, folder: Path, **more: object) -> Setting:
+    reference = Reference(lambda a: a * 2, rtol=0.0, atol=0.0, max_mismatched_ratio=0.0)
+    return Setting((CPU,), [x], str(folder), reference, PLAN, workers=2, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tuned")
+
+
+def test_the_good_config_wins_and_every_reason_is_recorded(cache: Path) -> None:
+    x = torch.randn(20_000)
+    heard: list[tuple[int, str]] = []
+    found = find_fastest(
+        jobs(x), setting(x, cache), progress=lambda n, o: heard.append((n, o.measured.status))
+    )
+    status = {how: o.measured.status for how, o in zip(RISKS, found.outcomes, strict=True)}
+    assert status == {
+        "good": "ok", "loop": "timeout", "wrong": "wrong_result", "flags": "compile_error",
+        "slow": "ok",
+    }  # fmt: skip
+    assert [RISKS[n] for n in found.ranking] == ["good", "slow"]
+    assert all(o.measured.reason for o in found.outcomes if o.measured.status != "ok")
+    assert {n for n, _ in heard} == set(range(len(RISKS)))
+    good = found.outcomes[0]
+    assert good.hash
+    assert (cache / "programs" / good.hash).is_dir()
+    assert Outcome.from_json(json.loads(json.dumps(good.to_json()))) == good
+    # What the winner compiled to is what the caller's program finds in the cache.
+    assert torch.equal(risky(x), x * 2)
+
+
+def test_measuring_in_this_process_gives_the_same_ranking(cache: Path) -> None:
+    x = torch.randn(20_000)
+    names = ("good", "slow", "wrong")
+    found = find_fastest(jobs(x, names), setting(x, cache, isolated=False))
+    assert [names[n] for n in found.ranking] == ["good", "slow"]
+    assert found.outcomes[2].measured.status == "wrong_result"
+
+
+def test_several_devices_share_the_configs_and_the_first_decides(cache: Path) -> None:
+    x = torch.randn(20_000)
+    names = ("slow", "good", "wrong", "slow")
+    devices = (CPU, torch.device("cpu:0"))
+    two = setting(x, cache)
+    two = Setting(devices, two.inputs, two.cache_dir, two.reference, two.plan, workers=2)
+    found = find_fastest(jobs(x, names), two)
+    assert [names[n] for n in found.ranking] == ["good", "slow", "slow"]
+    where = {o.where for o in found.outcomes if o.measured.status == "ok"}
+    assert where <= {"cpu", "cpu:0"}
+    assert found.outcomes[found.ranking[0]].measured.latency_ms is not None
+
+
+def test_ranks_find_one_answer_with_real_programs(cache: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.autotuner.risky", str(tmp_path / "store"), str(cache)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ranks = [
+        subprocess.Popen([*command, str(n)], cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+        for n in range(2)
+    ]
+    lines = [process.communicate(timeout=240)[0].splitlines()[-1] for process in ranks]
+    assert lines[0] == lines[1]
+    answer = json.loads(lines[0])
+    assert [RISKS[n] for n in answer["ranking"]] == ["good", "slow"]
+    assert answer["status"] == ["ok", "timeout", "wrong_result", "compile_error", "ok"]
+
+
+def test_outcomes_and_findings_are_values() -> None:
+    outcome = Outcome(Measured("ok", 1.0, 0.9, 1.1, 50), "ab", 0.5, "cuda:0")
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    assert Findings((outcome,), (0,)) == Findings((outcome,), (0,))
