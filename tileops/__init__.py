@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from tileops.jit import jit as jit
     from tileops.jit import par_compile as par_compile
     from tileops.jit.warming import warmup as warmup
+    from tileops.jit.bundling import bundle as bundle
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
+    from tileops.op.bundled import load_bundle as load_bundle
     from tileops.profiler import Profiler as Profiler
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
@@ -65,6 +67,8 @@ _HOMES = {
     **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.switching"),
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     "GemmWarpPolicy": "language",
+    "bundle": "jit.bundling",
+    "load_bundle": "op.bundled",
     "install_alias": "alias",
     **dict.fromkeys(("on_compile", "stats"), "counters"),
     "warmup": "jit.warming",

@@ -88,6 +88,7 @@ class Settings:
     cache_trust_shared: bool = False
     cache_keep: tuple[str, ...] = ("all",)
     cache_lock_seconds: float = 600.0
+    bundle: tuple[str, ...] = ()
     strict: bool = False
     verbose: bool | None = None
     log: tuple[str, ...] = ()
@@ -142,6 +143,12 @@ VARIABLES: tuple[Variable, ...] = (
         "cache_lock_seconds",
         _seconds,
         "Longest wait for another process that compiles the same program; then compile privately.",
+    ),
+    Variable(
+        "TILEOPS_BUNDLE",
+        "bundle",
+        _paths,
+        "Bundles searched before a compile, and what `tileops.load_bundle()` loads.",
     ),
     Variable(
         "TILEOPS_STRICT", "strict", _flag, "Turn every compile into an error naming op and key."

@@ -7,8 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "core/counters.h"
 #include "core/hooks.h"
@@ -16,11 +14,13 @@
 namespace tileops {
 namespace {
 
-std::string read_file(const ImageSource& source) {
-  std::ifstream file(source.path, std::ios::binary);
-  if (!file)
-    raise(ErrorKind::kInternal, "kernel image ", source.name, ": cannot read ", source.path);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+bool is_verified(const ImageSource& source) {
+  return !source.path.empty() && !source.expected.sha256.empty();
+}
+
+std::string content_of(const ImageSource& source) {
+  if (is_verified(source)) return read_verified(source.path, source.expected);
+  return read_file(source.path, UINT64_MAX);
 }
 
 CUmodule load_module(const std::string& bytes, const std::string& name, int device_index) {
@@ -51,19 +51,18 @@ std::string unique_path_noise() {
 }
 
 // dlopen takes a path only: content in memory goes through an anonymous file.
-void* open_bytes(const ImageSource& source) {
+void* open_bytes(const std::string& name, const std::string& bytes) {
   const int file = memfd_create("tileops_kernel", MFD_CLOEXEC);
   if (file < 0)
-    raise(ErrorKind::kInternal, "kernel image ", source.name,
-          ": memfd_create: ", std::strerror(errno));
+    raise(ErrorKind::kInternal, "kernel image ", name, ": memfd_create: ", std::strerror(errno));
   std::size_t done = 0;
-  while (done < source.bytes.size()) {
-    const ssize_t wrote = write(file, source.bytes.data() + done, source.bytes.size() - done);
+  while (done < bytes.size()) {
+    const ssize_t wrote = write(file, bytes.data() + done, bytes.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) {
       const int reason = errno;
       close(file);
-      raise(ErrorKind::kInternal, "kernel image ", source.name, ": write: ", std::strerror(reason));
+      raise(ErrorKind::kInternal, "kernel image ", name, ": write: ", std::strerror(reason));
     }
     done += static_cast<std::size_t>(wrote);
   }
@@ -91,7 +90,7 @@ CudaImage::~CudaImage() {
 CUmodule CudaImage::module_on(int device_index) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (modules_[device_index] != nullptr) return modules_[device_index];
-  if (source_.bytes.empty()) source_.bytes = read_file(source_);
+  if (source_.bytes.empty()) source_.bytes = content_of(source_);
   CUcontext current = nullptr;
   check_driver(driver().ctx_get_current(&current), "cuCtxGetCurrent");
   modules_[device_index] = load_module(source_.bytes, source_.name, device_index);
@@ -144,8 +143,10 @@ CpuImage::~CpuImage() {
 
 void CpuImage::open() {
   const CountedTime timed(Counter::kLoadNanoseconds);
-  void* handle = source_.path.empty() ? open_bytes(source_)
-                                      : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // What was verified is what is opened: the file itself could change in between.
+  void* handle = is_verified(source_)   ? open_bytes(source_.name, content_of(source_))
+                 : source_.path.empty() ? open_bytes(source_.name, source_.bytes)
+                                        : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = dlerror();
     raise(ErrorKind::kInternal, "kernel library ", source_.name, ": ",

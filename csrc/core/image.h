@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/driver.h"
+#include "core/files.h"
 #include "tileops_cpu_abi.h"
 
 namespace tileops {
@@ -17,7 +18,8 @@ namespace tileops {
 struct ImageSource {
   std::string name;  // for messages
   std::string bytes;
-  std::string path;  // empty where `bytes` holds the content
+  std::string path;     // empty where `bytes` holds the content
+  FileFact expected{};  // of the file at `path`; without a digest the file is taken as it is
 };
 
 // A cubin, fatbin or PTX text; loaded once on each device.

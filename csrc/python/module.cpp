@@ -114,6 +114,17 @@ EntrySpec::ImageMap to_images(const py::dict& images) {
   return out;
 }
 
+py::list load_bundle_from_python(const std::string& path) {
+  std::vector<LoadedOp> loaded;
+  {
+    py::gil_scoped_release no_gil;
+    loaded = load_bundle(path);
+  }
+  py::list out;
+  for (const LoadedOp& op : loaded) out.append(py::make_tuple(op.handle, op.ns, op.name, op.text));
+  return out;
+}
+
 py::dict counters() {
   py::dict out;
   out["launches"] = counter_total(Counter::kLaunches);
@@ -199,6 +210,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("unload", &unload, py::arg("handle"), NoGil());
+  m.def("load_bundle", &load_bundle_from_python, py::arg("path"));
   m.def("set_strict", &set_strict, py::arg("strict"));
   m.def("strict", &strict);
   m.def("counters", &counters);

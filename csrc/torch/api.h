@@ -48,6 +48,18 @@ TILEOPS_API Resolver set_resolver(uint64_t handle, Resolver resolver);
 TILEOPS_API void retire_op(uint64_t handle, const std::string& message);
 TILEOPS_API void unload(uint64_t handle);
 
+// An op of a bundle as it is registered now; `text` is its op.json.
+struct LoadedOp {
+  uint64_t handle = 0;
+  std::string ns, name, text;
+};
+
+// Registers the ops of the bundle in a folder, or adds to those that an earlier bundle brought.
+// What a bundle lacks is a CompileMissError of the call that needs it. Raises ArgumentError for a
+// bundle that is missing or damaged, and for a name that this process has given to another op;
+// nothing of the bundle is registered then.
+TILEOPS_API std::vector<LoadedOp> load_bundle(const std::string& path);
+
 // In strict mode a missing kernel is an error instead of a compile.
 TILEOPS_API void set_strict(bool strict);
 TILEOPS_API bool strict();
@@ -85,3 +97,9 @@ TILEOPS_API void run_raw(uint64_t handle, uint32_t variant, const RawCall& call)
 void install_torch_hooks();
 
 }  // namespace tileops
+
+// For C, and for programs that open this library with dlopen. Returns the number of ops that the
+// bundle in the folder `path` brought, or -1; then `tileops_last_error` says why.
+extern "C" TILEOPS_API int tileops_load_bundle(const char* path);
+// The text of the last failure on this thread; empty if there was none. Valid until the next one.
+extern "C" TILEOPS_API const char* tileops_last_error();

@@ -77,6 +77,40 @@ bool refuses_to_compile(const Binding& call, const char** reason) {
         ", ", reason, "; run the op once on such inputs before, or warm it up with tileops.warmup");
 }
 
+// An op of a bundle has the kernels that it came with and no others.
+[[noreturn]] __attribute__((cold, noinline)) void fail_bundled(const Binding& call,
+                                                               const std::string& origin,
+                                                               const std::string& key) {
+  const std::string device = call.cuda ? "cuda:" + std::to_string(call.device_index) + " (sm_" +
+                                             std::to_string(call.capability) + ")"
+                                       : "cpu";
+  raise(ErrorKind::kCompileMiss, call.op->spec.name, ": no kernel for ", device, key, " in ",
+        origin, "; add this combination with tileops.bundle");
+}
+
+std::string static_key(const OpSpec& op, const std::vector<StaticValue>& values) {
+  std::string text;
+  std::size_t next = 0;
+  for (ArgRole role : {ArgRole::kStatic, ArgRole::kTensor}) {
+    for (const ArgSpec& arg : op.args) {
+      if (arg.role != role || (role == ArgRole::kTensor && !arg.optional)) continue;
+      text += (text.empty() ? " with " : ", ") + arg.name + " = " + describe(values[next++]);
+    }
+  }
+  return text;
+}
+
+std::string entry_key(const Binding& call) {
+  const VariantSpec& spec = call.variant->spec;
+  std::string text = static_key(call.op->spec, spec.statics);
+  for (uint16_t size : spec.const_sizes) {
+    text += (text.empty() ? " with " : ", ") + spec.sizes[size].name + " = " +
+            std::to_string(call.sizes[size]);
+  }
+  return text + (call.fast ? ", aligned" : ", any alignment") +
+         (call.index64 ? ", 2^31 elements or more" : "");
+}
+
 Variant* find_variant(const OpTables& tables, const std::vector<uint64_t>& key) {
   return tables.variants.find(key.data(), key.size());
 }
@@ -85,6 +119,8 @@ __attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Bin
                                                                Request request,
                                                                const std::vector<uint64_t>& key) {
   const char* reason = nullptr;
+  if (const std::string* origin = op.sealed())
+    fail_bundled(call, *origin, static_key(op.spec, request.statics));
   if (refuses_to_compile(call, &reason)) fail_miss(call, reason);
   request.kind = Request::kVariant;
   request.handle = op.handle();
@@ -154,12 +190,14 @@ class EntryKey {
 __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding& call,
                                                            EntryKey& key) {
   const char* reason = nullptr;
-  if (refuses_to_compile(call, &reason)) {
+  const std::string* origin = op.sealed();
+  if (origin != nullptr || refuses_to_compile(call, &reason)) {
     // The general kernel assumes nothing: it serves where the fast one may not be made now.
     key.set_flags(false, call.index64);
     const Entry* general = key.find(*call.variant);
-    if (general == nullptr) fail_miss(call, reason);
-    return *general;
+    if (general != nullptr) return *general;
+    if (origin != nullptr) fail_bundled(call, *origin, entry_key(call));
+    fail_miss(call, reason);
   }
   Request request;
   request.kind = Request::kEntry;

@@ -28,6 +28,10 @@ void Op::retire(const std::string& message) {
   retired_.store(new std::string(message), std::memory_order_release);
 }
 
+void Op::seal(const std::string& origin) {
+  sealed_.store(new std::string(origin), std::memory_order_release);  // as with retire
+}
+
 Resolver Op::set_resolver(Resolver resolver) {
   std::lock_guard<std::mutex> lock(resolve_mutex_);
   return std::exchange(resolver_, resolver);
@@ -42,9 +46,9 @@ Variant& Op::variant(uint32_t number) const {
   return *found->second;
 }
 
-uint32_t Op::add_variant(const std::string& text) {
+uint32_t Op::add_variant(const json::Value& description) {
   auto variant = std::make_unique<Variant>();
-  variant->spec = VariantSpec::from_json(json::parse(text), spec);
+  variant->spec = VariantSpec::from_json(description, spec);
   if (variant->spec.sizes.size() > kMaxSizes)
     raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxSizes, " sizes");
   for (const TensorRule& rule : variant->spec.tensors)
@@ -64,11 +68,11 @@ uint32_t Op::add_variant(const std::string& text) {
   return placed->number;
 }
 
-void Op::add_entry(uint32_t number, const std::string& text, const EntrySpec::ImageMap& images) {
+void Op::add_entry(uint32_t number, const json::Value& description,
+                   const EntrySpec::ImageMap& images) {
   Variant& target = variant(number);
   auto entry = std::make_unique<Entry>();
-  entry->spec =
-      EntrySpec::from_json(json::parse(text), spec, target.spec, images, resolving_capability);
+  entry->spec = EntrySpec::from_json(description, spec, target.spec, images, resolving_capability);
   if (entry->spec.outputs.size() > kMaxOutputs) {
     raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxOutputs, " outputs");
   }

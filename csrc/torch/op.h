@@ -52,8 +52,13 @@ class Op {
   void retire(const std::string& message);
   Resolver set_resolver(Resolver resolver);
 
-  uint32_t add_variant(const std::string& text);
-  void add_entry(uint32_t variant, const std::string& text, const EntrySpec::ImageMap& images);
+  // Where the op's kernels come from if nothing can make more of them; null for other ops.
+  const std::string* sealed() const { return sealed_.load(std::memory_order_acquire); }
+  void seal(const std::string& origin);
+
+  uint32_t add_variant(const json::Value& description);
+  void add_entry(uint32_t variant, const json::Value& description,
+                 const EntrySpec::ImageMap& images);
   Variant& variant(uint32_t number) const;
 
   // Replaces the tables and frees the old ones once no call is inside them.
@@ -93,6 +98,7 @@ class Op {
   const uint32_t slot_;
   std::atomic<OpTables*> tables_;
   std::atomic<const std::string*> retired_{nullptr};
+  std::atomic<const std::string*> sealed_{nullptr};
   std::atomic<unsigned> side_{0};
   std::atomic<int64_t> inside_[2] = {};
   std::mutex unload_mutex_;
@@ -104,6 +110,8 @@ class Op {
   Resolver resolver_;
 };
 
+// Registers the op with torch under the lock of registration; its handle stays valid forever.
+uint64_t create_op(OpSpec spec);
 // The op in a slot; null where none was created.
 Op* op_in_slot(uint32_t slot);
 Op& op_of_handle(uint64_t handle);

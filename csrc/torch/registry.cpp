@@ -104,7 +104,10 @@ void install_torch_hooks() {
 }
 
 uint64_t create_op(const std::string& op_json) {
-  OpSpec spec = OpSpec::from_json(json::parse(op_json));
+  return create_op(OpSpec::from_json(json::parse(op_json)));
+}
+
+uint64_t create_op(OpSpec spec) {
   if (spec.args.size() > kMaxArgs)
     raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments");
   std::lock_guard<std::mutex> lock(registration_mutex());
@@ -133,12 +136,12 @@ void alias_op(uint64_t handle, const std::string& name) {
 }
 
 uint32_t add_variant(uint64_t handle, const std::string& text) {
-  return op_of_handle(handle).add_variant(text);
+  return op_of_handle(handle).add_variant(json::parse(text));
 }
 
 void add_entry(uint64_t handle, uint32_t variant, const std::string& text,
                const EntrySpec::ImageMap& images) {
-  op_of_handle(handle).add_entry(variant, text, images);
+  op_of_handle(handle).add_entry(variant, json::parse(text), images);
 }
 
 Resolver set_resolver(uint64_t handle, Resolver resolver) {

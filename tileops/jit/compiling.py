@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from tileops import cache, counters, settings
 from tileops.cache import scripts, sources
 from tileops.codegen.kernel_code import KernelCode, Specialization
-from tileops.errors import CompileMissError, UnsupportedOnTargetError
+from tileops.errors import CompileMissError, ToolchainError, UnsupportedOnTargetError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, ScalarParam, TensorParam
-from tileops.jit import toolchain
+from tileops.jit import bundles, toolchain
 from tileops.jit.record import record_of
 from tileops.target import Target
 
@@ -60,15 +60,17 @@ def key_of(request: Request) -> cache.Key:
 
 
 def obtain(request: Request) -> cache.Entry:
-    """The compiled form of a program: from memory, from disk, or compiled now, once for each key.
+    """The compiled form of a program: from memory, disk or a bundle, or compiled now, once a key.
 
     Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
     """
     if request.target.kind == "cpu":
         # Code for the CPU assumes none of the facts, so one compile serves all of them.
         request = replace(request, spec=Specialization())
-    key = key_of(request)
-    entry = cache.store().fetch(key, lambda: _build(request, key))
+    entry = _from_bundle(request) if settings.current().bundle else None
+    if entry is None:
+        key = key_of(request)
+        entry = cache.store().fetch(key, lambda: _build(request, key))
     if settings.current().dump_ir:
         from tileops.jit import dumping
 
@@ -77,6 +79,15 @@ def obtain(request: Request) -> cache.Entry:
     if request.debug_root is not None:
         _export(entry, Path(request.debug_root), request.op)
     return entry
+
+
+def _from_bundle(request: Request) -> cache.Entry | None:
+    """The program from the cache, else from a bundle; a bundle needs no compiler to be there."""
+    try:
+        entry = cache.store().get(key_of(request))
+    except ToolchainError:
+        entry = None
+    return entry or bundles.find(request.program, request.target, request.spec)
 
 
 def _build(request: Request, key: cache.Key) -> cache.Built:

@@ -78,6 +78,13 @@ def claim(
         return result
 
 
+def hold(namespace: str, name: str, holder: Holder) -> None:
+    """Note that an op which exists already has ``name``: later claims are given derived names."""
+    with _lock:
+        _holders.setdefault((namespace, name), holder)
+        _taken.add((namespace, name))
+
+
 def _claim_derived(
     namespace: str,
     name: str,
@@ -121,7 +128,14 @@ def _same_place(a: Origin, b: Origin) -> bool:
 
 
 def _place(origin: Origin) -> str:
-    return f"{origin.module}.{origin.qualname}"
+    return f"{origin.module}.{origin.qualname}".replace(".<locals> ", " ")
+
+
+def place_of(namespace: str, name: str) -> str | None:
+    """Who holds a name, in words; None if nobody does."""
+    with _lock:
+        holder = _holders.get((namespace, name))
+        return None if holder is None else _place(holder.origin)
 
 
 def _refuse_foreign(

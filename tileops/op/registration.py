@@ -19,6 +19,9 @@ from tileops.op.fake import fake_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
 
+# Target, values of the const sizes, fast, 64-bit offsets.
+EntryKey = tuple[str, tuple[int, ...], bool, bool]
+
 
 class Provider(Protocol):
     """What stands behind an op: it traces programs and supplies compiled kernels."""
@@ -44,7 +47,7 @@ class Op:
         self._variants: dict[tuple[object, ...], Variant] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._by_number: dict[int, Variant] = {}
-        self._entries: set[object] = set()
+        self._entries: set[tuple[int, EntryKey]] = set()
         self._installed: set[tuple[str, str]] = set()
         self.plain_name: str | None = None
 
@@ -81,7 +84,7 @@ class Op:
 
     def variant(self, static: Sequence[object]) -> Variant:
         """The shape rules for compile-time arguments (None where left to the default)."""
-        key = _static_key(static)
+        key = static_key(static)
         with self._lock:
             found = self._variants.get(key)
             if found is None:
@@ -93,11 +96,11 @@ class Op:
     def keep_variant(self, static: Sequence[object], program: Program) -> None:
         """Remember a symbolic trace that was made anyway."""
         with self._lock:
-            self._variants[_static_key(static)] = variant_of(program, self.spec, static)
+            self._variants[static_key(static)] = variant_of(program, self.spec, static)
 
     def publish_variant(self, static: Sequence[object]) -> int:
         """Give the runtime the variant of ``static`` if it lacks it; returns its number."""
-        key = _static_key(static)
+        key = static_key(static)
         with self._lock:
             if key not in self._numbers:
                 variant = self.variant(static)
@@ -124,7 +127,7 @@ class Op:
     def add_entry(
         self,
         variant: Variant,
-        key: object,
+        key: EntryKey,
         entry: Mapping[str, object],
         images: Mapping[str, bytes | str],
     ) -> None:
@@ -136,10 +139,20 @@ class Op:
             runtime.add_entry(self.handle, number, entry, images)
             self._entries.add((number, key))
 
-    def has_entry(self, variant: Variant, key: object) -> bool:
+    def has_entry(self, variant: Variant, key: EntryKey) -> bool:
         """True if ``add_entry`` has been given this key and it was not unloaded since."""
-        number = self._numbers.get(_static_key(variant.static))
-        return (number, key) in self._entries
+        number = self._numbers.get(static_key(variant.static))
+        return number is not None and (number, key) in self._entries
+
+    def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool]]:
+        """What calls have asked for: variant, const sizes, and whether offsets are 64-bit."""
+        with self._lock:
+            found = {
+                (number, key[1], key[3]): None
+                for number, key in sorted(self._entries, key=repr)
+                if number in self._by_number
+            }
+            return [(self._by_number[n], consts, wide) for n, consts, wide in found]
 
     def unload(self) -> None:
         """Free the op's kernels; the next call loads them again."""
@@ -205,6 +218,16 @@ def held_outside(namespace: str, name: str) -> str | None:
     return "registered by another library"
 
 
-def _static_key(static: Sequence[object]) -> tuple[object, ...]:
+def defined_by(qualified: str) -> str | None:
+    """Whose program has registered the op of this name in this process; None if none has."""
+    namespace, _, name = qualified.partition("::")
+    with _lock:
+        if qualified not in _ops:
+            return None
+    return names.place_of(namespace, name) or "a program"
+
+
+def static_key(static: Sequence[object]) -> tuple[object, ...]:
+    """A hashable key of compile-time arguments as an op receives them."""
     # 1, True and 1.0 are equal to Python and three different programs; so are 0.0 and -0.0.
     return tuple((type(v), repr(v)) for v in static)

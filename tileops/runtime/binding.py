@@ -139,6 +139,15 @@ def unload(handle: int) -> None:
     native().unload(handle)
 
 
+def load_bundle(path: str) -> dict[str, str]:
+    """Register the ops of a bundle; their ``op.json`` texts by qualified name.
+
+    ArgumentError naming the file where the bundle is missing or damaged, and for a name that torch
+    has given to another op; InternalError for a malformed bundle.
+    """
+    return {f"{ns}::{name}": text for _, ns, name, text in native().load_bundle(path)}
+
+
 def set_strict(strict: bool) -> None:
     """Make a missing kernel raise CompileMissError instead of asking the resolver."""
     native().set_strict(strict)

@@ -1,0 +1,79 @@
+// Owns the reader of bundles: folders of ops with their compiled programs, made ahead of time.
+//
+//   bundle.json                  format; size and SHA-256 of each op.json
+//   ops/<folder>/op.json         the op, its variants, and for each entry the hash of its program
+//   programs/<hash>/manifest.json  size and SHA-256 of each file of the program
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/spec.h"
+
+namespace tileops {
+
+// bundle.json: the folders below ops/.
+struct BundleIndex {
+  std::vector<std::pair<std::string, FileFact>> ops;
+
+  // InternalError for what is no index, or for a name that could lead out of the bundle.
+  static BundleIndex from_json(const json::Value& value);
+};
+
+// manifest.json of a program: what its files must be.
+struct ProgramManifest {
+  std::vector<std::pair<std::string, FileFact>> files;
+
+  static ProgramManifest from_json(const json::Value& value);
+};
+
+// One compiled specialisation in op.json.
+struct BundledEntry {
+  std::string target;                        // "cpu:x86-64-v3", "cuda:sm_90a"
+  std::string program;                       // hash: the folder below programs/
+  FileFact manifest;                         // of programs/<hash>/manifest.json
+  const json::Value* description = nullptr;  // what EntrySpec reads
+};
+
+struct BundledVariant {
+  const json::Value* description = nullptr;  // what VariantSpec reads
+  std::vector<BundledEntry> entries;
+};
+
+// op.json. The descriptions point into `document`.
+struct BundledOp {
+  std::string text;
+  json::Value document;
+  std::string identity;  // the op's own part, as text: two bundles hold one op if it is equal
+  std::vector<BundledVariant> variants;
+
+  BundledOp() = default;
+  BundledOp(BundledOp&&) = default;
+  BundledOp& operator=(BundledOp&&) = default;
+  const json::Value& op() const { return document.at("op"); }
+
+  static BundledOp from_text(std::string text);
+};
+
+// A bundle on disk. Nothing of a program but its manifest is read here.
+class Bundle {
+ public:
+  // Reads the index and every op.json, each compared with its size and digest. ArgumentError naming
+  // the file where one is missing or damaged, InternalError where one is malformed.
+  static Bundle open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::vector<BundledOp>& ops() const { return ops_; }
+
+  // The images of a program, which are verified when they are loaded.
+  EntrySpec::ImageMap images(const BundledEntry& entry) const;
+
+ private:
+  std::string path_;
+  std::vector<BundledOp> ops_;
+};
+
+}  // namespace tileops
