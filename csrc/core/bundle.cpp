@@ -78,6 +78,10 @@ BundledOp BundledOp::from_text(std::string text) {
   op.text = std::move(text);
   check_format(op.document, "op.json");
   op.identity = identity_of(op.op());
+  if (const json::Value* aliases = op.document.find("aliases")) {
+    for (const json::Value& name : aliases->as_array("aliases"))
+      op.aliases.push_back(name.as_string("aliases"));
+  }
   for (const json::Value& item : op.document.at("variants").as_array("variants")) {
     BundledVariant variant;
     variant.description = &item.at("variant");

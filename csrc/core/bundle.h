@@ -48,6 +48,7 @@ struct BundledOp {
   std::string text;
   json::Value document;
   std::string identity;  // the op's own part, as text: two bundles hold one op if it is equal
+  std::vector<std::string> aliases;  // further names of the op, such as the twin without gradient
   std::vector<BundledVariant> variants;
 
   BundledOp() = default;

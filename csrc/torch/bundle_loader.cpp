@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "core/bundle.h"
 #include "core/cpu_level.h"
@@ -15,6 +16,7 @@ struct BundleOp {
   uint64_t handle = 0;
   std::string identity;
   std::string origin;  // for messages
+  std::set<std::string> aliases;
 };
 
 // By qualified name; entries stay, as the ops do.
@@ -88,11 +90,14 @@ LoadedOp add(const Bundle& bundle, const BundledOp& bundled) {
   LoadedOp loaded{0, spec.ns, spec.name, bundled.text};
   BundleOp& known = bundle_ops().ops[qualified(spec)];
   if (known.origin.empty()) {
-    known = {create_op(std::move(spec)), bundled.identity, origin_of(bundle, bundled)};
+    known = {create_op(std::move(spec)), bundled.identity, origin_of(bundle, bundled), {}};
   } else if (known.origin.find(bundle.path() + " (") == std::string::npos) {
     known.origin += " and " + origin_of(bundle, bundled);
   }
   loaded.handle = known.handle;
+  for (const std::string& name : bundled.aliases) {
+    if (known.aliases.insert(name).second) alias_op(known.handle, name);
+  }
   Op& op = op_of_handle(known.handle);
   op.seal(known.origin);
   for (const BundledVariant& variant : bundled.variants) {

@@ -282,7 +282,7 @@ def test_what_bundle_refuses(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="exists and is no bundle"):
         tileops.bundle(tmp_path / "full", samples.axpy, "cpu")
     assert (tmp_path / "full" / "letter.txt").read_text() == "dear"
-    with pytest.raises(ArgumentError, match=r"has T\.const sizes N and was not called yet"):
+    with pytest.raises(ArgumentError, match=r"has the T\.const sizes N and was not called yet"):
         tileops.bundle(tmp_path / "b", halved, "cpu")
     with pytest.raises(ArgumentTypeError, match="is lazy: pass its kernels"):
         tileops.bundle(tmp_path / "b", samples.lazy_add, "cpu")
@@ -305,6 +305,31 @@ def test_what_was_called_is_bundled(tmp_path: Path, run_python: Run) -> None:
         "print(op(torch.ones(21), dtype='float32', block_N=32).tolist() == [1.0] * 21)\n"
     )
     assert run_python(text, folder) == "True"
+
+
+@tileops.jit(name="bundle_tripled")
+def tripled(X):
+    N = T.dynamic("N")
+    X: T.Tensor((N,), T.float32)
+    Y = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, 64)) as bx:
+        for i in T.Parallel(64):
+            Y[bx * 64 + i] = X[bx * 64 + i] * 3
+    return Y
+
+
+def test_both_names_of_a_program_with_a_gradient(tmp_path: Path, run_python: Run) -> None:
+    tripled.register_autograd(lambda ctx, grad: tripled(grad))
+    folder = tileops.bundle(tmp_path / "b", tripled, "cpu")
+    # What a graph that needs no gradient holds is the twin without one.
+    text = LOAD + (
+        "x = torch.ones(3)\n"
+        "print([getattr(torch.ops.tileops, n)(x).tolist() for n in ('bundle_tripled', 'bundle_tripled__plain')])\n"
+        "print(torch.compile(torch.ops.tileops.bundle_tripled__plain, fullgraph=True, backend='eager')(x).tolist())\n"
+    )
+    assert run_python(text, folder).splitlines() == [
+        "[[3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]", "[3.0, 3.0, 3.0]",
+    ]  # fmt: skip
 
 
 def test_one_bundle_for_cpu_and_gpu(tmp_path: Path, run_python: Run) -> None:

@@ -314,9 +314,11 @@ def _op_document(
                 ),
             }
         )
+    op = group[0][0].op
     return {
         "format": FORMAT,
-        "op": group[0][0].op.spec.to_json(),
+        "op": op.spec.to_json(),
+        "aliases": [] if op.plain_name is None else [op.plain_name],
         "variants": list(variants.values()),
     }
 

@@ -29,6 +29,7 @@ class _BundledOp:
     def __init__(self, spec: OpSpec) -> None:
         self.spec = spec
         self.origins: list[str] = []
+        self.names: set[str] = set()
         self._variants: dict[object, Variant] = {}
 
     def add(self, origin: str, document: Mapping[str, Any]) -> None:
@@ -109,13 +110,15 @@ def _qualified(folder: str) -> str:
 
 def _adopt(name: str, path: str, document: Mapping[str, Any]) -> torch._ops.OpOverload:
     known = _loaded.get(name)
-    spec = spec_from_json(document["op"]) if known is None else known.spec
-    op = _BundledOp(spec) if known is None else known
+    op = _BundledOp(spec_from_json(document["op"])) if known is None else known
     op.add(path, document)
-    if known is None:
-        _loaded[name] = op
-        names.hold(spec.namespace, spec.name, names.Holder(_origin(op), _cannot_retire))
-        torch.library.register_fake(name, fake_of(spec, op.variant))
+    _loaded[name] = op
+    spec = op.spec
+    for each in (spec.name, *document.get("aliases", ())):
+        if each not in op.names:
+            op.names.add(each)
+            names.hold(spec.namespace, each, names.Holder(_origin(op), _cannot_retire))
+            torch.library.register_fake(f"{spec.namespace}::{each}", fake_of(spec, op.variant))
     packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
     return packet.default  # type: ignore[no-any-return]
 
