@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tileops.jit import compile as compile
     from tileops.jit import jit as jit
     from tileops.jit import par_compile as par_compile
-    from tileops.jit.warming import warmup as warmup
     from tileops.jit.bundling import bundle as bundle
+    from tileops.jit.warming import warmup as warmup
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
