@@ -15,10 +15,14 @@ from benchmarks.harness import ROOT, Result, environment, report
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--suite", action="append", choices=("gpu", "host", "cpu"), help="default: all that can run"
+        "--suite",
+        action="append",
+        choices=("gpu", "host", "cpu", "tune"),
+        help="default: all but tune",
     )
     parser.add_argument(
-        "--peers", help="folder that holds an installed TileLang, for the first-compile baseline"
+        "--peers",
+        help="folder that holds an installed TileLang, for the baselines of first compile and tuning",
     )
     parser.add_argument(
         "--out", type=Path, help="folder of the result file (default benchmarks/results)"
@@ -39,6 +43,10 @@ def main() -> int:
             from benchmarks import suite_host
 
             results += suite_host.results(args.peers)
+        elif suite == "tune":
+            from benchmarks import suite_tune
+
+            results += suite_tune.results(args.peers)
         else:
             from benchmarks import suite_cpu
 

@@ -36,7 +36,19 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def gpu_count() -> int:
+    """The CUDA devices of this machine that torch can use."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for_two = [item for item in items if item.get_closest_marker("two_gpus")]
+    if for_two and gpu_count() < 2:
+        # Not a skip: a machine with one GPU lacks nothing that it could have.
+        config.hook.pytest_deselected(items=for_two)
+        items[:] = [item for item in items if item not in for_two]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not has_gpu():
         for item in marked:

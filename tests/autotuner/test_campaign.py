@@ -72,6 +72,7 @@ def test_several_devices_share_the_configs_and_the_first_decides(cache: Path) ->
     assert [names[n] for n in found.ranking] == ["good", "slow", "slow"]
     where = {o.where for o in found.outcomes if o.measured.status == "ok"}
     assert where <= {"cpu", "cpu:0"}
+    assert found.outcomes[found.ranking[0]].where == "cpu"
     assert found.outcomes[found.ranking[0]].measured.latency_ms is not None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -88,7 +88,7 @@ def find_fastest(
     What a config does is in its outcome; errors raised here are faults of the machine or of the
     reference program. ``progress`` hears of each outcome, from any thread, one at a time.
     """
-    with Campaign(jobs, setting, "" if share is None else f"rank {share.rank} ", progress) as work:
+    with Campaign(jobs, setting, None if share is None else share.rank, progress) as work:
         if share is None:
             answer = alone(len(jobs), work)
         else:
@@ -104,12 +104,18 @@ class Campaign:
         self,
         jobs: Sequence[CompileJob],
         setting: Setting,
-        place: str = "",
+        rank: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._jobs = list(jobs)
         self._setting = setting
-        self._place = place
+        self._place = "" if rank is None else f"rank {rank} "
+        # Shares of the work are measured on several cards; their best race once more on one card.
+        rules = setting.plan.rules
+        self._is_shared = rank is not None or len(setting.devices) > 1
+        self._plan = setting.plan
+        if self._is_shared:
+            self._plan = replace(setting.plan, rules=replace(rules, finalists=0))
         self._progress = progress or (lambda number, outcome: None)
         self._guard = threading.Lock()
         self._pool = CompilePool(setting.cache_dir, setting.compile_timeout_s, setting.workers)
@@ -172,7 +178,7 @@ class Campaign:
         return Session(
             bench,
             checker,
-            self._setting.plan,
+            self._plan,
             lambda name, measured: self._note(int(name), measured, label),
         )
 
@@ -219,7 +225,7 @@ class Campaign:
         """The ranking; what several devices measured is raced again on the first one here."""
         self.outcomes.update({n: Outcome.from_json(value) for n, value in results.items()})
         ranking = self._ranking()
-        if len({self.outcomes[n].where for n in ranking}) > 1:
+        if self._is_shared and len(ranking) > 1:
             ranking = self._final(ranking)
         outcomes = {str(n): outcome.to_json() for n, outcome in self.outcomes.items()}
         return {"outcomes": outcomes, "ranking": ranking}
@@ -234,7 +240,7 @@ class Campaign:
     def _final(self, ranking: list[int]) -> list[int]:
         limit = self._latency(ranking[0]) * (1 + _BETWEEN_CARDS)
         finalists = [n for n in ranking if self._latency(n) <= limit]
-        finalists = finalists[: 2 * self._setting.plan.rules.finalists]
+        finalists = finalists[: self._setting.plan.rules.finalists]
         self._ready()
         assert self._benches is not None
         session = self._session(*self._benches[0])

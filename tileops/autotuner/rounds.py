@@ -27,7 +27,7 @@ class Rules:
     A candidate is out when it is slower than the leader by more than ``drop`` for certain; the
     leader is settled when it is for certain not slower than anyone left by more than ``margin``.
     ``round_ms`` is what a candidate may take in a round before it gets one sample only. As many as
-    ``finalists`` go into a last, fresh measurement.
+    ``finalists`` go into a last, fresh measurement (0: there is none).
     """
 
     rep: int = 100

@@ -1,0 +1,52 @@
+"""One rank of a tuning that is bound by measurement: many configs of a copy, all timed to the end.
+
+``python -m tests.gpu.tuning_rank STORE CACHE RANK WORLD RUNS``; prints the winner and the seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from tests.gpu.risky import scale_in_place
+from tileops.autotuner.campaign import Setting, find_fastest
+from tileops.autotuner.compilers import CompileJob
+from tileops.autotuner.measuring import Plan
+from tileops.autotuner.ranks import share_of
+from tileops.autotuner.rounds import Rules
+from tileops.ir.codec import encode_program
+from tileops.runtime import device_target
+
+# Nothing is dropped and nothing is settled before the counts are reached.
+RULES = Rules(drop=10.0, margin=-0.9, seconds=600.0, finalists=2)
+
+
+def main(store: str, cache: str, rank: int, world: int, runs: int) -> None:
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    x = torch.ones(1 << 29, device=device)  # 2 GiB, made from a seed in the child
+    jobs = [
+        CompileJob(
+            encode_program(scale_in_place.get_tir(x, block=256 * n)), str(device_target(rank)),
+            True, False, "scale",
+        )
+        for n in range(1, 25)
+    ]  # fmt: skip
+    dist.barrier()
+    start = time.monotonic()
+    setting = Setting((device,), [x], cache, plan=Plan(warmup=3, rules=replace(RULES, rep=runs)))
+    found = find_fastest(jobs, setting, share=share_of("copy"))
+    print(json.dumps({"winner": found.ranking[0], "seconds": time.monotonic() - start}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
