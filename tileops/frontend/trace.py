@@ -206,7 +206,7 @@ def trace_prim_func(
     names_in_scope: Mapping[str, object] | None = None,
     options: Options = (),
 ) -> Program:
-    """Trace a function whose parameters are annotated in its signature.
+    """Trace a function whose parameters are annotated in its signature or its body.
 
     ``names_in_scope`` are the caller's names, for annotations under postponed evaluation.
     """
@@ -216,6 +216,7 @@ def trace_prim_func(
     tracer.location = location
     arguments: dict[str, object] = {}
     annotated: dict[str, object] = {}
+    order: list[str] = []
     for p in inspect.signature(func).parameters.values():
         if p.kind is p.POSITIONAL_ONLY:
             raise ProgramTypeError(
@@ -225,20 +226,25 @@ def trace_prim_func(
             arguments[p.name] = {}
         elif p.annotation is not p.empty and p.kind is not p.VAR_POSITIONAL:
             annotated[p.name] = _resolve(func, p.annotation, names_in_scope or {})
+            order.append(p.name)
         elif p.default is not p.empty:
             arguments[p.name] = p.default
+        elif is_annotated_in_body(func, p.name):
+            arguments[p.name] = Undeclared(p.name)
+            order.append(p.name)
+            continue
         else:
             raise ProgramTypeError(
                 f"the parameter `{p.name}` of the prim_func `{func.__name__}` has no annotation",
                 expected=f"{p.name}: T.Tensor(shape, dtype), or a scalar dtype",
                 location=location,
             )
-    parameters = Parameters(tracer, tuple(annotated))
+    parameters = Parameters(tracer, order)
 
     def body() -> object:
         for key, annotation in annotated.items():
             arguments[key] = parameters.declare(key, annotation)
-        return run(tracer, func, arguments)
+        return run(tracer, func, arguments, parameters.declare)
 
     return _finish(tracer, body, parameters, options, location)
 

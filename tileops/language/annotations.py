@@ -63,19 +63,34 @@ FragmentBuffer = _TensorFactory("fragment")
 LocalBuffer = _TensorFactory("local")
 
 
-def StridedTensor(
-    shape: object, strides: object, dtype: object = "float32", scope: str | None = None
-) -> TensorType:
-    """The type of a tensor parameter with given strides, in elements; one stride a dimension."""
-    dims, steps = _dims(shape), _dims(strides)
-    if len(dims) != len(steps):
-        raise ProgramValueError(
-            "T.StridedTensor needs one stride a dimension",
-            expected=f"{len(dims)} strides",
-            found=f"{len(steps)}",
-            location=here(),
-        )
-    return TensorType(dims, as_dtype(dtype), steps, scope or "global")
+class _StridedFactory:
+    """``T.StridedTensor(shape, strides, dtype)`` and ``T.StridedTensor[shape, strides, dtype]``."""
+
+    def __call__(
+        self, shape: object, strides: object, dtype: object = "float32", scope: str | None = None
+    ) -> TensorType:
+        """The type of a tensor parameter with given strides, in elements; one a dimension."""
+        dims, steps = _dims(shape), _dims(strides)
+        if len(dims) != len(steps):
+            raise ProgramValueError(
+                "T.StridedTensor needs one stride a dimension",
+                expected=f"{len(dims)} strides",
+                found=f"{len(steps)}",
+                location=here(),
+            )
+        return TensorType(dims, as_dtype(dtype), steps, scope or "global")
+
+    def __getitem__(self, key: object) -> TensorType:
+        if not isinstance(key, tuple) or len(key) not in (2, 3):
+            raise ProgramTypeError(
+                "T.StridedTensor[...] takes a shape, strides and a dtype",
+                found=repr(key),
+                location=here(),
+            )
+        return self(*key)
+
+
+StridedTensor = _StridedFactory()
 
 
 def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
@@ -115,7 +130,7 @@ def require_tensor_type(name: str, value: object) -> TensorType:
     """The annotation of parameter ``name``; ProgramTypeError if it is no tensor type."""
     if isinstance(value, TensorType):
         return value
-    if isinstance(value, _TensorFactory):
+    if isinstance(value, (_TensorFactory, _StridedFactory)):
         raise ProgramTypeError(
             f"the annotation of `{name}` needs a shape, as in T.Tensor((M, N), T.float16)",
             location=here(),

@@ -10,6 +10,7 @@ from tileops.ir import fold, walk
 from tileops.ir.expr import Expr, Region, Var
 from tileops.ir.stmt import (
     Alloc,
+    Assume,
     Atomic,
     Bind,
     Body,
@@ -28,7 +29,7 @@ from tileops.language.value import Value
 SYNC = "sync_threads"
 _NAMES = ("tx", "ty", "tz")
 _THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
-_ELEMENTWISE = (Store, Bind, If, For)
+_ELEMENTWISE = (Store, Bind, If, For, Assume)
 
 
 def get_thread_binding(dim: int = 0) -> Value:

@@ -87,7 +87,9 @@ class KernelFrame:
 
 
 def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> KernelFrame:
-    """A launch of a grid of 1 to 3 extents; ``with T.Kernel(gx, gy, threads=128) as (bx, by)``.
+    """A launch of a grid of up to 3 extents; ``with T.Kernel(gx, gy, threads=128) as (bx, by)``.
+
+    Without an extent it is one block.
 
     ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the
     meaning.
@@ -95,11 +97,11 @@ def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> K
     tracer = require_tracer("T.Kernel")
     if prelude is not None:
         raise UnsupportedConstructError("T.Kernel(prelude=...) inserts C text", location=here())
-    if not 1 <= len(blocks) <= 3:
+    if len(blocks) > 3:
         raise ProgramValueError(
-            "T.Kernel takes 1 to 3 grid extents", found=str(len(blocks)), location=here()
+            "T.Kernel takes up to 3 grid extents", found=str(len(blocks)), location=here()
         )
-    grid = tuple(index_expr(b, "a grid extent of T.Kernel") for b in blocks)
+    grid = tuple(index_expr(b, "a grid extent of T.Kernel") for b in blocks or (1,))
     for extent in grid:
         if has_load(extent):
             raise UnsupportedConstructError(

@@ -413,8 +413,14 @@ class dtype(DType):
         """The type that ``value`` names; ProgramTypeError if it names none."""
         return str.__new__(cls, str(as_dtype(value)))
 
-    def __call__(self, value: object, *more: object) -> Value:
+    def __call__(self, value: object = None, *more: object) -> Value:
         """``value`` converted to this type; several values (a vector) are not supported."""
+        if value is None:
+            raise UnsupportedConstructError(
+                f"T.{self!s}() without a value makes an unbound variable, which tileops does not "
+                "have; T.alloc_var makes one that can be assigned",
+                location=here(),
+            )
         if more:
             raise UnsupportedConstructError(
                 f"T.{self!s}(...) of several values makes a vector, which tileops does not have",
