@@ -9,7 +9,14 @@ import torch
 
 from tileops.errors import ArgumentError
 from tileops.jit import KernelParam
-from tileops.profiler import TensorSupplyType, assert_close, do_bench, make_tensor
+from tileops.profiler import (
+    Profiler,
+    TensorSupplyType,
+    assert_close,
+    do_bench,
+    fill,
+    make_tensor,
+)
 from tileops.profiler.bench import summarize
 
 
@@ -43,7 +50,14 @@ def test_summaries() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"return_mode": "mode"}, {"backend": "cupti"}, {"device": "meta"}]
+    "arguments",
+    [
+        {"return_mode": "mode"},
+        {"backend": "clock"},
+        {"backend": "cupti", "device": "cpu"},
+        {"backend": "cudagraph", "device": "cpu"},
+        {"device": "meta"},
+    ],
 )
 def test_bad_arguments(arguments: dict[str, str]) -> None:
     with pytest.raises(ArgumentError, match="expected"):
@@ -100,3 +114,72 @@ def test_assert_close_counts_what_differs() -> None:
         assert_close(special, special.flip(0), 0.0, 0.0, 0.0, "special")
     with pytest.raises(AssertionError, match="shape"):
         assert_close(torch.zeros(2), torch.zeros(3), 0, 0, 0, "shape")
+
+
+def test_names_of_other_systems_are_understood() -> None:
+    calls: list[int] = []
+    do_bench(
+        lambda: calls.append(1), _n_warmup=3, _n_repeat=7, fast_flush=False, device="cpu",
+        return_mode="all",
+    )  # fmt: skip
+    assert len(calls) == 1 + 5 + 3 + 7
+
+
+def test_a_slow_function_stops_early() -> None:
+    calls: list[int] = []
+
+    def slow() -> None:
+        calls.append(1)
+        time.sleep(0.002)
+
+    found = do_bench(slow, rep=1000, device="cpu", early_stop_baseline=0.5)
+    assert found >= 2.0
+    assert len(calls) == 1 + 5
+    do_bench(slow, n_warmup=1, n_repeat=4, device="cpu", early_stop_baseline=1e9)
+    assert len(calls) == 2 * (1 + 5) + 1 + 4
+
+
+@pytest.mark.parametrize("supply", TensorSupplyType)
+def test_a_generator_makes_the_same_values_and_leaves_the_global_one_alone(
+    supply: TensorSupplyType,
+) -> None:
+    state = torch.get_rng_state()
+    made = [
+        fill((50,), torch.float32, supply, "cpu", torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
+    ]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(made[0], made[1])
+    if supply not in (TensorSupplyType.Zero, TensorSupplyType.One):
+        assert not torch.equal(made[0], made[2])
+
+
+def in_place(x: torch.Tensor) -> None:
+    x += 1
+
+
+def profiler_of(kernel: object) -> Profiler:
+    return Profiler([param(torch.float32, 20)], [], kernel=kernel, device="cpu")  # type: ignore[arg-type]
+
+
+def test_kernels_that_write_into_arguments_are_checked_on_copies() -> None:
+    profiler_of(in_place).assert_consistent(repeat=4)
+    profiler_of(in_place).assert_allclose(lambda x: x + 1, rtol=0.0, atol=0.0)
+    seen: list[bool] = []
+    profiler_of(in_place).manual_assert_close(
+        in_place, manual_check_prog=lambda got, want: seen.append(torch.equal(got[0], want[0]))
+    )
+    assert seen == [True]
+
+
+def test_a_kernel_that_changes_its_mind_is_inconsistent() -> None:
+    with pytest.raises(AssertionError, match="run 1: output 0 differs"):
+        profiler_of(lambda x: torch.rand(3)).assert_consistent(repeat=3)
+
+
+def test_run_once_and_sizes_by_name() -> None:
+    assert profiler_of(lambda x: x.shape).run_once() == (20,)
+    dynamic = Profiler([param(torch.float32, "M.0")], [], kernel=lambda x: x, device="cpu")
+    assert dynamic.do_bench(dynamic_symbolic_constraints={"M": 5}, n_repeat=3, n_warmup=1) >= 0
+    with pytest.raises(ArgumentError, match="run-time extent M"):
+        dynamic.do_bench()

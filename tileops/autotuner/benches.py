@@ -38,8 +38,13 @@ class NoSecondContextError(TileopsError):
 class Bench(Protocol):
     """Runs and times programs on one device; RunFailedError where one fails."""
 
-    def run(self, name: str, loadable: Mapping[str, Any], limit_s: float) -> list[torch.Tensor]:
-        """What one run returns and then what it wrote into, on the device of the inputs."""
+    def run(
+        self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
+    ) -> list[torch.Tensor]:
+        """One run: what it returns and then what it wrote into, on the device of the inputs.
+
+        Nothing without ``returns``: results take their time to travel.
+        """
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
@@ -79,7 +84,10 @@ class ChildBench:
     def start(self) -> None:
         """Start the child without waiting for it."""
         if self._child is None or not self._child.is_alive:
-            self._child = self._spare or self._new()
+            try:
+                self._child = self._spare or self._new()
+            except OSError as error:  # no interpreter to start, or no process to be had
+                raise NoSecondContextError(f"no process could be started: {error}") from None
             self._spare = None
             self._is_open = False
             self._loaded.clear()
@@ -117,10 +125,12 @@ class ChildBench:
         self._is_open = True
         return child
 
-    def run(self, name: str, loadable: Mapping[str, Any], limit_s: float) -> list[torch.Tensor]:
+    def run(
+        self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
+    ) -> list[torch.Tensor]:
         """As ``Bench.run``."""
         self._load(name, loadable, limit_s)
-        message = {"do": "run", "name": name, "returns": True, "at": self._free}
+        message = {"do": "run", "name": name, "returns": returns, "at": self._free}
         return [self._result(item) for item in self._ask(message, limit_s)["results"]]
 
     def _result(self, item: Mapping[str, Any]) -> torch.Tensor:
@@ -207,12 +217,15 @@ class LocalBench:
         self._given = list(inputs)
         self._loaded: set[str] = set()
 
-    def run(self, name: str, loadable: Mapping[str, Any], limit_s: float) -> list[torch.Tensor]:
+    def run(
+        self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
+    ) -> list[torch.Tensor]:
         """As ``Bench.run``; ``limit_s`` means nothing."""
         del limit_s
         try:
             self._load(name, loadable)
-            return self._runner.run(name)
+            results = self._runner.run(name)
+            return results if returns else []
         except Exception as error:
             raise _failed(error) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -18,7 +18,7 @@ from tileops.autotuner.benches import (
     NoSecondContextError,
 )
 from tileops.autotuner.checking import Checker, Reference
-from tileops.autotuner.compilers import CompileJob, CompilePool, worker_count
+from tileops.autotuner.compilers import Compiled, CompileJob, CompilePool, worker_count
 from tileops.autotuner.measuring import Measured, Plan, Session
 from tileops.autotuner.ranks import Json, Share, alone, together
 
@@ -82,13 +82,17 @@ def find_fastest(
     *,
     share: Share | None = None,
     progress: Progress | None = None,
+    known: Mapping[int, Compiled] | None = None,
 ) -> Findings:
     """Compile and measure ``jobs``; with a ``share``, together with the other ranks.
+
+    ``known`` are jobs, by number, whose result is in the cache already.
 
     What a config does is in its outcome; errors raised here are faults of the machine or of the
     reference program. ``progress`` hears of each outcome, from any thread, one at a time.
     """
-    with Campaign(jobs, setting, None if share is None else share.rank, progress) as work:
+    rank = None if share is None else share.rank
+    with Campaign(jobs, setting, rank, progress, known) as work:
         if share is None:
             answer = alone(len(jobs), work)
         else:
@@ -106,8 +110,10 @@ class Campaign:
         setting: Setting,
         rank: int | None = None,
         progress: Progress | None = None,
+        known: Mapping[int, Compiled] | None = None,
     ) -> None:
         self._jobs = list(jobs)
+        self._known = dict(known or {})
         self._setting = setting
         self._place = "" if rank is None else f"rank {rank} "
         # Shares of the work are measured on several cards; their best race once more on one card.
@@ -119,7 +125,7 @@ class Campaign:
         self._progress = progress or (lambda number, outcome: None)
         self._guard = threading.Lock()
         self._pool = CompilePool(setting.cache_dir, setting.compile_timeout_s, setting.workers)
-        self._pool.start(len(self._jobs))
+        self._pool.start(len(self._jobs) - len(self._known))
         self._benches: list[tuple[str, Bench]] | None = None
         self._sessions: dict[str, Session] = {}
         self._started = self._start_children()
@@ -192,8 +198,7 @@ class Campaign:
     # -- ranks.Work ------------------------------------------------------------------------------
     def look(self, numbers: Iterable[int]) -> None:
         """Compile these configs, and run each once on the next free device."""
-        wanted = list(numbers)
-        done = self._pool.compile([self._jobs[n] for n in wanted])
+        done = self._compiled(numbers)
         taking = threading.Lock()
 
         def serve(session: Session) -> None:
@@ -202,8 +207,7 @@ class Campaign:
                     found = next(done, None)
                 if found is None:
                     return
-                place, compiled = found
-                number = wanted[place]
+                number, compiled = found
                 if compiled.loadable is None:
                     measured = Measured(compiled.status, reason=compiled.reason)
                     self._note(number, measured, "")
@@ -215,6 +219,17 @@ class Campaign:
                 session.add(str(number), compiled.loadable)
 
         _in_parallel(serve, list(self._ready().values()))
+
+    def _compiled(self, numbers: Iterable[int]) -> Iterator[tuple[int, Compiled]]:
+        """What these configs compile to, with their numbers, as it comes."""
+        wanted = list(numbers)
+        for number in wanted:
+            if number in self._known:
+                yield number, self._known[number]
+        new = [number for number in wanted if number not in self._known]
+        for place, compiled in self._pool.compile([self._jobs[n] for n in new]):
+            self._known[new[place]] = compiled
+            yield new[place], compiled
 
     def results(self) -> dict[int, Json]:
         """Time what was looked at, each device its own share."""
@@ -244,9 +259,9 @@ class Campaign:
         self._ready()
         assert self._benches is not None
         session = self._session(*self._benches[0])
-        for place, compiled in self._pool.compile([self._jobs[n] for n in finalists]):
+        for number, compiled in self._compiled(finalists):
             if compiled.loadable is not None:
-                session.add(str(finalists[place]), compiled.loadable)
+                session.add(str(number), compiled.loadable)
         order = [int(name) for name in session.finish()]
         return [*order, *(n for n in self._ranking() if n not in order)]
 

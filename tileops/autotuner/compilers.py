@@ -76,6 +76,7 @@ class CompilePool:
             "TILEOPS_CACHE_DISABLE": "0",
             "TILEOPS_STRICT": "0",
             "TILEOPS_LOG": "",
+            "TILEOPS_BUNDLE": "",  # what is compiled must lie in the cache
         }
         self._guard = threading.Lock()
         self._idle: list[Child] = []

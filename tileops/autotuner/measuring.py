@@ -84,7 +84,7 @@ class Session:
 
     def _first_look(self, name: str, loadable: Mapping[str, Any]) -> float:
         limit = self._limit_s()
-        results = self._bench.run(name, loadable, limit)
+        results = self._bench.run(name, loadable, limit, returns=self._checker.compares)
         if self._checker.compares:
             try:
                 self._checker.check(results, loadable["op"])

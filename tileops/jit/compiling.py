@@ -48,6 +48,7 @@ class Request:
 
 def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
+    request = _with_used_facts(request)
     with counters.timed("key"):
         return cache.key_of(
             ir=print_program(request.program),
@@ -64,9 +65,7 @@ def obtain(request: Request) -> cache.Entry:
 
     Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
     """
-    if request.target.kind == "cpu":
-        # Code for the CPU assumes none of the facts, so one compile serves all of them.
-        request = replace(request, spec=Specialization())
+    request = _with_used_facts(request)
     entry = _from_bundle(request) if settings.current().bundle else None
     if entry is None:
         key = key_of(request)
@@ -79,6 +78,11 @@ def obtain(request: Request) -> cache.Entry:
     if request.debug_root is not None:
         _export(entry, Path(request.debug_root), request.op)
     return entry
+
+
+def _with_used_facts(request: Request) -> Request:
+    # Code for the CPU assumes none of the facts, so one compile serves all of them.
+    return replace(request, spec=Specialization()) if request.target.kind == "cpu" else request
 
 
 def _from_bundle(request: Request) -> cache.Entry | None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tileops import cache
-from tileops.jit.compiling import Request
+import torch
+
+from tileops import cache, runtime
+from tileops.codegen.kernel_code import Specialization
+from tileops.errors import InternalError
+from tileops.ir.program import Program
+from tileops.jit.compiling import Request, key_of
 from tileops.jit.record import entry_of
 from tileops.op.spec import spec_of
 from tileops.op.variant import variant_of
@@ -44,3 +53,48 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
         for image in sorted(names)
     }
     return {"op": spec.to_json(), "variant": content, "entry": described, "images": images}
+
+
+def found_in_cache(request: Request) -> tuple[str, dict[str, Any]] | None:
+    """Hash and loadable form of a request that is in the cache; None where it must be compiled."""
+    entry = cache.store().get(key_of(request))
+    return None if entry is None else (entry.hash, loadable_of(request, entry))
+
+
+class _AskedError(Exception):
+    """Ends a call whose facts are known."""
+
+
+_guard = threading.Lock()
+_askers: dict[str, int] = {}
+_asked: dict[str, Any] = {}
+
+
+def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
+    """The facts that a call of ``program`` with these arguments gives its code.
+
+    They are the call path's own: an op of the same signature is called that has no code, and what
+    it asks for is the answer. Raises what a call with wrong arguments raises.
+    """
+    spec = spec_of(program, namespace=NAMESPACE, name="facts")
+    variant = variant_of(program, spec, ())
+    text = json.dumps([spec.to_json(), variant.to_json()], sort_keys=True)
+    name = f"facts_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    spec = replace(spec, name=name)
+    with _guard:
+        if name not in _askers:
+            handle = runtime.create_op(spec.to_json())
+            runtime.add_variant(handle, variant.to_json())
+            runtime.set_resolver(handle, _note_facts)
+            _askers[name] = handle
+        try:
+            getattr(getattr(torch.ops, NAMESPACE), name).default(*arguments)
+        except _AskedError:
+            return Specialization(_asked["fast"], _asked["index64"])
+    raise InternalError(f"{program.name}: a call without code did not ask for it")
+
+
+def _note_facts(handle: int, request: Mapping[str, Any]) -> None:
+    del handle
+    _asked.update(request)
+    raise _AskedError
