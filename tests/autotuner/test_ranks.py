@@ -73,7 +73,7 @@ class TestOneProcess:
     """What needs no second process: the protocol over a store in memory."""
 
     def make(self, rank: int, store: Any) -> Share:
-        return Share(store, "one", rank, silence_s=0.3)
+        return Share(store, "one", rank, 2, silence_s=0.3)
 
     @pytest.fixture
     def store(self) -> Any:
@@ -112,7 +112,7 @@ class TestOneProcess:
                 raise StoreLostError("connection reset")
 
         work = Doing()
-        assert together(Lost(store, "lost", 0), 5, work) == {"count": 5}
+        assert together(Lost(store, "lost", 0, 2), 5, work) == {"count": 5}
         assert work.looked == [0, 1, 2, 3, 4]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -92,6 +93,9 @@ def find_fastest(
     reference program. ``progress`` hears of each outcome, from any thread, one at a time.
     """
     rank = None if share is None else share.rank
+    if share is not None and setting.workers is None:
+        # The ranks of a host share its processors; those of other hosts cannot be told apart.
+        setting = replace(setting, workers=max(1, worker_count() // share.world))
     with Campaign(jobs, setting, rank, progress, known) as work:
         if share is None:
             answer = alone(len(jobs), work)
@@ -125,27 +129,28 @@ class Campaign:
         self._progress = progress or (lambda number, outcome: None)
         self._guard = threading.Lock()
         self._pool = CompilePool(setting.cache_dir, setting.compile_timeout_s, setting.workers)
-        self._pool.start(len(self._jobs) - len(self._known))
         self._benches: list[tuple[str, Bench]] | None = None
         self._sessions: dict[str, Session] = {}
-        self._started = self._start_children()
+        self._started: list[ChildBench] = []
         self.outcomes: dict[int, Outcome] = {}
+        try:
+            self._start_children()
+            self._pool.start(len(self._jobs) - len(self._known))
+        except BaseException:
+            self.close()
+            raise
 
     def chunk(self) -> int:
         """How many configs a rank takes at a time: enough to keep its workers busy."""
         return max(1, min(worker_count(), -(-len(self._jobs) // 4)))
 
     # -- the benches -----------------------------------------------------------------------------
-    def _start_children(self) -> list[ChildBench]:
-        if not self._setting.isolated:
-            return []
-        made = [
-            ChildBench(device, self._setting.inputs, backend=self._setting.backend)
-            for device in self._setting.devices
-        ]
-        for bench in made:
-            bench.start()
-        return made
+    def _start_children(self) -> None:
+        for device in self._setting.devices if self._setting.isolated else ():
+            bench = ChildBench(device, self._setting.inputs, backend=self._setting.backend)
+            self._started.append(bench)
+            with suppress(NoSecondContextError):  # opening it says so again
+                bench.start()
 
     def _ready(self) -> dict[str, Session]:
         """A session for each device that can be used, the caller's device first."""
@@ -274,6 +279,9 @@ class Campaign:
         for _, opened in self._benches or []:
             if isinstance(opened, LocalBench):
                 opened.close()
+        # Sessions know this object: what they hold on the device is to go now, not at a collection.
+        self._sessions.clear()
+        self._benches = None
 
     def __enter__(self) -> Campaign:
         return self

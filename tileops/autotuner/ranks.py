@@ -41,10 +41,16 @@ class Share:
     """
 
     def __init__(
-        self, store: Store, name: str, rank: int, silence_s: float = SILENCE_SECONDS
+        self,
+        store: Store,
+        name: str,
+        rank: int,
+        world: int,
+        silence_s: float = SILENCE_SECONDS,
     ) -> None:
         self._store = dist.distributed_c10d.PrefixStore(f"tileops/tune/{name}", store)
         self.rank = rank
+        self.world = world
         self._silence_s = silence_s
         self._heard: dict[int, tuple[int, float]] = {}
 
@@ -182,7 +188,7 @@ def share_of(name: str) -> Share | None:
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
         return None
     store = dist.distributed_c10d._get_default_store()
-    return Share(store, name, dist.get_rank())
+    return Share(store, name, dist.get_rank(), dist.get_world_size())
 
 
 class Work(Protocol):
