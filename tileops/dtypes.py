@@ -21,12 +21,12 @@ class _Info:
 
 _TABLE: dict[str, _Info] = {
     "bool": _Info(8, "bool", "bool", "bool"),
-    "int4": _Info(4, "int", None, "i4"),
+    "int4": _Info(4, "int", "int8", "i4"),
     "int8": _Info(8, "int", "int8", "i8"),
     "int16": _Info(16, "int", "int16", "i16"),
     "int32": _Info(32, "int", "int32", "i32"),
     "int64": _Info(64, "int", "int64", "i64"),
-    "uint4": _Info(4, "uint", None, "u4"),
+    "uint4": _Info(4, "uint", "uint8", "u4"),
     "uint8": _Info(8, "uint", "uint8", "u8"),
     "uint16": _Info(16, "uint", "uint16", "u16"),
     "uint32": _Info(32, "uint", "uint32", "u32"),
@@ -105,7 +105,7 @@ class DType(str):
         return self.is_float and self.bits == 8
 
     def as_torch(self) -> torch.dtype:
-        """Return the ``torch.dtype`` that stores this type.
+        """Return the ``torch.dtype`` that stores this type; 4-bit types lie two in an element.
 
         Raises ArgumentTypeError if none does.
         """
@@ -161,7 +161,7 @@ def _canonical_name(value: object) -> str | None:
     else:
         text = str(value)
     text = text.removeprefix("torch.")
-    text = _ALIASES.get(text, text)
+    text = _ALIASES.get(text, "float4_e2m1fn" if text == "float4_e2m1fn_x2" else text)
     return text if text in _TABLE else None
 
 

@@ -117,6 +117,7 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
   for (const json::Value& dim : value.at("shape").as_array("tensors.shape")) {
     rule.shape.push_back(read_dim(dim, variant.host, variant.sizes.size()));
   }
+  if (const json::Value* pack = value.find("pack")) rule.pack = pack->as_int_in(1, 8, "pack");
   const json::Value* strides = value.find("strides");
   if (strides != nullptr && !strides->is_null()) {
     rule.contiguous = false;
@@ -147,6 +148,7 @@ OutputRule read_output(const json::Value& value, const HostProgram& host) {
   for (const json::Value& slot : value.at("shape").as_array("outputs.shape")) {
     rule.shape.push_back(host.checked_slot(slot, "outputs.shape"));
   }
+  if (const json::Value* pack = value.find("pack")) rule.pack = pack->as_int_in(1, 8, "pack");
   return rule;
 }
 

@@ -57,6 +57,7 @@ struct TensorRule {
   std::vector<DimRule> shape;
   bool contiguous = true;
   std::vector<DimRule> strides;  // where not contiguous
+  int64_t pack = 1;              // elements in one of torch's, along the last dimension
 };
 
 struct SizeSpec {
@@ -95,6 +96,7 @@ struct ScalarRule {
 struct OutputRule {
   std::string dtype;
   std::vector<uint16_t> shape;  // slots
+  int64_t pack = 1;             // elements in one of torch's, along the last dimension
 };
 
 // The checks and bindings of one combination of static arguments.

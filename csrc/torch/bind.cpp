@@ -13,8 +13,9 @@ bool is_empty(const TensorFacts& facts) {
   return false;
 }
 
-// Elements from the first to the last one reached, the measure for 32-bit offsets.
-bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t rank) {
+// Elements from the first to the last one reached, the measure for 32-bit offsets. `pack` elements
+// share one of torch's.
+bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t rank, int64_t pack) {
   int64_t reach = 1;
   for (std::size_t i = 0; i < rank; ++i) {
     if (sizes[i] == 0) return false;
@@ -23,7 +24,7 @@ bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t ran
         __builtin_add_overflow(reach, step, &reach))
       return true;
   }
-  return reach > INT32_MAX;
+  return reach > INT32_MAX / pack;
 }
 
 class Binder {
@@ -96,13 +97,14 @@ class Binder {
     if (__builtin_expect(!known, 0)) fail_dtype(call_, rule);
     if (__builtin_expect(static_cast<std::size_t>(facts.rank) != rule.shape.size(), 0))
       fail_rank(call_, rule);
-    for (std::size_t i = 0; i < rule.shape.size(); ++i) bind_dim(rule, i, facts.sizes[i]);
+    for (std::size_t i = 0; i < rule.shape.size(); ++i)
+      bind_dim(rule, i, extent_of(rule, facts, i));
     if (rule.contiguous)
       check_contiguous(rule, facts);
     else
       bind_strides(rule, facts);
     call_.fast &= (reinterpret_cast<uintptr_t>(facts.data) & 15) == 0;
-    call_.index64 |= exceeds_int32(facts.sizes, facts.strides, rule.shape.size());
+    call_.index64 |= exceeds_int32(facts.sizes, facts.strides, rule.shape.size(), rule.pack);
   }
 
   void bind_dim(const TensorRule& rule, std::size_t dim, int64_t extent) {
@@ -173,7 +175,8 @@ class Binder {
     for (std::size_t i = 0; i < rule.shape.size(); ++i) {
       if (rule.shape[i].kind != DimRule::kEqual) continue;
       const int64_t expected = slots[rule.shape[i].index];
-      if (__builtin_expect(facts.sizes[i] != expected, 0)) fail_equal(call_, rule, i, expected);
+      if (__builtin_expect(extent_of(rule, facts, i) != expected, 0))
+        fail_equal(call_, rule, i, expected);
     }
     for (std::size_t i = 0; i < rule.strides.size(); ++i) {
       if (rule.strides[i].kind != DimRule::kEqual || facts.sizes[i] <= 1 || is_empty(facts))

@@ -41,6 +41,11 @@ struct Binding {
   bool fast = true, index64 = false;
 };
 
+// The extent of a dimension in the rule's elements.
+inline int64_t extent_of(const TensorRule& rule, const TensorFacts& facts, std::size_t dim) {
+  return dim + 1 == rule.shape.size() ? facts.sizes[dim] * rule.pack : facts.sizes[dim];
+}
+
 // Reads the tensors and checks that they share a supported device.
 void read_tensors(const Inputs& inputs, Binding& call);
 // Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and

@@ -261,6 +261,15 @@ void allocate_outputs(const Binding& call, const std::vector<OutputRule>& rules,
     const auto& shape = rules[i].shape;
     SmallBuffer<int64_t, 16> sizes(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) sizes.data()[d] = slots[shape[d]];
+    const int64_t pack = rules[i].pack;
+    if (pack > 1) {
+      int64_t& last = sizes.data()[shape.size() - 1];
+      if (last % pack != 0) {
+        raise(ErrorKind::kArgument, call.op->spec.name, ": an output of ", pack,
+              " elements a byte needs a last dimension divisible by ", pack, ", got ", last);
+      }
+      last /= pack;
+    }
     outputs.push(
         allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), dtypes[i], "an output"));
   }

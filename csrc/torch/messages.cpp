@@ -35,6 +35,11 @@ std::string shape_text(const Binding& call, const TensorRule& rule) {
   return "(" + join(parts, ", ") + (parts.size() == 1 ? ",)" : ")");
 }
 
+// What to add to a message about a tensor whose extents count fewer, wider elements than the rule.
+std::string packed_text(const TensorRule& rule) {
+  return rule.pack == 1 ? "" : " (" + std::to_string(rule.pack) + " elements in each of the last)";
+}
+
 std::string head(const Binding& call, const std::string& argument) {
   return call.op->spec.name + ": argument '" + argument + "': ";
 }
@@ -88,7 +93,7 @@ void fail_rank(const Binding& call, const TensorRule& rule) {
   const TensorFacts& facts = call.tensors[rule.arg];
   raise(ErrorKind::kArgument, head(call, rule.name), "expected ", rule.shape.size(),
         rule.shape.size() == 1 ? " dimension " : " dimensions ", shape_text(call, rule), ", got ",
-        facts.rank, " with shape ", shape_of(facts));
+        facts.rank, " with shape ", shape_of(facts), packed_text(rule));
 }
 
 void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride) {
@@ -104,22 +109,25 @@ void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bo
         is_stride ? "stride " : "dimension ", dim, " to be ", expected, " (",
         dim_text(call, dim_rule), ", where ", size.name, " is ", bound, " by ",
         source_of(call, dim_rule.index), "), got ",
-        is_stride ? facts.strides[dim] : facts.sizes[dim], " in ", got);
+        is_stride ? facts.strides[dim] : extent_of(rule, facts, dim), " in ", got,
+        packed_text(rule));
 }
 
 void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim) {
   raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ",
         dim_text(call, rule.shape[dim]), " for a whole ",
         call.variant->spec.sizes[rule.shape[dim].index].name, ", got ",
-        call.tensors[rule.arg].sizes[dim], " in shape ", shape_of(call.tensors[rule.arg]));
+        extent_of(rule, call.tensors[rule.arg], dim), " in shape ",
+        shape_of(call.tensors[rule.arg]), packed_text(rule));
 }
 
 void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected) {
   const std::string text = dim_text(call, rule.shape[dim]);
   const std::string value = std::to_string(expected);
   raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ", value,
-        text == value ? "" : " (" + text + ")", ", got ", call.tensors[rule.arg].sizes[dim],
-        " in shape ", shape_of(call.tensors[rule.arg]));
+        text == value ? "" : " (" + text + ")", ", got ",
+        extent_of(rule, call.tensors[rule.arg], dim), " in shape ",
+        shape_of(call.tensors[rule.arg]), packed_text(rule));
 }
 
 void fail_contiguous(const Binding& call, const TensorRule& rule) {

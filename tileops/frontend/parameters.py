@@ -10,7 +10,7 @@ from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import ScalarParam, TensorParam
 from tileops.language.annotations import TensorType, require_tensor_type
-from tileops.language.buffers import BufferRef, static_shape
+from tileops.language.buffers import BufferRef, check_packed, static_shape
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr
@@ -75,6 +75,13 @@ class Parameters:
 
     def _scalar(self, name: str, annotation: object) -> Value:
         tracer = self._tracer
+        kind = as_dtype(annotation)
+        if kind.bits < 8 or (kind.is_float and kind.bits < 16):
+            raise ProgramTypeError(
+                f"the scalar parameter `{name}` cannot be {kind}: a call passes Python numbers",
+                expected="an integer, bool or float dtype that a kernel parameter can have",
+                location=tracer.location,
+            )
         var = tracer.define_permanent(tracer.new_var(name, DType(as_dtype(annotation))))
         self._declared[name] = ScalarParam(name, var, loc=tracer.location)
         return Value(var)
@@ -91,6 +98,7 @@ class Parameters:
         strides = None
         if annotation.strides is not None:
             strides = tuple(index_expr(s, f"a stride of `{name}`") for s in annotation.strides)
+        check_packed(f"the tensor `{name}`", shape, annotation.dtype, strides is not None)
         buffer = tracer.new_buffer(name, shape, annotation.dtype, "global", strides)
         tracer.define_global(buffer)
         self._declared[name] = TensorParam(name, buffer, loc=tracer.location)

@@ -34,6 +34,7 @@ MATH_FUNCTIONS = (
     "isnan", "isinf", "isfinite",  # give bool
     "popcount", "clz",  # integers
     "reinterpret",  # bit cast to Call.dtype
+    "nibble",  # the half of a byte: the low one where the second argument is even
 )  # fmt: skip
 
 

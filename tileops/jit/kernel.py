@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tileops.errors import ArgumentError, NotDifferentiableError
+from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
 from tileops.jit import sass
 from tileops.jit.kernel_state import NAMESPACE, Build, state_for, state_of
 from tileops.jit.tracing import constant
+from tileops.op.variant import pack_of
 
 if TYPE_CHECKING:
     from tileops.cache import Entry
@@ -302,9 +304,10 @@ def make_kernel(base: str, program: Program, build: Build) -> JITKernel:
 
 def _describe(param: object) -> KernelParam:
     if isinstance(param, TensorParam):
-        shape = tuple(
-            int(e.value) if isinstance(e, Const) else print_expr(e) for e in param.buffer.shape
-        )
+        extents = list(param.buffer.shape)
+        if (pack := pack_of(param.buffer.dtype)) > 1:
+            extents[-1] = fold.binary("floordiv", extents[-1], fold.const(pack))
+        shape = tuple(int(e.value) if isinstance(e, Const) else print_expr(e) for e in extents)
         return KernelParam(
             param.name, param.buffer.dtype.as_torch(), shape, is_output=param.allocated
         )

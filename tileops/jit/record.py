@@ -16,7 +16,7 @@ from tileops.ir.expr import Buffer, Expr
 from tileops.ir.program import Program
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
-from tileops.op.variant import Variant, storage_names
+from tileops.op.variant import Variant, pack_of, storage_names
 from tileops.target import Target
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ class _Recorder:
                 "sizes": [s.var.name for s in program.sizes],
                 "aligned": sorted(self.aligned),
                 "outputs": [
-                    {"dtype": storage_names(b.dtype)[0], "shape": [_Ref(r) for r in shape]}
+                    {
+                        "dtype": storage_names(b.dtype)[0],
+                        "shape": [_Ref(r) for r in shape],
+                        "pack": pack_of(b.dtype),
+                    }
                     for b, shape in zip(outputs, shapes, strict=True)
                 ],
                 "workspaces": [{"bytes": _Ref(ref)} for ref in workspaces],
@@ -74,6 +78,8 @@ class _Recorder:
         total: Expr = fold.const(buffer.dtype.bytes, fold.INT64)
         for extent in buffer.shape:
             total = fold.mul(total, fold.cast(extent, fold.INT64))
+        if (pack := pack_of(buffer.dtype)) > 1:
+            total = fold.binary("floordiv", total, fold.const(pack, fold.INT64))
         return self.host.add(total)
 
     def _launch(self, launch: LaunchCode, image: LaunchImage) -> Json:

@@ -65,9 +65,12 @@ def _sizes_from_shapes(
                 f"{definition.name}: argument '{rule.name}': expected {ranks[rule.name]} "
                 f"dimensions, got {len(shape)}"
             )
-        for check, extent in zip(rule.shape, shape, strict=True):
+        stored = [int(extent) for extent in shape]
+        if rule.pack > 1:
+            stored[-1] *= rule.pack
+        for check, extent in zip(rule.shape, stored, strict=True):
             if check.kind != "eq":
-                found[variant.sizes[check.number].name] = (int(extent) - check.add) // check.mul
+                found[variant.sizes[check.number].name] = (extent - check.add) // check.mul
     return found
 
 

@@ -7,7 +7,14 @@ from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConst
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.stmt import Alloc
-from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef, static_shape
+from tileops.language.buffers import (
+    ONE,
+    REDUCER_OPS,
+    BufferRef,
+    VarRef,
+    check_packed,
+    static_shape,
+)
 from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import as_dtype, to_expr
 
@@ -107,8 +114,15 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
     tracer = require_tracer("T.alloc_global")
     if scope != "global":
         raise UnsupportedConstructError(f"T.alloc_global with scope {scope!r}", location=here())
-    extents = static_shape("T.alloc_global", shape)
-    buffer = tracer.new_buffer(tracer.take_name("workspace"), extents, as_dtype(dtype), "global")
+    extents, kind = static_shape("T.alloc_global", shape), as_dtype(dtype)
+    check_packed("T.alloc_global", extents, kind, strided=False)
+    if kind.bits < 8 and not tracer.depends_on_consts_only(extents[-1]):
+        raise UnsupportedConstructError(
+            f"T.alloc_global of {kind} whose last dimension is known only at run time",
+            expected="an even extent that is a constant or a T.const",
+            location=here(),
+        )
+    buffer = tracer.new_buffer(tracer.take_name("workspace"), extents, kind, "global")
     tracer.define_global(buffer)
     tracer.workspaces.append(buffer)
     return BufferRef(buffer)
@@ -162,6 +176,7 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
     elif len(shape) == 2 and isinstance(shape[1], str):
         dims, dtype = (shape[0],), shape[1]
     extents = static_shape("T.empty", dims)
+    check_packed("T.empty", extents, as_dtype(dtype), strided=False)
     buffer = tracer.new_buffer(
         tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tileops.dtypes import DType
 from tileops.errors import (
     ProgramIndexError,
     ProgramTypeError,
@@ -403,6 +404,23 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
     return tuple(
         fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out
     )
+
+
+def check_packed(construct: str, shape: tuple[Expr, ...], dtype: DType, strided: bool) -> None:
+    """ProgramValueError for a tensor of a 4-bit dtype whose rows are no whole bytes."""
+    if dtype.bits >= 8:
+        return
+    last = shape[-1] if shape else None
+    if strided or last is None or (isinstance(last, Const) and int(last.value) % 2):
+        raise ProgramValueError(
+            f"{construct} of {dtype} holds two elements a byte along its last dimension",
+            expected="a contiguous tensor whose last dimension is even",
+            found="strides"
+            if strided
+            else f"a shape of {len(shape)} dimensions"
+            + (f", the last {print_expr(last)}" if last is not None else ""),
+            location=here(),
+        )
 
 
 def refuse_strided_view(construct: str, source: Buffer) -> None:

@@ -62,7 +62,7 @@ class _Call:
         device = tensors[0][1].device if tensors else self._device()
         made = [
             torch.empty(
-                [slots[n] for n in output.shape],
+                self._stored([slots[n] for n in output.shape], output.pack),
                 dtype=getattr(torch, output.dtype),
                 device=device,
             )
@@ -72,6 +72,17 @@ class _Call:
         if not returned:
             return None
         return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def _stored(self, shape: list[SlotValue], pack: int) -> list[SlotValue]:
+        """The shape of the torch tensor that holds ``shape``, ``pack`` elements in one."""
+        if pack == 1:
+            return shape
+        if shape[-1] % pack != 0:
+            raise ArgumentError(
+                f"{self.spec.name}: an output of {pack} elements a byte needs a last dimension "
+                f"divisible by {pack}, got {shape[-1]}"
+            )
+        return [*shape[:-1], shape[-1] // pack]
 
     def _device(self) -> torch.device:
         import torch
@@ -117,7 +128,7 @@ class _Call:
             )
 
     def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
-        for d, (check, value) in enumerate(zip(rule.shape, tensor.shape, strict=True)):
+        for d, (check, value) in enumerate(zip(rule.shape, _shape(rule, tensor), strict=True)):
             if check.kind == "bind":
                 self._set(rule, f"dimension {d}", check.number, value)
             elif check.kind == "solve":
@@ -156,7 +167,8 @@ class _Call:
                 expected = expected * max(tensor.shape[d], 1)
 
     def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
-        places = [("dimension", d, r, tensor.shape[d]) for d, r in enumerate(rule.shape)]
+        shape = _shape(rule, tensor)
+        places = [("dimension", d, r, shape[d]) for d, r in enumerate(rule.shape)]
         places += [
             ("stride", d, r, tensor.stride(d))
             for d, r in enumerate(rule.strides or ())
@@ -168,3 +180,9 @@ class _Call:
                     f"{self._where(rule.name)}: expected {label} {d} to be {slots[check.number]}, "
                     f"got {value} in shape {tuple(tensor.shape)}"
                 )
+
+
+def _shape(rule: TensorRule, tensor: torch.Tensor) -> tuple[SlotValue, ...]:
+    """The extents of a tensor in the rule's elements."""
+    shape = tuple(tensor.shape)
+    return shape if rule.pack == 1 else (*shape[:-1], shape[-1] * rule.pack)

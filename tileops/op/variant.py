@@ -47,13 +47,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class TensorRule:
-    """What one tensor argument must be. ``strides`` None means contiguous."""
+    """What one tensor argument must be. ``strides`` None means contiguous.
+
+    ``pack`` elements share one of torch's along the last dimension; rules count elements.
+    """
 
     arg: int
     name: str
     dtypes: tuple[str, ...]
     shape: tuple[Rule, ...]
     strides: tuple[Rule, ...] | None
+    pack: int = 1
 
     def to_json(self) -> dict[str, object]:
         """The form of ``op.json``."""
@@ -64,15 +68,24 @@ class TensorRule:
             "dtypes": list(self.dtypes),
             "shape": [r.to_json() for r in self.shape],
             "strides": strides,
+            "pack": self.pack,
         }
 
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor that the op allocates: torch dtype name and one slot a dimension."""
+    """A tensor that the op allocates: torch dtype name and one slot a dimension.
+
+    ``pack`` elements share one of torch's along the last dimension; the slots count elements.
+    """
 
     dtype: str
     shape: tuple[int, ...]
+    pack: int = 1
+
+    def to_json(self) -> dict[str, object]:
+        """The form of ``op.json``."""
+        return {"dtype": self.dtype, "shape": list(self.shape), "pack": self.pack}
 
 
 @dataclass(frozen=True)
@@ -109,7 +122,7 @@ class Variant:
             "scalars": [{"arg": a, "name": n, "dtype": d} for a, n, d in self.scalars],
             "host": self.host.to_json(),
             "align_sizes": list(self.align_sizes),
-            "outputs": [{"dtype": o.dtype, "shape": list(o.shape)} for o in self.outputs],
+            "outputs": [o.to_json() for o in self.outputs],
         }
 
     def inputs(self, sizes: Sequence[SlotValue], scalars: Sequence[SlotValue]) -> dict[str, Any]:
@@ -122,6 +135,11 @@ class Variant:
 def storage_names(dtype: DType) -> tuple[str, ...]:
     """The torch dtype names that a tensor of ``dtype`` may have, the usual one first."""
     return _STORAGE.get(str(dtype), (str(dtype),))
+
+
+def pack_of(dtype: DType) -> int:
+    """How many elements of ``dtype`` one element of the torch tensor holds."""
+    return 8 // dtype.bits if dtype.bits < 8 else 1
 
 
 def variant_of(program: Program, spec: OpSpec, static: Sequence[object]) -> Variant:
@@ -199,7 +217,9 @@ class _VariantBuilder:
             align_sizes=aligned_sizes(self.program),
             outputs=tuple(
                 Output(
-                    storage_names(p.buffer.dtype)[0], tuple(self.host.slot(ref) for ref in shape)
+                    storage_names(p.buffer.dtype)[0],
+                    tuple(self.host.slot(ref) for ref in shape),
+                    pack_of(p.buffer.dtype),
                 )
                 for p, shape in zip(outputs, slots, strict=True)
             ),
@@ -252,6 +272,7 @@ class _VariantBuilder:
             dtypes=storage_names(param.buffer.dtype),
             shape=final("shape", param.buffer.ndim),
             strides=None if strides is None else final("strides", len(strides)),
+            pack=pack_of(param.buffer.dtype),
         )
 
 

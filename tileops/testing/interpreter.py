@@ -27,6 +27,7 @@ from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.walk import walk_expr
 from tileops.op.host_program import HostProgramBuilder, SlotValue
+from tileops.op.variant import pack_of
 
 # What a device would say of itself; any value must give the same results.
 _HOST_FACTS = {"host:sm_count": 4}
@@ -90,7 +91,10 @@ def _bind(
 def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> None:
     if tensor.dim() != param.buffer.ndim:
         raise ArgumentError(f"parameter {param.name!r} has {param.buffer.ndim} dimensions")
-    entries = list(zip(param.buffer.shape, tensor.shape, strict=True))
+    extents = list(tensor.shape)
+    if (pack := pack_of(param.buffer.dtype)) > 1:
+        extents[-1] *= pack
+    entries = list(zip(param.buffer.shape, extents, strict=True))
     if param.buffer.strides is not None:
         entries += list(zip(param.buffer.strides, tensor.stride(), strict=True))
     for extent, size in entries:
@@ -102,8 +106,11 @@ def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> Non
 
 
 def _poisoned(buffer: Buffer, values: Values) -> torch.Tensor:
-    shape = tuple(int(evaluate(e, values)) for e in buffer.shape)
+    shape = [int(evaluate(e, values)) for e in buffer.shape]
     dtype = buffer.dtype.as_torch()
+    if (pack := pack_of(buffer.dtype)) > 1:
+        shape[-1] //= pack
+        return torch.full(shape, 0x77, dtype=torch.uint8).view(dtype)
     if buffer.dtype.is_fp8:
         return torch.full(shape, 0x7F, dtype=torch.uint8).view(dtype)
     if buffer.dtype.is_float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.functions import emit_call
+from tileops.codegen.triton.packed import emit_nibble
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.dtypes import DType
 from tileops.errors import InternalError
@@ -65,6 +66,8 @@ def emit_expr(ctx: Context, expr: Expr) -> Val:
             return convert(emit_expr(ctx, a), dtype)
         case Select():
             return _select(ctx, expr)
+        case Call(name="nibble"):
+            return emit_nibble(ctx, expr, emit_expr)
         case Call():
             return emit_call(ctx, expr, [emit_expr(ctx, a) for a in expr.args])
         case Load():

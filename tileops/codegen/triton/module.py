@@ -25,7 +25,11 @@ from tileops.ir.stmt import Alloc, Launch
 from tileops.ir.walk import number_statements, walk
 from tileops.passes.analyze_ranges import launch_ranges
 from tileops.passes.hoist_arrays import hoist_arrays
+from tileops.passes.lower_packed import PACKED, lower_packed
 from tileops.target import Target
+
+# Triton has no scalar of these types.
+_LOWERED = PACKED | {"float8_e8m0fnu"}
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
@@ -33,6 +37,8 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
     UnsupportedConstructError for what it cannot express.
     """
+    lowered = lower_packed(program, _LOWERED)
+    program = lowered.program
     numbers = number_statements(program.launches)
     # Escapes first: the flags that they become are scalars of each point, not arrays.
     launches = tuple(lower_escapes(launch, numbers) for launch in program.launches)
@@ -52,6 +58,7 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
         lines += kernel.lines
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
+    statements = lowered.original(statements)
     codes = tuple(k.code for k in written)
     return KernelCode("triton", source, codes, statements, tuple(workspaces))
 

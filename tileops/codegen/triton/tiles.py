@@ -68,10 +68,30 @@ def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
         return name
     own = storage.kept(indices)
     plan = [classify(ctx, storage, d, i) for d, i in enumerate(own)]
+    halves = _every_second(ctx, storage, name, plan)
+    if halves is not None:
+        return halves
     axes = [p.axis for p in plan if p.kind == "axis"]
     if len(set(axes)) < len(axes) or any(p.kind in ("shift", "any") for p in plan):
         return _gather(ctx, storage, name, own)
     return _take(ctx, storage, name, plan)
+
+
+def _every_second(ctx: Context, storage: Storage, tile: Val, plan: list[Index]) -> Val | None:
+    """The elements ``2 u`` or ``2 u + 1`` of the last dimension: one half of a split."""
+    space, last = ctx.space, plan[-1]
+    side = last.value.text if last.value is not None else ""
+    if last.kind != "shift" or (last.factor, last.axis) != (2, space.rank - 1):
+        return None
+    if side not in ("0", "1") or len(plan) != space.rank:
+        return None
+    if any(p.kind != "axis" or p.axis != d for d, p in enumerate(plan[:-1])):
+        return None
+    rows, columns = storage.padded[:-1], space.padded[-1]
+    if storage.padded[-1] != 2 * columns:
+        return None
+    split = f"tl.split(tl.reshape({tile.text}, {shape_text((*rows, columns, 2))}))[{side}]"
+    return Val(split, storage.dtype, space.all_axes())
 
 
 def _take(ctx: Context, storage: Storage, tile: Val, plan: list[Index]) -> Val:
