@@ -286,7 +286,11 @@ void bump_versions(const Binding& call) {
     check_torch(aoti_torch_as_strided(call.tensors[i].handle, &size, &stride, &view),
                 "aoti_torch_as_strided");
     const TensorHandle owned(view);
-    if (aoti_torch_zero_(view) != 0) {
+    // Torch has no fill of two float4 in a byte; a copy of nothing onto itself counts as well.
+    static const int32_t float4 = dtype_code_or("float4_e2m1fn_x2", -1);
+    const bool failed = call.tensors[i].dtype == float4 ? aoti_torch_copy_(view, view, 0) != 0
+                                                        : aoti_torch_zero_(view) != 0;
+    if (failed) {
       raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
             "': torch allows no in-place write to it (a leaf that requires grad, or an inference "
             "tensor)");

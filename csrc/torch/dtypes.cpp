@@ -62,6 +62,13 @@ int32_t dtype_code(const std::string& name) {
   raise(ErrorKind::kArgumentType, "this torch has no dtype for ", name);
 }
 
+int32_t dtype_code_or(const std::string& name, int32_t otherwise) {
+  for (const Row& row : table()) {
+    if (row.name == name) return row.code;
+  }
+  return otherwise;
+}
+
 std::string dtype_name(int32_t code) {
   for (const Row& row : table()) {
     if (row.code == code) return row.name;

@@ -55,6 +55,8 @@ inline const TorchCodes& torch_codes() {
 
 // torch's number of a dtype by its name; raises InternalError where this torch has no such dtype.
 int32_t dtype_code(const std::string& name);
+// The same, `otherwise` where this torch lacks it.
+int32_t dtype_code_or(const std::string& name, int32_t otherwise);
 std::string dtype_name(int32_t code);
 std::string device_name(int32_t type, int32_t index);
 

@@ -17,6 +17,7 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """Serve requests until the input ends."""
     import torch
 
+    from tileops.dtypes import DType
     from tileops.testing.interpreter_repairs import loop, repaired, unrepaired
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -33,7 +34,7 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                 if raw
                 else torch.empty(0, dtype=torch.uint8)
             )
-            arguments.append(flat.view(getattr(torch, spec["dtype"])))
+            arguments.append(flat.view(DType(spec["dtype"]).as_torch()))
         try:
             with repaired() if request["repaired"] else unrepaired():
                 key = (request["source"], request["repaired"])

@@ -14,6 +14,7 @@ from tileops.ir.expr import Const
 # parentheses.
 COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 
+_FLOAT32 = DType("float32")
 _TRITON_TYPES = {
     "bool": "tl.int1",
     "int8": "tl.int8",
@@ -121,11 +122,18 @@ def convert(a: Val, dtype: DType) -> Val:
     if dtype.is_bool:
         return Val(f"{a.at(BIT_OR)} != 0", dtype, a.axes, COMPARE, a.static)
     name = triton_type(dtype)
+    if _needs_step(a.dtype, dtype) or _needs_step(dtype, a.dtype):
+        return convert(convert(a, _FLOAT32), dtype)
     if triton_type(a.dtype) == name:
         return Val(a.text, dtype, a.axes, a.prec, a.static)
     if a.static:
         return Val(f"tl.cast({a.text}, {name})", dtype, a.axes)
     return Val(f"{a.at(ATOM)}.to({name})", dtype, a.axes)
+
+
+def _needs_step(narrow: DType, other: DType) -> bool:
+    """True where Triton converts an 8-bit float only by way of float32."""
+    return narrow.is_fp8 and not (other.is_float and other.bits <= 32)
 
 
 def typed(a: Val) -> Val:
