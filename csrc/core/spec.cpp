@@ -118,6 +118,7 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
     rule.shape.push_back(read_dim(dim, variant.host, variant.sizes.size()));
   }
   if (const json::Value* pack = value.find("pack")) rule.pack = pack->as_int_in(1, 8, "pack");
+  if (const json::Value* raw = value.find("raw")) rule.raw = raw->as_bool("raw");
   const json::Value* strides = value.find("strides");
   if (strides != nullptr && !strides->is_null()) {
     rule.contiguous = false;

@@ -58,6 +58,7 @@ struct TensorRule {
   bool contiguous = true;
   std::vector<DimRule> strides;  // where not contiguous
   int64_t pack = 1;              // elements in one of torch's, along the last dimension
+  bool raw = false;              // any tensor: only its address is taken
 };
 
 struct SizeSpec {

@@ -92,6 +92,10 @@ class Binder {
   void bind_tensor(std::size_t number) {
     const TensorRule& rule = spec_.tensors[number];
     const TensorFacts& facts = call_.tensors[rule.arg];
+    if (rule.raw) {
+      bind_raw(facts);
+      return;
+    }
     bool known = false;
     for (int32_t dtype : call_.variant->tensor_dtypes[number]) known |= dtype == facts.dtype;
     if (__builtin_expect(!known, 0)) fail_dtype(call_, rule);
@@ -105,6 +109,14 @@ class Binder {
       bind_strides(rule, facts);
     call_.fast &= (reinterpret_cast<uintptr_t>(facts.data) & 15) == 0;
     call_.index64 |= exceeds_int32(facts.sizes, facts.strides, rule.shape.size(), rule.pack);
+  }
+
+  void bind_raw(const TensorFacts& facts) {
+    call_.fast &= (reinterpret_cast<uintptr_t>(facts.data) & 15) == 0;
+    // The program reads other types at the address than the tensor has: bytes count.
+    int64_t bytes = 0;
+    check_torch(aoti_torch_get_storage_size(facts.handle, &bytes), "aoti_torch_get_storage_size");
+    call_.index64 |= bytes > INT32_MAX;
   }
 
   void bind_dim(const TensorRule& rule, std::size_t dim, int64_t extent) {

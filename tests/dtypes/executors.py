@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,12 +17,21 @@ SM_90 = parse_target("cuda:sm_90")
 EXECUTORS = ("cpu", "interpreter")
 
 
-def run(executor: str, impl: Any, *inputs: Any, **options: Any) -> tuple[torch.Tensor, ...]:
-    """The outputs of one call, as a tuple; tensors that the program writes change in place."""
+def run(
+    executor: str,
+    impl: Any,
+    *inputs: Any,
+    reachable: Sequence[torch.Tensor] = (),
+    **options: Any,
+) -> tuple[torch.Tensor, ...]:
+    """The outputs of one call, as a tuple; tensors that the program writes change in place.
+
+    ``reachable`` are the tensors that tables of addresses among the inputs point to.
+    """
     if executor == "interpreter":
         program = impl.get_tir(*inputs, **options)
         code = codegen.generate(program, SM_90, Specialization(fast=False))
-        return interpret(code, program, *inputs)
+        return interpret(code, program, *inputs, reachable=reachable)
     if executor == "gpu":
         moved = tuple(x.cuda() if isinstance(x, torch.Tensor) else x for x in inputs)
         out = _as_tuple(impl(*moved, **options))

@@ -11,6 +11,7 @@ from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import ScalarParam, TensorParam
 from tileops.language.annotations import TensorType, require_tensor_type
 from tileops.language.buffers import BufferRef, check_packed, static_shape
+from tileops.language.pointers import Pointer, PointerType
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr
@@ -67,6 +68,8 @@ class Parameters:
                 f"the annotation of `{name}` stands outside `with T.Kernel`",
                 location=tracer.location,
             )
+        if isinstance(annotation, PointerType):
+            return self._pointer(name)
         if isinstance(annotation, UnsupportedName):
             raise annotation.error()
         if is_dtype_like(annotation):
@@ -103,6 +106,13 @@ class Parameters:
         tracer.define_global(buffer)
         self._declared[name] = TensorParam(name, buffer, loc=tracer.location)
         return BufferRef(buffer)
+
+    def _pointer(self, name: str) -> Pointer:
+        tracer = self._tracer
+        buffer = tracer.new_buffer(name, (), DType("uint8"), "global")
+        tracer.define_global(buffer)
+        self._declared[name] = TensorParam(name, buffer, raw=True, loc=tracer.location)
+        return Pointer(buffer)
 
     def finish(self, passed: Mapping[str, object]) -> None:
         """Put the parameters into the program; those passed as None at trace time are left out."""

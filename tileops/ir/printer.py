@@ -19,6 +19,7 @@ from tileops.ir.expr import (
 )
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.stmt import (
+    AddressView,
     Alloc,
     Assert,
     Assume,
@@ -116,6 +117,8 @@ def _line(stmt: Stmt) -> str:
     match stmt:
         case Alloc(buffer=b, init=init):
             return f"alloc {_decl(b)}" + ("" if init is None else f" = {print_expr(init)}")
+        case AddressView(buffer=b, address=a):
+            return f"view {_decl(b)} at {print_expr(a)}"
         case View(buffer=b, source=s):
             return f"view {_decl(b)} of {_ref(s)}"
         case Bind(var=v, value=value):

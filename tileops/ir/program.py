@@ -14,12 +14,14 @@ class TensorParam:
     """A tensor argument. ``allocated``: the callee allocates and returns it instead of taking it.
 
     The buffer's shape holds constants, size variables, or expressions over size variables; its
-    strides are None where the tensor must be contiguous.
+    strides are None where the tensor must be contiguous. ``raw``: any tensor is taken, and its
+    address alone is used; the buffer is a row of bytes without extents.
     """
 
     name: str
     buffer: Buffer
     allocated: bool = False
+    raw: bool = False
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 

@@ -97,6 +97,19 @@ class View(Stmt):
 
 
 @dataclass(frozen=True)
+class AddressView(Stmt):
+    """``buffer``, a global one, names the memory at ``address``, an int64 expression.
+
+    ``table`` is the tensor that the address was read from: what is written through ``buffer``
+    counts as written to it. None where the address comes from no tensor.
+    """
+
+    buffer: Buffer
+    address: Expr
+    table: Buffer | None = None
+
+
+@dataclass(frozen=True)
 class Bind(Stmt):
     """``var`` is the value of ``value`` at this point (a snapshot)."""
 

@@ -35,6 +35,7 @@ from tileops.ir.stmt import (
     LOOP_KINDS,
     REDUCE_KINDS,
     SCAN_KINDS,
+    AddressView,
     Alloc,
     Assert,
     Assume,
@@ -296,7 +297,17 @@ class _Verifier:
         match stmt:
             case For() | Parallel() | While() | If() | Break() | Continue():
                 self._control(stmt)
-            case Alloc() | View() | Bind() | Store() | Assert() | Assume() | Intrinsic() | Print():
+            case (
+                Alloc()
+                | View()
+                | AddressView()
+                | Bind()
+                | Store()
+                | Assert()
+                | Assume()
+                | Intrinsic()
+                | Print()
+            ):
                 self._simple(stmt)
             case _:
                 self._tile(stmt)
@@ -346,6 +357,10 @@ class _Verifier:
             case View(buffer=buffer, source=source):
                 self._use(source)
                 self._require(buffer.scope == source.scope, f"view {buffer.name} changes the scope")
+                self._define_buffer(buffer)
+            case AddressView(buffer=buffer, address=address):
+                self._typed(address, DType("int64"), "an address")
+                self._require(buffer.scope == "global", f"{buffer.name} at an address is on chip")
                 self._define_buffer(buffer)
             case Bind(var=var, value=value):
                 self._typed(value, var.dtype, f"the value of {var.name}")

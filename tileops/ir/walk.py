@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Region, Select, Unary, Var
 from tileops.ir.stmt import (
+    AddressView,
     Alloc,
     Atomic,
     Body,
@@ -210,11 +211,19 @@ def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
 
 
 def view_roots(body: Body) -> dict[int, Buffer]:
-    """For each view in ``body``, by id: the buffer whose storage it names, through any chain."""
+    """For each view in ``body``, by id: the buffer whose storage it names, through any chain.
+
+    What lies at an address that a table holds counts as the table's storage.
+    """
     roots: dict[int, Buffer] = {}
     for stmt in walk(body):
+        source = None
         if isinstance(stmt, View):
-            roots[stmt.buffer.id] = roots.get(stmt.source.id, stmt.source)
+            source = stmt.source
+        elif isinstance(stmt, AddressView):
+            source = stmt.table
+        if source is not None and isinstance(stmt, (View, AddressView)):
+            roots[stmt.buffer.id] = roots.get(source.id, source)
     return roots
 
 

@@ -58,7 +58,7 @@ def _sizes_from_shapes(
     ranks = {p.name: p.buffer.ndim for p in program.params if isinstance(p, TensorParam)}
     for rule in variant.tensors:
         shape = getattr(values.get(rule.name), "shape", None)
-        if shape is None:
+        if shape is None or rule.raw:
             continue
         if len(shape) != ranks[rule.name]:
             raise ArgumentError(

@@ -170,6 +170,10 @@ from tileops.language.persistent import (
     PersistentTileScheduler,
     loop_break,
 )
+from tileops.language.pointers import (
+    make_tensor,
+    ptr,
+)
 from tileops.language.prim_func import (
     prim_func,
 )
@@ -410,6 +414,7 @@ __all__ = [
     "long",
     "loop_break",
     "macro",
+    "make_tensor",
     "max",
     "max_value",
     "min",
@@ -424,6 +429,7 @@ __all__ = [
     "pow_of_int",
     "prim_func",
     "print",
+    "ptr",
     "reduce",
     "reduce_absmax",
     "reduce_abssum",

@@ -8,6 +8,7 @@ from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.stmt import View
 from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view, static_shape
+from tileops.language.pointers import ADDRESS, Pointer, PointerType
 from tileops.language.tracer import active_tracer, here, require_tracer
 from tileops.language.value import as_dtype
 
@@ -44,7 +45,7 @@ class _TensorFactory:
         scope: str | None = None,
     ) -> TensorType | BufferRef:
         """The type of a row-major tensor; with ``data`` another view of a buffer's storage."""
-        kind = as_dtype(dtype)
+        kind = ADDRESS if isinstance(dtype, PointerType) else as_dtype(dtype)
         if data is not None:
             return make_view(data, shape, kind)
         return TensorType(_dims(shape), kind, None, scope or self._scope)
@@ -52,7 +53,11 @@ class _TensorFactory:
     def __getitem__(self, key: object) -> TensorType | BufferRef:
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (tuple, list)):
             return self(key[0], key[1])
-        if isinstance(key, tuple) and len(key) == 2 and is_dtype_like(key[1]):
+        if (
+            isinstance(key, tuple)
+            and len(key) == 2
+            and (is_dtype_like(key[1]) or isinstance(key[1], PointerType))
+        ):
             return self(key[0], key[1])
         return self(key)
 
@@ -95,6 +100,8 @@ StridedTensor = _StridedFactory()
 
 def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
     """Another view of a buffer's storage: row-major, of the given shape and dtype."""
+    if isinstance(data, Pointer):
+        data = data.data
     if not isinstance(data, DataPointer):
         raise UnsupportedConstructError(
             "T.Tensor(..., data=...) takes the `.data` of a buffer of this program", location=here()

@@ -11,7 +11,7 @@ from tileops.ir import walk
 from tileops.ir.builder import Builder, active_builder
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.program import Size
-from tileops.ir.stmt import Atomic, Bind, Body, For, Parallel, Stmt, Store, View
+from tileops.ir.stmt import AddressView, Atomic, Bind, Body, For, Parallel, Stmt, Store, View
 from tileops.location import Location
 
 
@@ -124,6 +124,15 @@ class Tracer(Builder):
         """Record a view of a buffer's storage and make it usable in the innermost region."""
         self.define_buffer(view.buffer)
         self.emit(view)
+
+    def emit_address_view(self, view: AddressView) -> None:
+        """Record a tensor at an address and make it usable in the innermost region."""
+        self.define_buffer(view.buffer)
+        self.emit(view)
+
+    def open_statements(self) -> Body:
+        """What the open regions have recorded so far, outer first."""
+        return tuple(stmt for body in self._bodies for stmt in body)
 
     def size(self, name: str, dtype: DType, kind: str) -> Var:
         """A new size variable of the signature."""

@@ -7,7 +7,7 @@ from tileops.language.tracer import here
 
 _GROUPS: dict[str, str] = {
     "a raw pointer": """
-        ptr make_tensor access_ptr address_of handle match_buffer tvm_access_ptr
+        access_ptr address_of handle match_buffer tvm_access_ptr
     """,
     "C or CUDA source text": """
         import_source CUDASourceCodeKernel call_extern call_intrin call_pure_extern

@@ -52,12 +52,13 @@ class _Call:
 
         tensors = [(rule, self.values[rule.name]) for rule in self.variant.tensors]
         self._check_device(tensors)
-        for rule, tensor in tensors:
+        shaped = [(rule, tensor) for rule, tensor in tensors if not rule.raw]
+        for rule, tensor in shaped:
             self._check_kind(rule, tensor)
             self._bind(rule, tensor)
-        self._bind_free_strides(tensors)
+        self._bind_free_strides(shaped)
         slots = self.variant.host.evaluate(self._inputs())
-        for rule, tensor in tensors:
+        for rule, tensor in shaped:
             self._compare(rule, tensor, slots)
         device = tensors[0][1].device if tensors else self._device()
         made = [

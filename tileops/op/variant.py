@@ -49,7 +49,8 @@ class Rule:
 class TensorRule:
     """What one tensor argument must be. ``strides`` None means contiguous.
 
-    ``pack`` elements share one of torch's along the last dimension; rules count elements.
+    ``pack`` elements share one of torch's along the last dimension; rules count elements. ``raw``:
+    any tensor will do.
     """
 
     arg: int
@@ -58,6 +59,7 @@ class TensorRule:
     shape: tuple[Rule, ...]
     strides: tuple[Rule, ...] | None
     pack: int = 1
+    raw: bool = False
 
     def to_json(self) -> dict[str, object]:
         """The form of ``op.json``."""
@@ -69,6 +71,7 @@ class TensorRule:
             "shape": [r.to_json() for r in self.shape],
             "strides": strides,
             "pack": self.pack,
+            "raw": self.raw,
         }
 
 
@@ -273,6 +276,7 @@ class _VariantBuilder:
             shape=final("shape", param.buffer.ndim),
             strides=None if strides is None else final("strides", len(strides)),
             pack=pack_of(param.buffer.dtype),
+            raw=param.raw,
         )
 
 

@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Iterator
 
 from tileops.dtypes import DType
-from tileops.ir import fold, walk
+from tileops.ir import dump, fold, walk
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, ScalarParam, TensorParam
-from tileops.ir.stmt import Alloc, Body, Launch, View
+from tileops.ir.stmt import AddressView, Alloc, Body, Launch, View
 from tileops.location import Location
 from tileops.passes.lower_packed_expressions import Expressions
 from tileops.passes.lower_packed_statements import Statements
@@ -56,7 +56,7 @@ def _dtypes(program: Program) -> Iterator[DType]:
     for buffer in program.workspaces:
         yield buffer.dtype
     for stmt in walk.walk(program.launches):
-        if isinstance(stmt, (Alloc, View)):
+        if isinstance(stmt, (AddressView, Alloc, View)):
             yield stmt.buffer.dtype
         for expr in walk.exprs(stmt):
             yield from (e.dtype for e in walk.walk_expr(expr))
@@ -90,7 +90,7 @@ class _Lowering:
             workspaces=tuple(self._held(b) for b in p.workspaces),
             launches=launches,
         )
-        return Lowered(lowered, _origins(p, lowered))
+        return Lowered(dump.after("lower_packed", lowered), _origins(p, lowered))
 
     def _param(self, param: TensorParam | ScalarParam) -> TensorParam | ScalarParam:
         if isinstance(param, ScalarParam):
@@ -124,7 +124,7 @@ class _Lowering:
         found: dict[int, tuple[Buffer, Location | None]] = {}
         dtypes: dict[int, set[DType]] = {}
         for stmt in walk.walk(launch.body):
-            if isinstance(stmt, (Alloc, View)):
+            if isinstance(stmt, (AddressView, Alloc, View)):
                 root = roots.get(stmt.buffer.id, stmt.buffer)
                 dtypes.setdefault(root.id, {root.dtype}).add(stmt.buffer.dtype)
                 found[stmt.buffer.id] = (stmt.buffer, stmt.loc)
@@ -162,7 +162,7 @@ def _first_free_id(program: Program) -> int:
     for launch in program.launches:
         ids += [v.id for v in launch.block_vars]
         for stmt in walk.walk(launch.body):
-            if isinstance(stmt, (Alloc, View)):
+            if isinstance(stmt, (AddressView, Alloc, View)):
                 ids.append(stmt.buffer.id)
             for expr in walk.exprs(stmt):
                 ids += [e.id for e in walk.walk_expr(expr) if isinstance(e, Var)]

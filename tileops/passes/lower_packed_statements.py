@@ -11,6 +11,7 @@ from tileops.ir import fold, walk
 from tileops.ir.expr import Buffer, Call, Expr, Load, Region, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import (
+    AddressView,
     Alloc,
     Atomic,
     Bind,
@@ -64,6 +65,9 @@ class Statements:
             case View():
                 buffer, source = self._held(stmt.buffer), self._held(stmt.source)
                 return (dataclasses.replace(stmt, buffer=buffer, source=source),)
+            case AddressView(address=address):
+                held = self._held(stmt.buffer)
+                return (dataclasses.replace(stmt, buffer=held, address=self._values(address)),)
             case Bind(var=var, value=value):
                 binds: list[Stmt] = []
                 with self._values.bound(binds, stmt.loc):

@@ -16,6 +16,7 @@ from tileops.ir import walk
 from tileops.ir.expr import Binary, Buffer, Call, Expr, Var
 from tileops.ir.fold import add, const, mul
 from tileops.ir.stmt import (
+    AddressView,
     Alloc,
     Atomic,
     Bind,
@@ -163,7 +164,7 @@ class Pairing:
         """Every statement for both points, one after the other; their pending stores joined."""
         out: list[Stmt] = []
         for stmt in body:
-            if isinstance(stmt, (Alloc, View)):
+            if isinstance(stmt, (AddressView, Alloc, View)):
                 raise UnsupportedConstructError(
                     "an allocation inside a loop that stores 4-bit elements", location=stmt.loc
                 )

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
@@ -25,7 +26,8 @@ from tileops.errors import ArgumentError, InternalError, ToolchainError
 from tileops.ir.expr import Buffer, Const, Expr, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
-from tileops.ir.walk import walk_expr
+from tileops.ir.stmt import AddressView
+from tileops.ir.walk import walk, walk_expr
 from tileops.op.host_program import HostProgramBuilder, SlotValue
 from tileops.op.variant import pack_of
 
@@ -36,13 +38,19 @@ Values = dict[int, int | float | bool]
 
 
 def interpret(
-    code: KernelCode, program: Program, *args: torch.Tensor | float, repaired: bool = True
+    code: KernelCode,
+    program: Program,
+    *args: torch.Tensor | float,
+    repaired: bool = True,
+    reachable: Sequence[torch.Tensor] = (),
 ) -> tuple[torch.Tensor, ...]:
     """Run all launches of ``code`` and give the outputs in the order in which a caller gets them.
 
     ``args`` are the tensors (on the CPU) and scalars of ``program`` in order, without the outputs
     that it allocates; tensors that the program writes are changed in place. Outputs and workspaces
-    start as NaN (or the largest integer), so that what is never written shows. ``repaired=False``
+    start as NaN (or the largest integer), so that what is never written shows. ``reachable`` are
+    the tensors whose addresses stand in tables of pointers: the interpreter's process has copies
+    at other addresses, and no other memory can be reached from there. ``repaired=False``
     runs Triton's interpreter as it is. Raises ArgumentError for wrong arguments, InternalError for
     a failure of the kernel.
     """
@@ -52,7 +60,8 @@ def interpret(
         grid = int(evaluate(launch.grid, values))
         if grid > 0:
             operands = [_operand(p, program, values, tensors, workspaces) for p in launch.params]
-            _worker().run(code.source, launch, grid, operands, repaired)
+            job = _Job(code.source, launch, grid, operands, _tables(program, launch), reachable)
+            _worker().run(job, repaired)
     position = {id(t): n for n, t in enumerate(program.tensors())}
     return tuple(tensors[position[id(program.params[n])]] for n in program.returns)
 
@@ -89,6 +98,8 @@ def _bind(
 
 
 def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> None:
+    if param.raw:
+        return
     if tensor.dim() != param.buffer.ndim:
         raise ArgumentError(f"parameter {param.name!r} has {param.buffer.ndim} dimensions")
     extents = list(tensor.shape)
@@ -140,6 +151,50 @@ def _operand(
     raise InternalError(f"the interpreter has no parameter of kind {param.kind!r}")
 
 
+@dataclass(frozen=True)
+class _Job:
+    """One launch; ``tables`` are the numbers of operands that hold addresses."""
+
+    source: str
+    launch: LaunchCode
+    grid: int
+    operands: Sequence[torch.Tensor | float]
+    tables: frozenset[int]
+    reachable: Sequence[torch.Tensor]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Everything that the launch may write: tensor operands, then what tables point to."""
+        return [x for x in self.operands if isinstance(x, torch.Tensor)] + list(self.reachable)
+
+    def arguments(self) -> list[dict[str, Any]]:
+        """Operands as the process is told of them; the bytes of tensors follow."""
+        found: list[dict[str, Any]] = []
+        for number, (param, x) in enumerate(zip(self.launch.params, self.operands, strict=True)):
+            if not isinstance(x, torch.Tensor):
+                found.append({"value": x, "type": param.type})
+                continue
+            # What the kernel takes for bytes is bytes, whatever torch's dtype of the tensor is.
+            stored = str(x.dtype).removeprefix("torch.")
+            stored = "uint8" if param.dtype == "uint8" else stored
+            size = len(_bytes_of(x))
+            found.append({"dtype": stored, "bytes": size, "table": number in self.tables})
+        return found
+
+    def regions(self) -> list[dict[str, int]]:
+        """Where the reachable tensors lie in this process."""
+        return [{"address": t.data_ptr(), "bytes": len(_bytes_of(t))} for t in self.reachable]
+
+
+def _tables(program: Program, launch: LaunchCode) -> frozenset[int]:
+    """The numbers of parameters that are tables of addresses."""
+    views = (s for s in walk(program.launches) if isinstance(s, AddressView))
+    ids = {s.table.id for s in views if s.table is not None}
+    tensors = [n for n, t in enumerate(program.tensors()) if t.buffer.id in ids]
+    return frozenset(
+        n for n, p in enumerate(launch.params) if p.kind == "tensor" and p.index in tensors
+    )
+
+
 # -- host expressions --------------------------------------------------------------------------
 def evaluate(expr: Expr, values: Values) -> SlotValue:
     """The value of an integer expression over sizes, scalars and device facts.
@@ -177,47 +232,32 @@ class _Worker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def run(
-        self,
-        source: str,
-        launch: LaunchCode,
-        grid: int,
-        operands: Sequence[torch.Tensor | float],
-        repaired: bool,
-    ) -> None:
-        """Run one launch; tensors among ``operands`` are changed in place."""
-        arguments: list[dict[str, Any]] = []
-        blobs: list[bytes] = []
-        for param, operand in zip(launch.params, operands, strict=True):
-            if isinstance(operand, torch.Tensor):
-                raw = _bytes_of(operand)
-                stored = str(operand.dtype).removeprefix("torch.")
-                arguments.append({"dtype": stored, "bytes": len(raw)})
-                blobs.append(raw)
-            else:
-                arguments.append({"value": operand, "type": param.type})
+    def run(self, job: _Job, repaired: bool) -> None:
+        """Run one launch; the tensors of the job are changed in place."""
         request = {
-            "source": source,
-            "entry": launch.entry,
-            "grid": grid,
-            "arguments": arguments,
+            "source": job.source,
+            "entry": job.launch.entry,
+            "grid": job.grid,
+            "arguments": job.arguments(),
+            "regions": job.regions(),
             "repaired": repaired,
         }
         with self._lock:
             stdin, stdout = self._pipes()
             stdin.write(json.dumps(request).encode() + b"\n")
-            for raw in blobs:
-                stdin.write(raw)
+            for tensor in job.tensors():
+                stdin.write(_bytes_of(tensor))
             stdin.flush()
             reply = stdout.readline()
             if not reply:
                 raise ToolchainError("the interpreter's process ended; is Triton installed?")
             answer = json.loads(reply)
             if "error" in answer:
-                raise InternalError(f"{launch.entry} under Triton's interpreter: {answer['error']}")
-            for operand in operands:
-                if isinstance(operand, torch.Tensor):
-                    _restore(operand, stdout.read(len(_bytes_of(operand))))
+                raise InternalError(
+                    f"{job.launch.entry} under Triton's interpreter: {answer['error']}"
+                )
+            for tensor in job.tensors():
+                _restore(tensor, stdout.read(len(_bytes_of(tensor))))
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process.stdin is None or self._process.stdout is None:

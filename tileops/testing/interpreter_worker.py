@@ -17,7 +17,6 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """Serve requests until the input ends."""
     import torch
 
-    from tileops.dtypes import DType
     from tileops.testing.interpreter_repairs import loop, repaired, unrepaired
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -28,13 +27,18 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             if "bytes" not in spec:
                 arguments.append(_scalar(spec))
                 continue
-            raw = bytearray(stdin.read(spec["bytes"]))
-            flat = (
-                torch.frombuffer(raw, dtype=torch.uint8)
-                if raw
-                else torch.empty(0, dtype=torch.uint8)
-            )
-            arguments.append(flat.view(DType(spec["dtype"]).as_torch()))
+            flat = _read(stdin, spec["bytes"])
+            arguments.append(flat.view(getattr(torch, spec["dtype"])))
+        regions = [_read(stdin, spec["bytes"]) for spec in request["regions"]]
+        tables = [
+            a for a, s in zip(arguments, request["arguments"], strict=True) if s.get("table", False)
+        ]
+        moves = [
+            (spec["address"], spec["bytes"], r.data_ptr())
+            for spec, r in zip(request["regions"], regions, strict=True)
+        ]
+        for table in tables:
+            _move(table, moves)
         try:
             with repaired() if request["repaired"] else unrepaired():
                 key = (request["source"], request["repaired"])
@@ -46,7 +50,25 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         except Exception as error:
             _answer(stdout, {"error": f"{type(error).__name__}: {_cause(error)}"}, [])
             continue
-        _answer(stdout, {"ok": True}, [a for a in arguments if isinstance(a, torch.Tensor)])
+        for table in tables:
+            _move(table, [(new, size, old) for old, size, new in moves])
+        written = [a for a in arguments if isinstance(a, torch.Tensor)]
+        _answer(stdout, {"ok": True}, written + regions)
+
+
+def _read(stdin: IO[bytes], size: int) -> Any:  # noqa: ANN401 - torch is imported late
+    import torch
+
+    raw = bytearray(stdin.read(size))
+    return torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+
+
+def _move(table: Any, moves: list[tuple[int, int, int]]) -> None:  # noqa: ANN401
+    """Addresses within an old range become those of the new one."""
+    for n, address in enumerate(table.tolist()):
+        for old, size, new in moves:
+            if old <= address < old + size:
+                table[n] = new + address - old
 
 
 def _scalar(spec: dict[str, Any]) -> Any:  # noqa: ANN401 - a Python scalar of any kind

@@ -18,9 +18,10 @@ from tileops.codegen.cpu.matmuls import emit_gemm
 from tileops.codegen.cpu.nests import emit_parallel
 from tileops.codegen.cpu.reductions import emit_reduce, emit_scan
 from tileops.codegen.cpu.state import LaunchState
-from tileops.codegen.cpu.tiles import emit_view
+from tileops.codegen.cpu.tiles import emit_address_view, emit_view
 from tileops.errors import InternalError
 from tileops.ir.stmt import (
+    AddressView,
     Alloc,
     Assert,
     Assume,
@@ -87,6 +88,8 @@ def _emit_tile(state: LaunchState, stmt: Stmt) -> None:
             _emit_alloc(state, stmt)
         case View():
             emit_view(state, stmt)
+        case AddressView():
+            emit_address_view(state, stmt)
         case Copy():
             emit_copy(state, stmt)
         case Fill():

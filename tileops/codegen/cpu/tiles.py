@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tileops.codegen.cpu.arena import Arena
-from tileops.codegen.cpu.expressions import index
+from tileops.codegen.cpu.expressions import index, value
 from tileops.codegen.cpu.scalar_types import storage
 from tileops.codegen.cpu.state import LaunchState, Place, identifier
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
-from tileops.ir.stmt import Alloc, Launch, View
+from tileops.ir.stmt import AddressView, Alloc, Launch, View
 from tileops.ir.walk import walk
 
 
@@ -75,3 +75,12 @@ def emit_view(state: LaunchState, stmt: View) -> None:
         state.places[stmt.buffer.id] = _tile_place(stmt.buffer, name)
     else:
         place_global(state, stmt.buffer, name)
+
+
+def emit_address_view(state: LaunchState, stmt: AddressView) -> None:
+    """A name for the memory at an address."""
+    kind = storage(stmt.buffer.dtype)
+    name = identifier(stmt.buffer.name, stmt.buffer.id)
+    at = value(state, stmt.address)
+    state.writer.line(f"{kind}* const {name} = reinterpret_cast<{kind}*>({at});")
+    place_global(state, stmt.buffer, name)

@@ -74,7 +74,7 @@ class Params:
         self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.scalars()}
 
     def place(self, buffer: Buffer, name: str) -> None:
-        """Let the variable ``name`` of the kernel point to an on-chip buffer in memory."""
+        """Let the variable ``name`` of the kernel point to a buffer in memory."""
         self._placed[buffer.id] = name
 
     def alias(self, view: Buffer, source: Buffer) -> None:

@@ -7,11 +7,13 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
 from tileops.codegen.triton.liveness import Ids
+from tileops.codegen.triton.pointers import emit_address_view
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import Val, convert
 from tileops.errors import ProgramError
 from tileops.ir.expr import Region
 from tileops.ir.stmt import (
+    AddressView,
     Alloc,
     Assert,
     Assume,
@@ -93,8 +95,8 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
     match stmt:
         case Alloc():
             _emit_alloc(ctx, stmt)
-        case View():
-            ctx.declare_view(stmt.buffer, stmt.source)
+        case View() | AddressView():
+            _emit_view(ctx, stmt)
         case Bind():
             _emit_bind(ctx, stmt)
         case Store(buffer=buffer, indices=indices, value=value):
@@ -115,6 +117,13 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
         case _:
             name = type(stmt).__name__.lower()
             raise ctx.unsupported(f"`{name}` is not supported on target {ctx.target}")
+
+
+def _emit_view(ctx: Context, stmt: View | AddressView) -> None:
+    if isinstance(stmt, View):
+        ctx.declare_view(stmt.buffer, stmt.source)
+    else:
+        emit_address_view(ctx, stmt, emit_expr)
 
 
 def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
