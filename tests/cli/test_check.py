@@ -235,7 +235,9 @@ def test_an_eager_program_is_a_program() -> None:
 
 
 def test_columns_count_characters() -> None:
-    assert found('import tilelang.language as T\nx = "ä→", T.ptr\n') == [(2, 11, "T.ptr")]
+    assert found('import tilelang.language as T\nx = "ä→", T.access_ptr\n') == [
+        (2, 11, "T.access_ptr")
+    ]
 
 
 def test_modules_and_names_that_do_not_exist() -> None:
@@ -291,7 +293,7 @@ def test_the_examples_are_supported(path: Path) -> None:
 @pytest.fixture
 def bad_file(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.ptr\n")
+    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.access_ptr\n")
     return path
 
 
@@ -300,7 +302,7 @@ def test_the_command_prints_places_and_reasons(
 ) -> None:
     assert main(["check", str(bad_file)]) == 1
     assert capsys.readouterr().out == (
-        f"{bad_file}:3:1: T.ptr: a raw pointer; tileops does not have it, on any target\n"
+        f"{bad_file}:3:1: T.access_ptr: a raw pointer; tileops does not have it, on any target\n"
         f"{bad_file}: 1 thing is not supported\n"
     )
 
@@ -312,7 +314,7 @@ def test_the_command_prints_json(bad_file: Path, capsys: pytest.CaptureFixture[s
     assert not first["supported"]
     assert first["findings"] == [
         {
-            "line": 3, "column": 1, "construct": "T.ptr",
+            "line": 3, "column": 1, "construct": "T.access_ptr",
             "reason": "a raw pointer; tileops does not have it, on any target",
         }
     ]  # fmt: skip

@@ -329,21 +329,13 @@ def test_every_other_name_of_the_language_raises_when_it_is_used() -> None:
         assert caught.value.location is not None
 
 
-def test_a_vector_type_and_a_pointer_parameter_are_refused() -> None:
-    def vector(A):
-        N = T.const("N")
-        A: T.Tensor((N,), T.float32)
-        with T.Kernel(1):
-            T.float32x4(A[0], A[1], A[2], A[3])
-
+def test_a_pointer_without_a_shape_is_refused() -> None:
     def pointer(A):
         A: T.ptr
         with T.Kernel(1):
             A[0] = 1
 
-    with pytest.raises(UnsupportedConstructError, match=r"T\.float32x4"):
-        body_of(vector)
-    with pytest.raises(UnsupportedConstructError, match=r"T\.ptr"):
+    with pytest.raises(ProgramTypeError, match=r"use T\.make_tensor"):
         body_of(pointer)
 
 
