@@ -1,7 +1,8 @@
-"""One rank of a tuning of ten configs with a timer of its own; prints what it did as JSON.
+"""Ranks of a tuning of ten configs, each with a timer of its own.
 
-``python -m tests.autotuner.rank RANK WORLD FILE PLAN``; PLAN is JSON: ``times`` by config, and what
-this rank does besides: ``die_after`` so many configs, ``warm`` or ``pause_s``.
+``python -m tests.autotuner.rank FOLDER PLANS`` forks one process for each plan, which writes what
+it did to ``FOLDER/<rank>.json``. A plan holds ``times`` by config and what the rank does besides:
+``die_after`` so many configs, ``die_deciding``, ``warm`` or ``pause_s``.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch.distributed as dist
 
 from tileops.autotuner import ranks
 
 
-def main(rank: int, world: int, file: str, plan: dict) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
-    # The store's helper threads start at the first use; what comes then is not to be timed.
+def main(rank: int, world: int, folder: Path, plan: dict) -> None:
+    store = f"file://{folder / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     share = ranks.share_of("test")
     assert share is not None
     share._silence_s = plan.get("silence_s", 4.0)
@@ -26,12 +28,8 @@ def main(rank: int, world: int, file: str, plan: dict) -> None:
     start = time.monotonic()
     answer = None if plan.get("warm") else ranks.together(share, 10, work, chunk=2)
     seconds = time.monotonic() - start
-    print(
-        json.dumps(
-            {"answer": answer, "measured": work.looked, "decided": work.decided, "seconds": seconds}
-        )
-    )
-    sys.stdout.flush()
+    done = {"answer": answer, "measured": work.looked, "decided": work.decided, "seconds": seconds}
+    (folder / f"{rank}.json").write_text(json.dumps(done))
     os._exit(0)  # without the group's own goodbye, which waits for dead ranks
 
 
@@ -58,5 +56,20 @@ class Work:
         return {"best": min(results, key=lambda n: results[n]["ms"])}
 
 
+def fork_all(folder: Path, plans: list[dict]) -> None:
+    # Forked after the imports, which take most of a rank's time.
+    pids = []
+    for rank, plan in enumerate(plans):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                main(rank, len(plans), folder, plan)
+            finally:
+                os._exit(1)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))
+    fork_all(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -19,17 +19,15 @@ TIMES = [5.0, 4.0, 3.0, 9.0, 1.0, 2.0, 8.0, 7.0, 6.0, 2.5]
 
 
 def run(folder: Path, plans: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
-    """What each rank printed; None for one that died."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.autotuner.rank", str(rank), str(len(plans)),
-             str(folder / "store"), json.dumps({"times": TIMES, **plan})],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
-        )
-        for rank, plan in enumerate(plans)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    return [json.loads(out.splitlines()[-1]) if out.strip() else None for out in outputs]
+    """What each rank did; None for one that died."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.autotuner.rank", str(folder),
+         json.dumps([{"times": TIMES, **plan} for plan in plans])],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    paths = [folder / f"{rank}.json" for rank in range(len(plans))]
+    return [json.loads(path.read_text()) if path.exists() else None for path in paths]
 
 
 def test_contradicting_timers_agree_and_each_config_is_measured_once(tmp_path: Path) -> None:
