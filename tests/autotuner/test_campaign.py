@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+import tileops
 from tests.autotuner.risky import RISKS, jobs, risky
 from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Reference
 from tileops.autotuner.measuring import Measured, Plan
+from tileops.autotuner.preparing import prepare
 from tileops.autotuner.rounds import Rules
+from tileops.target import parse_target
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
@@ -88,6 +91,23 @@ def test_ranks_find_one_answer_with_real_programs(cache: Path, tmp_path: Path) -
     answer = json.loads(lines[0])
     assert [RISKS[n] for n in answer["ranking"]] == ["good", "slow"]
     assert answer["status"] == ["ok", "timeout", "wrong_result", "compile_error", "ok"]
+
+
+def test_what_the_cache_holds_is_not_compiled_again(cache: Path) -> None:
+    x = torch.randn(20_000)
+    programs = [risky.get_tir(x, how=how) for how in ("good", "slow")]
+    target = parse_target("cpu")
+    with tileops.option.cache_dir(cache):
+        risky(x, how="good")
+        risky(x, how="slow")
+        tileops.stats(reset=True)
+        prepared, known = prepare(programs, target, [x], op="risky")
+        assert set(known) == {0, 1}
+        found = find_fastest(prepared, setting(x, cache), known=known)
+        assert tileops.stats()["compiles"] == 0
+        assert [o.hash for o in found.outcomes] == [known[0].hash, known[1].hash]
+    assert list(found.ranking) == [0, 1]
+    assert prepare([], target, [], op="risky") == ([], {})
 
 
 def test_outcomes_and_findings_are_values() -> None:

@@ -1,0 +1,60 @@
+"""Owns the way from traced programs and a call's arguments to the jobs of a campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tileops.autotuner.compilers import Compiled, CompileJob
+from tileops.ir.codec import encode_program
+from tileops.ir.program import Program
+from tileops.jit.compiling import Request
+from tileops.jit.loadable import facts_of, found_in_cache
+from tileops.target import Target
+
+
+def prepare(
+    programs: Sequence[Program],
+    target: Target,
+    arguments: Sequence[Any],
+    *,
+    op: str,
+    sizes: Mapping[str, int] | None = None,
+    script: str | None = None,
+) -> tuple[list[CompileJob], dict[int, Compiled]]:
+    """One job a program, and by number those that the cache holds already.
+
+    ``programs`` are one program under several configs, without size constants; ``arguments`` are
+    those of a call (tensors, scalars) and decide the facts that code may assume. ``op``, ``sizes``
+    and ``script`` are as in a compile request. Raises what a call with these arguments raises.
+    """
+    jobs: list[CompileJob] = []
+    known: dict[int, Compiled] = {}
+    if not programs:
+        return jobs, known
+    facts = facts_of(programs[0], arguments)
+    for number, program in enumerate(programs):
+        request = Request(
+            program=program,
+            target=target,
+            spec=facts,
+            op=op,
+            why="tuning",
+            sizes=dict(sizes or {}),
+            script=script,
+        )
+        found = found_in_cache(request)
+        if found is not None:
+            known[number] = Compiled("ok", hash=found[0], loadable=found[1])
+        jobs.append(
+            CompileJob(
+                program=encode_program(program),
+                target=str(target),
+                fast=facts.fast,
+                index64=facts.index64,
+                op=op,
+                sizes=tuple((sizes or {}).items()),
+                script=script,
+            )
+        )
+    return jobs, known
