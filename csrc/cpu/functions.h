@@ -11,6 +11,7 @@
 
 #include "convert.h"
 #include "integer.h"
+#include "rounding.h"
 
 namespace tileops {
 

@@ -141,7 +141,6 @@ def test_arguments() -> None:
         (9, 74, "T.gemm(mbar=...)"),
         (11, 45, "T.alloc_shared(scope=...)"),
         (12, 52, "T.cast(round=...)"),
-        (13, 30, "T.ieee_add(rounding_mode=...)"),
         (14, 29, "T.copy(colour=...)"),
     ]
 

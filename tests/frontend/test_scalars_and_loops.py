@@ -105,7 +105,7 @@ def test_the_fast_forms_rounding_modes_and_predicates() -> None:
         %A.1[0] = ((exp2:f32(%A.1[1]) + nearbyint:f32(%A.1[2])) + round:f32(%A.1[3]))
         %A.1[1] = select(isnan:bool(%A.1[0]), 0.0f32, min(max(%A.1[0], -1.0f32), 1.0f32))
         %A.1[2] = ((pow:f32(%A.1[0], 2.0f32) + atan2:f32(%A.1[0], %A.1[1])) + abs:f32(%A.1[2]))
-        %A.1[3] = (fma:f32(%A.1[0], %A.1[1], %A.1[2]) + (1.0f32 / %A.1[0]))
+        %A.1[3] = (fma_rn:f32(%A.1[0], %A.1[1], %A.1[2]) + div_rn:f32(1.0f32, %A.1[0]))
     """)
 
 

@@ -136,7 +136,6 @@ def _is_text_outside(*known: str) -> Callable[[ast.expr], bool]:
 
 _SCOPES = ("shared", "shared.dyn", "fragment", "local.fragment", "local", "local.var")
 _bad_scope = (_is_text_outside(*_SCOPES), "a scope that tileops does not have")
-_bad_rounding = (_is_text_outside("rn"), "only rounding to nearest even ('rn') exists")
 _vector_result = (_is_true, "gives a vector")
 # Constructs that take text which is no dtype.
 _TAKE_TEXT = ("print", "device_assert", "const", "dynamic", "symbolic")
@@ -152,7 +151,6 @@ _ARGUMENTS: dict[tuple[str, str], tuple[Callable[[ast.expr], bool], str]] = {
     ("alloc_var", "scope"): (_is_text_outside("local.var", "local"), _bad_scope[1]),
     ("alloc_global", "scope"): (_is_text_outside("global"), _bad_scope[1]),
     **{(f"alloc_{kind}", "scope"): _bad_scope for kind in ("shared", "fragment", "local")},
-    **{(name, "rounding_mode"): _bad_rounding for name in language.__all__ if "ieee_" in name},
 }
 
 

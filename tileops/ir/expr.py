@@ -33,6 +33,10 @@ MATH_FUNCTIONS = (
     "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
     "isnan", "isinf", "isfinite",  # give bool
     "popcount", "clz",  # integers
+    # rounded once as the name says: nearest even, to zero, up, down
+    "add_rn", "add_rz", "add_ru", "add_rd", "sub_rn", "sub_rz", "sub_ru", "sub_rd",
+    "mul_rn", "mul_rz", "mul_ru", "mul_rd", "div_rn", "div_rz", "div_ru", "div_rd",
+    "fma_rn", "fma_rz", "fma_ru", "fma_rd", "sqrt_rn", "sqrt_rz", "sqrt_ru", "sqrt_rd", "rsqrt_rn",
     "reinterpret",  # bit cast to Call.dtype
     "nibble",  # the half of a byte: the low one where the second argument is even
 )  # fmt: skip

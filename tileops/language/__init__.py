@@ -136,14 +136,6 @@ from tileops.language.mathematics import (
     exp10,
     floor,
     fma,
-    ieee_add,
-    ieee_fdiv,
-    ieee_fmaf,
-    ieee_frcp,
-    ieee_frsqrt,
-    ieee_fsqrt,
-    ieee_mul,
-    ieee_sub,
     isfinite,
     isinf,
     isnan,
@@ -196,6 +188,16 @@ from tileops.language.reductions import (
     reduce_max,
     reduce_min,
     reduce_sum,
+)
+from tileops.language.rounding import (
+    ieee_add,
+    ieee_fdiv,
+    ieee_fmaf,
+    ieee_frcp,
+    ieee_frsqrt,
+    ieee_fsqrt,
+    ieee_mul,
+    ieee_sub,
 )
 from tileops.language.unsupported import UnsupportedName as _UnsupportedName
 from tileops.language.unsupported import lookup as _lookup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.language.tracer import here
 from tileops.language.value import BOOL, INT32, Value, math_call, power, to_expr, wrap
@@ -125,60 +125,3 @@ def popcount(x: object) -> Value:
 def clz(x: object) -> Value:
     """The number of leading zero bits of an integer."""
     return _bit_count("clz", x)
-
-
-def _nearest(name: str, rounding_mode: str) -> None:
-    if rounding_mode != "rn":
-        raise UnsupportedConstructError(
-            f"T.{name} with rounding_mode={rounding_mode!r}; only 'rn' (nearest even) exists",
-            location=here(),
-        )
-
-
-def ieee_add(a: object, b: object, rounding_mode: str = "rn") -> Value:
-    """``a + b`` rounded to nearest even."""
-    _nearest("ieee_add", rounding_mode)
-    return wrap(fold.binary("add", to_expr(a), to_expr(b)), a, b)
-
-
-def ieee_sub(a: object, b: object, rounding_mode: str = "rn") -> Value:
-    """``a - b`` rounded to nearest even."""
-    _nearest("ieee_sub", rounding_mode)
-    return wrap(fold.binary("sub", to_expr(a), to_expr(b)), a, b)
-
-
-def ieee_mul(a: object, b: object, rounding_mode: str = "rn") -> Value:
-    """``a * b`` rounded to nearest even."""
-    _nearest("ieee_mul", rounding_mode)
-    return wrap(fold.binary("mul", to_expr(a), to_expr(b)), a, b)
-
-
-def ieee_fdiv(a: object, b: object, rounding_mode: str = "rn") -> Value:
-    """``a / b`` rounded to nearest even."""
-    _nearest("ieee_fdiv", rounding_mode)
-    return wrap(fold.binary("div", to_expr(a), to_expr(b)), a, b)
-
-
-def ieee_fmaf(a: object, b: object, c: object, rounding_mode: str = "rn") -> Value:
-    """``a * b + c`` with one rounding to nearest even."""
-    _nearest("ieee_fmaf", rounding_mode)
-    return fma(a, b, c)
-
-
-def ieee_frcp(x: object, rounding_mode: str = "rn") -> Value:
-    """``1 / x`` rounded to nearest even."""
-    _nearest("ieee_frcp", rounding_mode)
-    expr = to_expr(x)
-    return wrap(fold.binary("div", fold.const(1.0, expr.dtype), expr), x)
-
-
-def ieee_fsqrt(x: object, rounding_mode: str = "rn") -> Value:
-    """Square root rounded to nearest even."""
-    _nearest("ieee_fsqrt", rounding_mode)
-    return sqrt(x)
-
-
-def ieee_frsqrt(x: object, rounding_mode: str = "rn") -> Value:
-    """One over the square root, rounded to nearest even."""
-    _nearest("ieee_frsqrt", rounding_mode)
-    return rsqrt(x)

@@ -16,6 +16,8 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
+from tileops.testing.rounding import rounded
+
 Array = np.ndarray[Any, Any]
 
 _NARROW = {
@@ -222,6 +224,12 @@ _LIBDEVICE: dict[str, Callable[..., Array]] = {
     "popcll": _popcount,
     "clz": _leading_zeros,
     "clzll": _leading_zeros,
+    **{
+        f"{op}_{mode}": rounded(f"{op}_{mode}")
+        for op in ("add", "sub", "mul", "div", "fma", "sqrt")
+        for mode in ("rn", "rz", "ru", "rd")
+    },
+    "rsqrt_rn": rounded("rsqrt_rn"),
 }
 
 

@@ -18,6 +18,8 @@ _FLOAT = (
     "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
 )  # fmt: skip
 
+_ROUNDINGS_OF = {"rn": "kNearest", "rd": "kDown", "ru": "kUp", "rz": "kToZero"}
+
 
 def call_text(expr: Call, args: Sequence[str]) -> str:
     """The C++ text of a call whose arguments are ``args`` in their computing types."""
@@ -30,14 +32,22 @@ def call_text(expr: Call, args: Sequence[str]) -> str:
         return f"fn_{name}({args[0]})" if source.is_float else _integer_predicate(name)
     if not source.is_float:
         return _integer_call(expr, args)
+    op, _, mode = name.partition("_")
+    if mode in _ROUNDINGS_OF:
+        return _rounded(expr, f"rounded_{op}<{_ROUNDINGS_OF[mode]}>", args)
     if name not in _FLOAT:
         raise InternalError(f"cpu code generation: unknown function {name} of {source}")
-    if name == "fma" and is_narrow_float(expr.dtype):
+    return _rounded(expr, f"fn_{name}", args)
+
+
+def _rounded(expr: Call, function: str, args: Sequence[str]) -> str:
+    if not is_narrow_float(expr.dtype):
+        return f"{function}({', '.join(args)})"
+    if expr.name in ("fma", "fma_rn"):
         # In float64 the product is exact and the sum as good as exact, so that one rounding is
         # left.
         args = [f"static_cast<f64>({a})" for a in args]
-    text = f"fn_{name}({', '.join(args)})"
-    return f"round_to<{storage(expr.dtype)}>({text})" if is_narrow_float(expr.dtype) else text
+    return f"round_to<{storage(expr.dtype)}>({function}({', '.join(args)}))"
 
 
 def _integer_predicate(name: str) -> str:

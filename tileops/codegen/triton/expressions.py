@@ -96,6 +96,9 @@ def _binary(ctx: Context, expr: Binary) -> Val:
     if expr.op in ("min", "max"):
         # tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
         name = "tl.minimum" if expr.op == "min" else "tl.maximum"
+        if dtype.is_fp8:  # LLVM has no minimum of them; float32 holds each exactly
+            a, b = (text.strict(convert(x, DType("float32"))) for x in (a, b))
+            return convert(text.call(name, a, b, dtype=DType("float32")), dtype)
         return text.call(name, text.strict(a), text.strict(b), dtype=dtype)
     if expr.op == "div":
         return _divide(ctx, a, b, dtype)

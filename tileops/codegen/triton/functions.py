@@ -47,6 +47,7 @@ _LIBDEVICE = {
     "round": "round",
     "copysign": "copysign",
 }
+_ROUNDED_OPS = ("add", "sub", "mul", "div", "fma", "sqrt", "rsqrt")
 _INTEGER = {"popcount": "popc", "clz": "clz"}
 
 
@@ -84,6 +85,9 @@ def _form(ctx: Context, name: str, work: DType) -> str:
     if name in _LIBDEVICE:
         ctx.helpers.add("libdevice")
         return f"libdevice.{_LIBDEVICE[name]}"
+    if name.rpartition("_")[0] in _ROUNDED_OPS and ctx.target.kind == "cuda":
+        ctx.helpers.add("libdevice")
+        return f"libdevice.{name}"
     raise ctx.unsupported(f"the function `{name}` is not supported by the Triton path")
 
 
