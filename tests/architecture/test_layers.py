@@ -72,7 +72,7 @@ EXTRA: dict[str, frozenset[str]] = {
     # The process that compiles: everything that a compile needs, in a process of its own.
     "tileops.autotuner.worker": frozenset({"jit", "codegen", "ir"}),
     # From programs to what the processes of a tuning get.
-    "tileops.autotuner.preparing": frozenset({"jit", "ir"}),
+    "tileops.autotuner.preparing": frozenset({"jit", "ir", "op"}),
     # The names that a user's terminal calls.
     "tileops.__main__": frozenset({"cli"}),
 }

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 import tileops
 from tests.autotuner.risky import RISKS, jobs, risky
+from tileops.autotuner import campaign
 from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Reference
 from tileops.autotuner.measuring import Measured, Plan
@@ -57,10 +59,15 @@ def test_the_good_config_wins_and_every_reason_is_recorded(cache: Path) -> None:
     assert torch.equal(risky(x), x * 2)
 
 
-def test_measuring_in_this_process_gives_the_same_ranking(cache: Path) -> None:
+def test_what_cannot_move_is_measured_in_this_process(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(campaign, "ChildBench")
     x = torch.randn(20_000)
     names = ("good", "slow", "wrong")
-    found = find_fastest(jobs(x, names), setting(x, cache, isolated=False))
+    there = [replace(job, movable=False) for job in jobs(x, names)]
+    found = find_fastest(there, setting(x, cache))
+    assert {o.where for o in found.outcomes} == {"cpu"}
     assert [names[n] for n in found.ranking] == ["good", "slow"]
     assert found.outcomes[2].measured.status == "wrong_result"
 

@@ -118,6 +118,8 @@ class Campaign:
     ) -> None:
         self._jobs = list(jobs)
         self._known = dict(known or {})
+        if not all(job.movable for job in self._jobs):
+            setting = replace(setting, isolated=False, devices=setting.devices[:1])
         self._setting = setting
         self._place = "" if rank is None else f"rank {rank} "
         # Shares of the work are measured on several cards; their best race once more on one card.

@@ -18,7 +18,10 @@ START_SECONDS = 300.0  # importing torch takes seconds, a minute on a busy machi
 
 @dataclass(frozen=True)
 class CompileJob:
-    """One config to compile: its program as text, target, facts, and words for people."""
+    """One config to compile: its program as text, target, facts, and words for people.
+
+    A program that is not ``movable`` runs in the process of its caller only.
+    """
 
     program: str
     target: str
@@ -27,6 +30,7 @@ class CompileJob:
     op: str
     sizes: tuple[tuple[str, int], ...] = ()
     script: str | None = None
+    movable: bool = True
 
     def message(self) -> Message:
         """The request that a worker takes."""

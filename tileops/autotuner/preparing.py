@@ -6,11 +6,38 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tileops.autotuner.compilers import Compiled, CompileJob
+from tileops.errors import ArgumentError
 from tileops.ir.codec import encode_program
 from tileops.ir.program import Program
+from tileops.ir.stmt import AddressView
+from tileops.ir.walk import walk
 from tileops.jit.compiling import Request
 from tileops.jit.loadable import facts_of, found_in_cache
+from tileops.op.spec import written_parameters
 from tileops.target import Target
+
+
+def is_movable(program: Program) -> bool:
+    """Whether another process can run the program on copies of its arguments.
+
+    False for one that uses bare addresses: they mean nothing elsewhere, so it is measured in this
+    process. ArgumentError for one that writes through them: no copy keeps the caller's data safe.
+    """
+    raw = {p.name for p in program.tensors() if p.raw}
+    views = [s for launch in program.launches for s in walk(launch.body)]
+    addressed = [s for s in views if isinstance(s, AddressView)]
+    if not raw and not addressed:
+        return True
+    tables = {s.table.id: s for s in addressed if s.table is not None}
+    suspects = raw | {p.name for p in program.tensors() if p.buffer.id in tables}
+    written = suspects & written_parameters(program)
+    if written or any(s.table is None for s in addressed):
+        names = ", ".join(sorted(written)) or "an address that no tensor holds"
+        raise ArgumentError(
+            f"{program.name} cannot be tuned on copies: it may write to memory at addresses "
+            f"({names}); give its configuration instead"
+        )
+    return False
 
 
 def prepare(
@@ -26,7 +53,8 @@ def prepare(
 
     ``programs`` are one program under several configs, without size constants; ``arguments`` are
     those of a call (tensors, scalars) and decide the facts that code may assume. ``op``, ``sizes``
-    and ``script`` are as in a compile request. Raises what a call with these arguments raises.
+    and ``script`` are as in a compile request. Raises what a call with these arguments raises, and
+    ArgumentError for programs that cannot be tuned (see ``is_movable``).
     """
     jobs: list[CompileJob] = []
     known: dict[int, Compiled] = {}
@@ -55,6 +83,7 @@ def prepare(
                 op=op,
                 sizes=tuple((sizes or {}).items()),
                 script=script,
+                movable=is_movable(program),
             )
         )
     return jobs, known
