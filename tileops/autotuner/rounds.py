@@ -32,7 +32,7 @@ class Rules:
 
     rep: int = 100
     least: int = 5
-    seconds: float = 60.0
+    seconds: float = 20.0
     drop: float = 0.02
     margin: float = 0.01
     round_ms: float = 2.0
