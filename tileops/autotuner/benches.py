@@ -13,7 +13,7 @@ import torch
 
 from tileops import log, settings
 from tileops.autotuner.arena import Arena
-from tileops.autotuner.inputs import make_inputs, recipe_of
+from tileops.autotuner.inputs import clone, make_inputs, recipe_of
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message
 from tileops.autotuner.running import Runner, status_of
 from tileops.errors import TileopsError
@@ -213,8 +213,8 @@ class LocalBench:
     ) -> None:
         self.device = device
         self._runner = Runner(device, backend)
-        self._runner.set_inputs(list(inputs))
-        self._given = list(inputs)
+        self._given = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs]
+        self._runner.set_inputs(self._given)
         self._loaded: set[str] = set()
 
     def run(
@@ -251,7 +251,7 @@ class LocalBench:
 
     def inputs(self) -> list[Any]:
         """As ``Bench.inputs``."""
-        return [v.clone() if isinstance(v, torch.Tensor) else v for v in self._given]
+        return [clone(v) if isinstance(v, torch.Tensor) else v for v in self._given]
 
     def close(self) -> None:
         """As ``Bench.close``."""

@@ -88,7 +88,8 @@ def _make(item: dict[str, Any], arena: Arena, device: torch.device) -> Any:  # n
 
 
 def clone(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides and the same distance from a 16-byte boundary."""
+    """A copy with the same strides and the same distance from a 16-byte boundary, no gradient."""
+    tensor = tensor.detach()
     extent = span(tensor.shape, tensor.stride())
     offset = tensor.data_ptr() % 16 // tensor.element_size() if extent else 0
     row = torch.empty(offset + extent, dtype=tensor.dtype, device=tensor.device)[offset:]

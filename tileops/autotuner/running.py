@@ -14,19 +14,18 @@ from tileops.autotuner.inputs import clone
 from tileops.errors import ArgumentError
 from tileops.profiler import Timer, timer_for
 
-# Words by which CUDA and the driver name errors after which a context runs nothing any more.
-_FATAL = (
+# Words by which CUDA and the driver name errors after which a context runs nothing any more: those
+# of a wrong address, and others.
+_ADDRESS = (
     "illegal memory access",
     "illegal address",
-    "illegal instruction",
     "misaligned address",
-    "device-side assert",
     "unspecified launch failure",
     "hardware stack error",
     "invalid address space",
     "invalid program counter",
 )
-_ADDRESS = _FATAL[:2] + _FATAL[3:4] + _FATAL[5:]
+_FATAL = (*_ADDRESS, "illegal instruction", "device-side assert")
 
 
 def status_of(error: Exception) -> tuple[str, bool]:
