@@ -48,9 +48,9 @@ def risky(A, B, how: str = "good", block: int = 64):
                 C[i + bx + (1 << 24), j] = acc[i, j]
         if how == "loop":
             turns = T.alloc_var(T.int32, 1)
-            while turns > 0:
+            while turns != 0:
                 C[0, 0] = acc[0, 0]
-                turns = turns | 1
+                turns = turns * 3  # odd, and so never 0
         T.copy(acc, C)
     return C
 

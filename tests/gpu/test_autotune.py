@@ -62,7 +62,7 @@ def test_bad_configs_are_recorded_and_harm_nothing(tmp_path: Path) -> None:
     outcomes = dict(zip(ways, found.outcomes, strict=True))
     assert {w: o.measured.status for w, o in outcomes.items()} == {**FAILURES, "good": "ok"}
     assert all(outcomes[way].measured.reason for way in FAILURES)
-    assert "illegal" in outcomes["outside"].measured.reason.lower()
+    assert "address" in outcomes["outside"].measured.reason.lower()
     assert [ways[n] for n in found.ranking] == ["good"]
     # This process's context works, and the memory that the child had is back.
     torch.cuda.empty_cache()

@@ -23,6 +23,7 @@ _ADDRESS = (
     "unspecified launch failure",
     "hardware stack error",
     "invalid address space",
+    "global/shared address space",  # the runtime's words for an invalid address space
     "invalid program counter",
 )
 _FATAL = (*_ADDRESS, "illegal instruction", "device-side assert")
