@@ -5,6 +5,8 @@ from __future__ import annotations
 import attention
 import decode
 import gemm
+import native_sparse
+import packed
 import quantized
 import recurrent
 import rowwise
@@ -15,6 +17,8 @@ FAMILIES: tuple[FamilyCase, ...] = (
     *attention.CASES,
     *decode.CASES,
     *quantized.CASES,
+    *packed.CASES,
+    *native_sparse.CASES,
     *recurrent.CASES,
     *rowwise.CASES,
 )
