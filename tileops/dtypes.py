@@ -165,6 +165,18 @@ def _canonical_name(value: object) -> str | None:
     return text if text in _TABLE else None
 
 
+_LANES = ("2", "4", "8", "16", "32", "64")
+
+
+def vector_parts(value: object) -> tuple[DType, int] | None:
+    """The element type and the lanes of a vector type such as ``float16x2``; None for others."""
+    if not isinstance(value, str):
+        return None
+    base, _, lanes = str(value).rpartition("x")
+    name = _canonical_name(base) if lanes in _LANES else None
+    return None if name is None else (DType(name), int(lanes))
+
+
 # Integer promotion keeps the wider type and prefers signed at equal width; floats beat integers;
 # two 16-bit floats of different format meet in float32. This is TVM's rule, which TileLang programs
 # rely on.

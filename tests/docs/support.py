@@ -19,14 +19,18 @@ from tileops.cli.check_names import Names
 PAGE = ROOT / "docs/support.md"
 # Executor to the files whose tests and programs it runs.
 EXECUTORS: dict[str, tuple[str, ...]] = {
-    "CPU": ("tests/cpu/*.py", "tests/jit/*.py", "tests/programs/*.py", "examples/*.py"),
-    "compiles for GPUs": ("tests/compile/*.py", "tests/programs/constructs.py", "examples/*.py"),
+    "CPU": ("tests/cpu/*.py", "tests/jit/*.py", "tests/dtypes/*.py", "tests/programs/*.py",
+            "examples/*.py"),
+    "compiles for GPUs": ("tests/compile/*.py", "tests/dtypes/*.py",
+                          "tests/programs/constructs.py", "examples/*.py"),
     "interpreter": (
         "tests/compile/test_[!git]*.py", "tests/compile/test_gemms.py",
         "tests/compile/test_interpreter_programs.py", "tests/compile/programs.py",
-        "tests/compile/running.py", "tests/programs/constructs.py", "examples/*.py",
+        "tests/compile/running.py", "tests/dtypes/*.py", "tests/programs/constructs.py",
+        "examples/*.py",
     ),
-    "GPU": ("tests/gpu/*.py", "tests/programs/constructs.py", "examples/*.py"),
+    "GPU": ("tests/gpu/*.py", "tests/dtypes/*_programs.py", "tests/programs/constructs.py",
+            "examples/*.py"),
 }  # fmt: skip
 # Examples of the documents that do not run on the Triton path, or under the interpreter, and why.
 NOT_INTERPRETED = {
@@ -34,17 +38,19 @@ NOT_INTERPRETED = {
 }
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {
-    "Programs and launches": ("definitions", "annotations", "launch", "prim_func"),
+    "Programs and launches": (
+        "definitions", "annotations", "pointers", "launch", "prim_func",
+    ),
     "Tiles and movement": ("allocation", "copies", "buffers"),
-    "Tile computation": ("gemm", "reductions", "reducers", "atomics"),
+    "Tile computation": ("gemm", "reductions", "reducers", "atomics", "dot_products"),
     "Loops and conditions": ("loops", "persistent", "checks"),
-    "Scalars": ("arithmetic", "mathematics", "value"),
+    "Scalars": ("arithmetic", "mathematics", "value", "vectors"),
     "Hints and threads": ("hints", "lanes"),
 }
 # Names whose object does not say which module it is from.
 _HOMES = {
     "Tensor": "annotations", "SharedBuffer": "annotations", "FragmentBuffer": "annotations",
-    "LocalBuffer": "annotations", "Ref": "annotations",
+    "LocalBuffer": "annotations", "Ref": "annotations", "ptr": "pointers",
 }  # fmt: skip
 FORMS = {
     "`if` in a program": (ast.If,),

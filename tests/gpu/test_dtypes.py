@@ -13,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dtypes"))
 from executors import run
 from formats import DTYPES, PACKED, random_tensor, rounded, values
 from packed_programs import aliased, in_place, matmul
+from pointer_programs import from_pointer, grouped_matmul
 from table_programs import narrowed, through
+from vector_programs import bits_of_pairs, gemv_dp4a, packed_math, roles
 
 pytestmark = pytest.mark.gpu
 
@@ -56,3 +58,44 @@ def test_gemm(dtype: str, acc: str) -> None:
     a, b = random_tensor(dtype, 40, 130), random_tensor(dtype, 36, 130)
     (c,) = run("gpu", matmul, a, b, dt=dtype, acc=acc)
     assert torch.equal(c.double(), values(a, dtype) @ values(b, dtype).T)
+
+
+def test_pointer_parameters() -> None:
+    a, c = torch.randn(11, 50), torch.zeros(11, 50)
+    run("gpu", from_pointer, a, c, 11, 50)
+    assert torch.equal(c, a + 1)
+
+
+def test_grouped_matmul_by_addresses() -> None:
+    rows = (1, 40, 77)
+    a = [torch.randn(m, 64).half().cuda() for m in rows]
+    b = [torch.randn(64, 48).half().cuda() for _ in rows]
+    c = [torch.full((m, 48), float("nan"), device="cuda") for m in rows]
+    tables = [torch.tensor([t.data_ptr() for t in x], device="cuda") for x in (a, b, c)]
+    grouped_matmul(*tables, torch.tensor(rows, dtype=torch.int32, device="cuda"))
+    for x, y, z in zip(a, b, c, strict=True):
+        exact = x.double() @ y.double()
+        # 64 float32 additions of exact products, each of 2^-22 of the sum of magnitudes at most.
+        bound = 66 * 2.0**-22 * (x.double().abs() @ y.double().abs())
+        assert ((z.double() - exact).abs() <= bound).all()
+
+
+def test_vectors() -> None:
+    a, b = torch.randn(34), torch.randn(34)
+    (c,) = run("gpu", packed_math, a, b)
+    assert torch.equal(c[0], a + b)
+    assert torch.equal(c[4], torch.minimum(a, b))
+    halves = torch.randn(16).half()
+    words, swapped, _ = run("gpu", bits_of_pairs, halves)
+    assert torch.equal(words.view(torch.float16), halves)
+    assert torch.equal(swapped, halves.view(-1, 2).flip(1).flatten())
+
+
+def test_dot_products_and_thread_indices() -> None:
+    a = torch.randint(-128, 128, (5, 64), dtype=torch.int8)
+    x = torch.randint(-128, 128, (64,), dtype=torch.int8)
+    (y,) = run("gpu", gemv_dp4a, a, x)
+    assert torch.equal(y.long(), a.long() @ x.long())
+    z = torch.randn(300)
+    (c,) = run("gpu", roles, z)
+    assert torch.equal(c, z * 3 + 1)

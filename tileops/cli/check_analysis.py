@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tileops import language
 from tileops.cli.check_forms import Form, forms
 from tileops.cli.check_names import LANGUAGE, Names, missing_part
-from tileops.dtypes import is_dtype_like
+from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.language import unsupported
 
 _NO_TARGET = "tileops does not have it, on any target"
@@ -112,7 +112,7 @@ def _reason_of_name(name: str) -> str | None:
     if name in language.__all__:
         return None
     found = unsupported.lookup(name)
-    if found is not None:
+    if found is not None and vector_parts(name) is None:
         return f"{found.reason}; {_NO_TARGET}"
     if missing_part(f"{LANGUAGE}.{name}") is None:
         return None

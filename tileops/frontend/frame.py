@@ -27,6 +27,7 @@ from tileops.language.value import (
     snapshot,
     to_expr,
 )
+from tileops.language.vectors import Vector
 from tileops.location import Location
 
 _BINARY: dict[str, Callable[..., object]] = {
@@ -118,7 +119,11 @@ class Frame:
         self._scopes[name] = self._tracer.region
         for branch in self._branches:
             branch.assigned.add(name)
-        return value.snapshot(name) if isinstance(value, RegionRef) else snapshot(name, value)
+        return (
+            value.snapshot(name)
+            if isinstance(value, (RegionRef, Vector))
+            else snapshot(name, value)
+        )
 
     def _check_carried(self, name: str) -> None:
         """Refuse to change a name from before the loop: each iteration would see it."""

@@ -45,15 +45,16 @@ def trace(
     static: Mapping[str, object],
     consts: Mapping[str, int] | None,
     options: Options = (),
+    target: str | None = None,
 ) -> Program:
     """Trace an eager function.
 
     ``static`` are the values of its compile-time parameters (defaults fill in). ``consts`` are the
-    numbers of its size constants; None makes them size variables (a symbolic trace). Raises located
-    ProgramErrors.
+    numbers of its size constants; None makes them size variables (a symbolic trace). ``target`` is
+    named in messages. Raises located ProgramErrors.
     """
     signature = signature_of(func)
-    job = _EagerTrace(func, name, signature, dict(static), options)
+    job = _EagerTrace(func, name, signature, dict(static), options, target)
     if consts is not None:
         return job.run(consts)
     tracer = job.new_tracer(None)
@@ -82,7 +83,9 @@ class _EagerTrace:
         signature: Signature,
         static: dict[str, object],
         options: Options,
+        target: str | None,
     ) -> None:
+        self._target = target
         self._func = func
         self._name = name
         self._signature = signature
@@ -118,6 +121,7 @@ class _EagerTrace:
     def new_tracer(self, consts: Mapping[str, int] | None, *, skip_bodies: bool = False) -> Tracer:
         """A tracer for this function."""
         tracer = Tracer(self._name, consts=consts, skip_bodies=skip_bodies)
+        tracer.target = self._target
         tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
         tracer.location = self._location
         return tracer

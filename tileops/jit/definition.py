@@ -9,7 +9,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import Any
 
-from tileops import counters, frontend
+from tileops import counters, frontend, settings
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, StaticParam, static_param
@@ -105,8 +105,22 @@ class Definition:
                 raise ArgumentTypeError(f"{self.name}: missing argument '{param.name}'")
         return values
 
-    def trace(self, static: Mapping[str, object], consts: Mapping[str, int] | None) -> Program:
-        """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic."""
+    @property
+    def target_name(self) -> str | None:
+        """The target that the program is for, as far as it is fixed before a call."""
+        target = self.options.target or settings.current().target
+        return None if target is None or target == "auto" else str(target)
+
+    def trace(
+        self,
+        static: Mapping[str, object],
+        consts: Mapping[str, int] | None,
+        target: str | None = None,
+    ) -> Program:
+        """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic.
+
+        ``target`` is what messages name: by default what the program's options say.
+        """
         with counters.timed("trace"):
             return frontend.trace(
                 self.func,
@@ -114,6 +128,7 @@ class Definition:
                 static=dict(static),
                 consts=consts,
                 options=self.program_options,
+                target=target or self.target_name,
             )
 
     def bind_arguments(

@@ -6,7 +6,7 @@ import math
 import warnings
 from functools import reduce
 
-from tileops.dtypes import is_dtype_like
+from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
@@ -21,6 +21,7 @@ from tileops.language.value import (
     unary,
     wrap,
 )
+from tileops.language.vectors import Vector, convert, reinterpret_vector
 
 
 def ceildiv(a: object, b: object) -> object:
@@ -157,21 +158,23 @@ def bitwise_not(a: object) -> Value:
 
 def cast(
     value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None
-) -> Value:
+) -> Value | Vector:
     """``value`` converted to ``dtype``; floats round to nearest even, float to int truncates."""
     if round:
         raise UnsupportedConstructError(
             f"T.cast(round={round!r}): stochastic rounding", location=here()
         )
+    if isinstance(value, Vector) or vector_parts(dtype) is not None:
+        return convert(value, dtype)
     return wrap(fold.cast(to_expr(value), as_dtype(dtype)), value)
 
 
-def Cast(dtype: object, value: object) -> Value:
+def Cast(dtype: object, value: object) -> Value | Vector:
     """``value`` converted to ``dtype`` (TIR's argument order)."""
     return cast(value, dtype)
 
 
-def reinterpret(value: object, dtype: object) -> Value:
+def reinterpret(value: object, dtype: object) -> Value | Vector:
     """The bits of ``value`` read as ``dtype``, which has the same width."""
     if is_dtype_like(value) and is_scalar(dtype):
         warnings.warn(
@@ -179,6 +182,8 @@ def reinterpret(value: object, dtype: object) -> Value:
             stacklevel=2,
         )
         value, dtype = dtype, value
+    if isinstance(value, Vector) or vector_parts(dtype) is not None:
+        return reinterpret_vector(value, dtype)
     expr, kind = to_expr(value), as_dtype(dtype)
     if expr.dtype.bits != kind.bits:
         raise ProgramTypeError(

@@ -24,6 +24,7 @@ from tileops.ir.stmt import (
     While,
 )
 from tileops.language.tracer import here, require_tracer
+from tileops.language.unsupported import on_which_target
 from tileops.language.value import Value
 
 SYNC = "sync_threads"
@@ -140,7 +141,7 @@ class _Distributor:
             return walk.with_bodies(stmt, tuple(map(self.body, walk.sub_bodies(stmt))))
         raise UnsupportedConstructError(
             "a thread index (T.get_thread_binding) that does more than choose elements is not "
-            "supported by tileops, on any target",
+            f"supported by tileops{on_which_target()}",
             location=stmt.loc,
         )
 

@@ -57,6 +57,7 @@ class LaunchState:
 class Tracer(Builder):
     """The builder of a trace, with what the language needs to know beyond the recorded IR.
 
+    ``target`` is what the program is traced for, where that is known; messages name it.
     ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a
     macro (the front end provides it). ``skip_bodies`` records launches without their statements.
     """
@@ -73,6 +74,7 @@ class Tracer(Builder):
         self.consts = consts
         self.inline = inline
         self.skip_bodies = skip_bodies
+        self.target: str | None = None
         self.launch: LaunchState | None = None
         self.regions: list[OpenRegion] = []
         self.const_ids: set[int] = set()

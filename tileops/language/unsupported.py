@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileops.errors import UnsupportedConstructError
-from tileops.language.tracer import here
+from tileops.language.tracer import active_tracer, here
 
 _GROUPS: dict[str, str] = {
     "a raw pointer": """
@@ -53,17 +53,18 @@ _GROUPS: dict[str, str] = {
         tvm_storage_sync
     """,
     "an exchange between threads": """
-        shfl_sync shfl_xor shfl_up shfl_down tvm_warp_shuffle tvm_thread_allreduce
+        shfl_sync shfl_xor shfl_up shfl_down shfl_xor_sync shfl_up_sync shfl_down_sync
+        tvm_warp_shuffle tvm_thread_allreduce
         comm_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand
         warp_reduce_bitor any_sync all_sync ballot_sync ballot activemask match_any_sync
         match_all_sync
     """,
     "an instruction of one thread": """
-        dp4a ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32
+        ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32
         sts64 sts128 __ldg
     """,
     "vector arithmetic": """
-        Shuffle Ramp Broadcast add2 sub2 mul2 fma2 max2 min2 abs2 vectorlow vectorhigh
+        Ramp Broadcast vectorlow vectorhigh
     """,
     "a random number generator": """
         rng_init rng_rand rng_rand_float
@@ -79,6 +80,13 @@ VECTOR_TYPE = "a vector type"
 _VECTOR_BASES = ("bool", "int", "uint", "float", "bfloat")
 
 
+def on_which_target() -> str:
+    """The end of a refusal: the target of the trace where one is known; no target has these."""
+    tracer = active_tracer()
+    target = tracer.target if tracer is not None else None
+    return ", on any target" if target is None else f" on target {target}, nor on any other"
+
+
 class UnsupportedName:
     """A construct that tileops does not have; using it raises UnsupportedConstructError."""
 
@@ -89,7 +97,7 @@ class UnsupportedName:
     def error(self) -> UnsupportedConstructError:
         """The error for using this name, at the statement being traced."""
         return UnsupportedConstructError(
-            f"T.{self._name} ({self.reason}) is not supported by tileops, on any target",
+            f"T.{self._name} ({self.reason}) is not supported by tileops{on_which_target()}",
             location=here(),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 
-from tileops.dtypes import DType, dtype_of, is_dtype_like, promote
+from tileops.dtypes import DType, dtype_of, is_dtype_like, promote, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Load, Var
@@ -257,6 +257,11 @@ def wrap(expr: Expr, *sources: object) -> Value:
 
 def binary(op: str, a: object, b: object) -> Value:
     """``a op b`` as a value, with the language's promotion."""
+    for side in (a, b):
+        lanewise = getattr(side, "lanewise", None)
+        if lanewise is not None:
+            vector: Value = lanewise(op, a, b)
+            return vector
     left, right = to_expr(a), to_expr(b)
     if op == "div" and _are_python_ints(left, right):
         left = fold.cast(left, FLOAT32)
@@ -321,6 +326,12 @@ def as_dtype(value: object) -> DType:
         return value
     if is_dtype_like(value):
         return dtype_of(value)
+    if vector_parts(value) is not None:
+        raise UnsupportedConstructError(
+            f"{value} as the dtype of a buffer or parameter: tileops has vectors of scalars only",
+            expected="a scalar dtype and one more dimension",
+            location=here(),
+        )
     raise ProgramTypeError("not a dtype of the tile language", found=repr(value), location=here())
 
 
@@ -423,7 +434,7 @@ class dtype(DType):
             )
         if more:
             raise UnsupportedConstructError(
-                f"T.{self!s}(...) of several values makes a vector, which tileops does not have",
+                f"T.{self!s}(...) of several values; a vector is T.{self!s}x{1 + len(more)}(...)",
                 location=here(),
             )
         return wrap(fold.cast(to_expr(value), DType(self)), value)

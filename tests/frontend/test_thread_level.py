@@ -1,0 +1,200 @@
+"""Every construct of single threads, barriers and layouts raises one error class with its line.
+
+The names are those of the language's thread-level part, without the ones that work: vectors,
+T.dp4a, T.vectorized, T.ws, T.sync_threads(), thread indices that choose elements, T.Fragment.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tileops
+import tileops.language as T
+from tests.frontend.traced import body_of
+from tileops.errors import ProgramError, UnsupportedConstructError
+from tileops.language.unsupported import all_names
+
+NAMES = [
+    "import_source",
+    "alloc_barrier",
+    "alloc_tmem",
+    "alloc_cluster_barrier",
+    "alloc_buffer",
+    "async_copy",
+    "access_ptr",
+    "gemm_sp",
+    "While",
+    "thread_binding",
+    "launch_thread",
+    "sync_warp",
+    "shfl_sync",
+    "shfl_xor",
+    "shfl_up",
+    "shfl_down",
+    "tvm_warp_shuffle",
+    "comm_reducer",
+    "tvm_thread_allreduce",
+    "warp_reduce_sum",
+    "warp_reduce_max",
+    "warp_reduce_min",
+    "warp_reduce_bitand",
+    "warp_reduce_bitor",
+    "any_sync",
+    "all_sync",
+    "ballot_sync",
+    "ballot",
+    "activemask",
+    "match_any_sync",
+    "match_all_sync",
+    "syncthreads_and",
+    "syncthreads_or",
+    "syncthreads_count",
+    "get_lane_idx",
+    "get_warp_idx",
+    "get_warp_idx_sync",
+    "get_warp_group_idx",
+    "shuffle_elect",
+    "call_extern",
+    "call_intrin",
+    "evaluate",
+    "attr",
+    "ldg32",
+    "ldg64",
+    "ldg128",
+    "ldg256",
+    "stg32",
+    "stg64",
+    "stg128",
+    "stg256",
+    "lds32",
+    "lds64",
+    "lds128",
+    "sts32",
+    "sts64",
+    "sts128",
+    "__ldg",
+    "rng_init",
+    "rng_rand",
+    "rng_rand_float",
+    "sync_grid",
+    "tvm_storage_sync",
+    "CUDASourceCodeKernel",
+    "tma_copy",
+    "mbarrier_wait_parity",
+    "mbarrier_arrive",
+    "barrier_arrive",
+    "barrier_wait",
+    "mbarrier_expect_tx",
+    "mbarrier_arrive_expect_tx",
+    "wgmma_gemm",
+    "wait_wgmma",
+    "set_max_nreg",
+    "ptx_cp_async",
+    "ptx_wait_group",
+    "ptx_commit_group",
+    "cp_async_barrier_noinc",
+    "fence_proxy_async",
+    "tma_store_wait",
+    "tma_store_arrive",
+    "tma_load",
+    "create_tma_descriptor",
+    "ptx_arrive_barrier",
+    "named_barrier_arrive",
+    "WSSchedule",
+    "WSRole",
+    "WSPipeline",
+    "WSScope",
+    "WSInstr",
+    "WSSync",
+    "annotate_ws_schedule",
+    "ws_op",
+    "WSID",
+    "ClusterKernel",
+    "block_rank_in_cluster",
+    "cluster_sync",
+    "cluster_arrive",
+    "cluster_arrive_relaxed",
+    "cluster_wait",
+    "copy_cluster",
+    "tcgen05_gemm",
+    "tcgen05_mma_arrive",
+    "tcgen05_gemm_blockscaled",
+    "tcgen05_cp_warpx4",
+    "tcgen05_sf_warp_transpose",
+    "clc_try_cancel",
+    "clc_try_cancel_multicast",
+    "clc_is_canceled",
+    "clc_get_first_ctaid_x",
+    "mma_gemm_blockscaled",
+    "tcgen05_before_thread_sync",
+    "tcgen05_after_thread_sync",
+    "deallocate_tmem",
+    "tma_gather4",
+    "tma_scatter4",
+    "tma_load_2sm",
+    "q_multiply_shift",
+]
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES, *all_names()}))
+def test_using_the_name_raises_with_its_line(name: str) -> None:
+    construct = getattr(T, name)
+
+    def program(A):
+        A: T.Tensor((8,), T.float32)
+        with T.Kernel(1):
+            construct(A, 0)
+
+    with pytest.raises(UnsupportedConstructError) as caught:
+        body_of(program)
+    error = str(caught.value)
+    assert isinstance(caught.value, ProgramError)
+    assert f"T.{name} " in error
+    assert "on any target" in error
+    assert "test_thread_level.py:" in error
+    assert "construct(A, 0)" in error
+
+
+def test_the_target_is_named_where_it_is_known() -> None:
+    @tileops.jit(target="cuda:sm_90")
+    def program(A):
+        A: T.Tensor((8,), T.float32)
+        with T.Kernel(1):
+            T.tma_copy(A, A)
+
+    with pytest.raises(UnsupportedConstructError, match="on target cuda:sm_90, nor on any other"):
+        program.get_tir(torch.zeros(8))
+
+
+def test_constructs_that_work_in_one_form_only() -> None:
+    def named_barrier(A):
+        A: T.Tensor((8,), T.float32)
+        with T.Kernel(1):
+            T.sync_threads(1, 128)
+
+    def exchange(A):
+        A: T.Tensor((8,), T.float32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            T.copy(A[tx], A[0])
+
+    def stochastic(A):
+        A: T.Tensor((8,), T.float32)
+        with T.Kernel(1):
+            A[0] = T.cast(T.cast(A[1], "float8_e4m3fn", round="rs"), "float32")
+
+    for program in (named_barrier, stochastic):
+        with pytest.raises(UnsupportedConstructError, match=r"test_thread_level\.py:"):
+            body_of(program)
+    body_of(exchange)  # one element to one element: each thread's store
+
+    def tile(A):
+        A: T.Tensor((64,), T.float32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            shared = T.alloc_shared((8,), T.float32)
+            T.copy(A[tx], shared)
+
+    with pytest.raises(UnsupportedConstructError, match="does more than choose elements"):
+        body_of(tile)
