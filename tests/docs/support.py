@@ -39,12 +39,16 @@ NOT_INTERPRETED = {
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {
     "Programs and launches": (
-        "definitions", "annotations", "pointers", "launch", "prim_func",
+        "definitions",
+        "annotations",
+        "pointers",
+        "launch",
+        "prim_func",
     ),
     "Tiles and movement": ("allocation", "copies", "buffers"),
     "Tile computation": ("gemm", "reductions", "reducers", "atomics", "dot_products"),
     "Loops and conditions": ("loops", "persistent", "checks"),
-    "Scalars": ("arithmetic", "mathematics", "value", "vectors"),
+    "Scalars": ("arithmetic", "mathematics", "rounding", "value", "vectors"),
     "Hints and threads": ("hints", "lanes"),
 }
 # Names whose object does not say which module it is from.

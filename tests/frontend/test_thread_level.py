@@ -25,7 +25,6 @@ NAMES = [
     "access_ptr",
     "gemm_sp",
     "While",
-    "thread_binding",
     "launch_thread",
     "sync_warp",
     "shfl_sync",
