@@ -17,19 +17,21 @@ def main() -> int:
     parser.add_argument(
         "--suite",
         action="append",
-        choices=("gpu", "host", "cpu", "tune"),
+        choices=("gpu", "host", "cpu", "warm", "tune"),
         help="default: all but tune",
     )
     parser.add_argument(
         "--peers",
-        help="folder that holds an installed TileLang, for the baselines of first compile and tuning",
+        help="folder that holds an installed TileLang, for the baselines of first compile, warm start and tuning",
     )
     parser.add_argument(
         "--out", type=Path, help="folder of the result file (default benchmarks/results)"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target is missed")
     args = parser.parse_args()
-    suites = args.suite or (["gpu", "host"] if torch.cuda.is_available() else ["host", "cpu"])
+    suites = args.suite or (
+        ["gpu", "host", "warm"] if torch.cuda.is_available() else ["host", "cpu", "warm"]
+    )
     results: list[Result] = []
     info = environment()
     card = re.sub(r"[^A-Za-z0-9]+", "-", info["card"]).strip("-").lower()
@@ -47,6 +49,10 @@ def main() -> int:
             from benchmarks import suite_tune
 
             results += suite_tune.results(args.peers)
+        elif suite == "warm":
+            from benchmarks import suite_warm
+
+            results += suite_warm.results(args.peers)
         else:
             from benchmarks import suite_cpu
 

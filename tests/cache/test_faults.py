@@ -122,6 +122,30 @@ def test_a_full_disk(small_disk: Path) -> None:
     assert list((cache / ".state" / "staging").iterdir()) == []
 
 
+# Files may not grow past a limit: what a quota does, without being root.
+WITH_A_QUOTA = (
+    """
+import resource
+import filelock, tileops.cache, tests.cache.samples
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+"""
+    + samples.ASK
+)
+
+
+def test_a_quota_on_files(root: Path) -> None:
+    for _ in range(2):
+        answer = samples.result(
+            samples.start(WITH_A_QUOTA, [0], env=samples.environment(root, TMPDIR=str(root.parent)))
+        )
+        assert (answer["builds"], answer["right"], answer["path"]) == (1, True, None)
+        assert len(answer["warnings"]) == 1  # type: ignore[arg-type]
+        assert "File too large" in answer["warnings"][0]  # type: ignore[index]
+    assert list((root / "programs").iterdir()) == []
+    assert list((root / ".state" / "staging").iterdir()) == []
+    assert samples.ask(root)["path"] is not None
+
+
 def test_a_read_only_mount_still_hits(small_disk: Path) -> None:
     cache = small_disk / "cache"
     assert samples.ask(cache, 0)["builds"] == 1
