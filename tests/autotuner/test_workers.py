@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +20,8 @@ from tileops.autotuner.benches import LocalBench
 from tileops.autotuner.compilers import CompileJob, CompilePool, worker_count
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError
 from tileops.ir.codec import encode_program
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def job(program: object, target: str = "cpu") -> CompileJob:
@@ -128,6 +133,26 @@ def test_a_worker_imports_nothing_of_the_user(
     with CompilePool(str(tmp_path / "cache"), 120, workers=1) as pool:
         (found,) = compiled(pool, job(samples.scaled.get_tir(torch.zeros(8))))
     assert found.status == "ok", found.reason
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+def test_a_worker_does_not_wait_for_torch(tmp_path: Path, target: str) -> None:
+    """Importing torch takes longer than all that a worker needs."""
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, sys\n"
+        "from tileops.autotuner.worker import answer\n"
+        "found = answer(json.loads(sys.argv[1]))\n"
+        "assert found['status'] == 'ok', found\n"
+        "print('torch' in sys.modules)\n"
+    )
+    message = json.dumps(job(samples.scaled.get_tir(torch.zeros(8)), target).message())
+    done = subprocess.run(
+        [sys.executable, str(script), message],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 def test_a_child_that_ends_says_how() -> None:

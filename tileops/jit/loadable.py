@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from tileops import cache, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError
@@ -76,6 +74,8 @@ def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
     They are the call path's own: an op of the same signature is called that has no code, and what
     it asks for is the answer. Raises what a call with wrong arguments raises.
     """
+    import torch  # compile workers use this module and do not pay for torch
+
     spec = spec_of(program, namespace=NAMESPACE, name="facts")
     variant = variant_of(program, spec, ())
     text = json.dumps([spec.to_json(), variant.to_json()], sort_keys=True)
