@@ -55,7 +55,7 @@ def _consts(program: Program, inputs: list[Any]) -> dict[str, int]:
     given = [p for p in program.params if not getattr(p, "allocated", False)]
     sizes: dict[int, int] = {}
     for param, value in zip(given, inputs, strict=True):
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and not param.raw:
             for extent, size in zip(param.buffer.shape, value.shape, strict=True):
                 if isinstance(extent, Var):
                     sizes[extent.id] = size
