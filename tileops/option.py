@@ -98,6 +98,15 @@ def log(*topics: str) -> Override:
     return Override("log", tuple(topics))
 
 
+def check(enable: bool = True) -> Override:
+    """Compile checks of on-chip indices into kernels, as ``TILEOPS_CHECK=1`` does.
+
+    A failure is an ArgumentError that names the op, the buffer, the index and the program's line.
+    Loaded kernels are forgotten when the option changes.
+    """
+    return Override("check", bool(enable))
+
+
 def target(text: str | None) -> Override:
     """Set the default target, such as ``"cuda:sm_90"``; None goes back to the environment."""
     return Override("target", settings.UNSET if text is None else text)
@@ -120,6 +129,39 @@ class _Debug:
         next compiled or looked up: a call of a program that is loaded does neither.
         """
         return Override("dump_ir", bool(enable))
+
+    def cpu(self, enable: bool = True, *, nan: bool = True) -> _Overrides:
+        """Compile kernels for the CPU to be debugged: not optimised, with symbols and checks.
+
+        An index outside an on-chip buffer is an ArgumentError that names the buffer, the index and
+        the program's line; with ``nan`` so is a NaN that a statement stores or computes. On-chip
+        buffers start as NaN in every block, so that a read of what was never written is found.
+        Loaded kernels are forgotten when the option changes.
+        """
+        return _Overrides(Override("debug_nans", bool(nan)), Override("debug_cpu", bool(enable)))
+
+
+class _Overrides:
+    """Several options set as one."""
+
+    def __init__(self, *parts: Override) -> None:
+        self._parts = parts
+
+    def undo(self) -> None:
+        """Put back the values that stood before."""
+        for part in reversed(self._parts):
+            part.undo()
+
+    def __enter__(self) -> _Overrides:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
 
 
 debug = _Debug()

@@ -10,6 +10,7 @@ from typing import Any
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 COMPILE_FLAGS = "compile_flags"
+DEBUG_CPU = "tileops.debug_cpu"  # set by option.debug.cpu, not by programs
 
 
 class PassConfigKey(str, Enum):

@@ -93,6 +93,9 @@ class Settings:
     verbose: bool | None = None
     log: tuple[str, ...] = ()
     dump_ir: bool = False
+    check: bool = False
+    debug_cpu: bool = False  # set by option.debug.cpu alone
+    debug_nans: bool = True
     target: str | None = None
     cxx: str | None = None
     compile_workers: int | None = None
@@ -164,6 +167,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Write the IR after each pass as `ir/NN_<pass>.txt` into the program's folder.",
     ),
     Variable(
+        "TILEOPS_CHECK",
+        "check",
+        _flag,
+        "Compile checks of on-chip indices into kernels; a failure names the program's line.",
+    ),
+    Variable(
         "TILEOPS_TARGET", "target", _text, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
     ),
     Variable("TILEOPS_CXX", "cxx", _text, "C++ compiler for CPU kernels."),
@@ -188,8 +197,11 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 _NAMES = frozenset(f.name for f in fields(Settings))
+# Fields that change code: kernels that are loaded were compiled without the change.
+_OF_CODE = frozenset({"check", "debug_cpu", "debug_nans"})
 _lock = threading.Lock()
 _overrides: dict[str, Any] = {}
+_on_code_change: list[Callable[[], None]] = []
 UNSET = object()
 
 
@@ -224,13 +236,28 @@ def override(name: str, value: object) -> object:
             _overrides.pop(name, None)
         else:
             _overrides[name] = value
+    if name in _OF_CODE and previous is not value:
+        _code_changed()
     return previous
 
 
 def clear_overrides() -> None:
     """Forget everything that ``override`` set."""
     with _lock:
+        changes_code = bool(_OF_CODE & _overrides.keys())
         _overrides.clear()
+    if changes_code:
+        _code_changed()
+
+
+def on_code_change(forget: Callable[[], None]) -> None:
+    """Call ``forget`` whenever an override changes what code is compiled."""
+    _on_code_change.append(forget)
+
+
+def _code_changed() -> None:
+    for forget in tuple(_on_code_change):
+        forget()
 
 
 def child_environment(

@@ -59,6 +59,9 @@ std::unique_ptr<Driver> load(const std::string& path) {
   find(library, "cuFuncGetAttribute", table->func_get_attribute);
   find(library, "cuLaunchKernelEx", table->launch_kernel_ex);
   find(library, "cuStreamIsCapturing", table->stream_is_capturing);
+  find(library, "cuMemsetD8Async", table->memset_d8_async);
+  find(library, "cuMemcpyDtoHAsync_v2", table->memcpy_dtoh_async);
+  find(library, "cuStreamSynchronize", table->stream_synchronize);
   find(library, "cuGetErrorName", table->get_error_name);
   find(library, "cuGetErrorString", table->get_error_string);
   find(library, "cuTensorMapEncodeTiled", table->tensor_map_encode_tiled, true);

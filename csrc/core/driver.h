@@ -32,6 +32,10 @@ struct Driver {
   decltype(&::cuFuncGetAttribute) func_get_attribute;
   decltype(&::cuLaunchKernelEx) launch_kernel_ex;
   decltype(&::cuStreamIsCapturing) stream_is_capturing;
+  // For checked kernels alone.
+  decltype(&::cuMemsetD8Async) memset_d8_async;
+  decltype(&::cuMemcpyDtoHAsync) memcpy_dtoh_async;
+  decltype(&::cuStreamSynchronize) stream_synchronize;
   decltype(&::cuGetErrorName) get_error_name;
   decltype(&::cuGetErrorString) get_error_string;
   CUresult (*tensor_map_encode_tiled)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,

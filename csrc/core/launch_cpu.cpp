@@ -68,8 +68,14 @@ void run_chunks(int64_t, int64_t, void* context) {
 }
 
 [[noreturn]] __attribute__((cold)) void raise_status(const TileopsStatus& status,
-                                                     const LaunchSpec& launch) {
+                                                     const LaunchSpec& launch,
+                                                     const EntrySpec& entry) {
   std::string where = launch.label;
+  const auto report = entry.reports.find(status.statement);
+  if (report != entry.reports.end() &&
+      (status.code == TILEOPS_INDEX || status.code == TILEOPS_ASSERT)) {
+    raise(ErrorKind::kArgument, where, ": ", report->second.text(status.value));
+  }
   if (status.statement >= 0) where += ": statement " + std::to_string(status.statement);
   switch (status.code) {
     case TILEOPS_INDEX:
@@ -85,7 +91,7 @@ void run_chunks(int64_t, int64_t, void* context) {
   }
 }
 
-void launch_one(const LaunchSpec& launch, const CallFrame& frame) {
+void launch_one(const LaunchSpec& launch, const EntrySpec& entry, const CallFrame& frame) {
   const int64_t blocks = frame.slots[launch.grid];
   if (blocks <= 0) return;
   TileopsCpuEntry function = launch.cpu->function();
@@ -99,7 +105,7 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame) {
   if (tasks <= 1) {
     TileopsStatus status{0, -1, 0, 0};
     if (function(params, 0, blocks, thread_scratch(launch.scratch_bytes), &status) != 0)
-      raise_status(status, launch);
+      raise_status(status, launch, entry);
     return;
   }
   Job job;
@@ -112,13 +118,13 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame) {
   host.parallel_for(tasks, run_chunks, &job);
   if (job.failed.load() == 0) return;
   if (job.out_of_memory) throw std::bad_alloc();
-  raise_status(job.status, launch);
+  raise_status(job.status, launch, entry);
 }
 
 }  // namespace
 
 void run_cpu(const EntrySpec& entry, const CallFrame& frame) {
-  for (const LaunchSpec& launch : entry.launches) launch_one(launch, frame);
+  for (const LaunchSpec& launch : entry.launches) launch_one(launch, entry, frame);
 }
 
 }  // namespace tileops

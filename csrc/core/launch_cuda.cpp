@@ -61,6 +61,36 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   count(Counter::kLaunches);
 }
 
+// The bits of the status word of tileops/passes/report_checks.py.
+constexpr int kValueBits = 40;
+constexpr int64_t kHalf = int64_t{1} << (kValueBits - 1);
+constexpr int64_t kMostChecks = int64_t{1} << 20;
+
+bool is_capturing(CUstream stream) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  check_driver(driver().stream_is_capturing(stream, &capture), "cuStreamIsCapturing");
+  return capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Waits for the launches and raises what the first failed check of the program says.
+__attribute__((cold, noinline)) void read_status(const EntrySpec& entry, const CallFrame& frame,
+                                                 CUdeviceptr word, CUstream stream) {
+  int64_t status = 0;
+  {
+    GilReleaseScope no_gil;
+    check_driver(driver().memcpy_dtoh_async(&status, word, sizeof(status), stream),
+                 "cuMemcpyDtoHAsync");
+    check_driver(driver().stream_synchronize(stream), "cuStreamSynchronize");
+  }
+  if (status == 0) return;
+  const int64_t number = kMostChecks - (status >> kValueBits);
+  const int64_t value = (status & (2 * kHalf - 1)) - kHalf;
+  const auto report = entry.reports.find(number);
+  if (report == entry.reports.end())
+    raise(ErrorKind::kArgument, frame.op, ": check ", number, " of the program failed for ", value);
+  raise(ErrorKind::kArgument, frame.op, ": ", report->second.text(value));
+}
+
 }  // namespace
 
 int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t* offsets,
@@ -115,7 +145,15 @@ void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, 
   for (const LaunchSpec& launch : entry.launches) any |= checked_grid(launch, frame) > 0;
   if (!any) return;
   ContextScope context(device_info(device_index));
+  CUdeviceptr status = 0;
+  // A captured graph is replayed without this function, so nobody would read the word.
+  if (__builtin_expect(entry.status >= 0, 0)) {
+    status = reinterpret_cast<CUdeviceptr>(frame.workspaces[entry.status]);
+    check_driver(driver().memset_d8_async(status, 0, sizeof(int64_t), stream), "cuMemsetD8Async");
+  }
   for (const LaunchSpec& launch : entry.launches) launch_one(launch, frame, device_index, stream);
+  if (__builtin_expect(status != 0, 0) && !is_capturing(stream))
+    read_status(entry, frame, status, stream);
 }
 
 }  // namespace tileops

@@ -156,6 +156,15 @@ struct TensorSource {
   uint16_t index;
 };
 
+// What a failed check of the program says. `kind` is "index", "nan" or "assert"; `at` is the place
+// in the program's file, empty where unknown.
+struct CheckReport {
+  std::string kind, what, at;
+  int64_t bound = 0;
+
+  std::string text(int64_t value) const;
+};
+
 // One compiled specialisation; immutable once published, never freed while a call can see it.
 struct EntrySpec {
   bool cuda;
@@ -167,6 +176,8 @@ struct EntrySpec {
   std::vector<uint16_t> workspaces;  // slots with byte counts
   std::vector<TensorSource> tensors;
   std::vector<LaunchSpec> launches;
+  int status = -1;  // CUDA: the workspace in which checks report, -1 for none
+  std::map<int64_t, CheckReport> reports;  // by statement (CPU) or check (CUDA)
 
   using ImageMap = std::map<std::string, ImageSource>;
   static EntrySpec from_json(const json::Value& value, const OpSpec& op, const VariantSpec& variant,

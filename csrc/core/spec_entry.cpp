@@ -140,6 +140,22 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
   return launch;
 }
 
+void read_checks(const json::Value& value, EntrySpec& entry) {
+  if (const json::Value* status = value.find("status")) {
+    entry.status = static_cast<int>(
+        status->as_int_in(0, static_cast<int64_t>(entry.workspaces.size()) - 1, "status"));
+  }
+  const json::Value* reports = value.find("reports");
+  if (reports == nullptr) return;
+  for (const json::Value& item : reports->as_array("reports")) {
+    CheckReport& report = entry.reports[item.at("number").as_int("reports.number")];
+    report.kind = item.at("kind").as_string("reports.kind");
+    report.what = item.at("what").as_string("reports.what");
+    report.at = item.at("at").as_string("reports.at");
+    report.bound = item.at("bound").as_int("reports.bound");
+  }
+}
+
 TensorSource read_source(const json::Value& value, const OpSpec& op, std::size_t outputs) {
   if (const json::Value* arg = value.find("arg")) {
     const auto index = static_cast<uint16_t>(
@@ -153,6 +169,16 @@ TensorSource read_source(const json::Value& value, const OpSpec& op, std::size_t
 }
 
 }  // namespace
+
+std::string CheckReport::text(int64_t value) const {
+  std::string said = what;
+  if (kind == "index") {
+    said += ": the index " + std::to_string(value) + " is outside 0.." + std::to_string(bound - 1);
+  } else if (kind == "nan") {
+    said += " " + std::to_string(value);
+  }
+  return at.empty() ? said : said + "\n  at " + at;
+}
 
 EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
                                const VariantSpec& variant, const ImageMap& sources,
@@ -195,6 +221,7 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
   for (const json::Value& item : value.at("launches").as_array("launches")) {
     entry.launches.push_back(read_launch(item, entry, op, counts, images));
   }
+  read_checks(value, entry);
   return entry;
 }
 

@@ -219,6 +219,18 @@ EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   *status = static_cast<CUstreamCaptureStatus>(state().capturing);
   return CUDA_SUCCESS;
 }
+// Memory of this device is the process's own.
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream) {
+  memset(reinterpret_cast<void*>(address), value, bytes);
+  record("{\"call\": \"memset\", \"bytes\": " + std::to_string(bytes) + "}");
+  return planned("cuMemsetD8Async");
+}
+EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream) {
+  memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  record("{\"call\": \"read\", \"bytes\": " + std::to_string(bytes) + "}");
+  return planned("cuMemcpyDtoHAsync");
+}
+EXPORT CUresult cuStreamSynchronize(CUstream) { return planned("cuStreamSynchronize"); }
 // The map's bytes hold the arguments, so that the launch shows what was encoded.
 EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
                                        const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,

@@ -15,10 +15,10 @@ from tileops import settings
 from tileops.codegen.kernel_code import KernelCode
 from tileops.compiler.artifact import Artifact, LaunchImage, StageError
 from tileops.errors import ToolchainError
+from tileops.pass_configs import DEBUG_CPU
 from tileops.target import Target, host_cpu_level
 
 SOURCE, LIBRARY, SCRIPT = "device_kernel.cpp", "kernel_lib.so", "compile.sh"
-DEBUG_OPTION = "tileops.debug_cpu"
 TIMEOUT_S = 600
 
 # A level of the x86-64 psABI, never the machine at hand: entries move between machines.
@@ -134,7 +134,7 @@ def flags(target: Target, options: Mapping[str, str]) -> list[str]:
 
     ``options["compile_flags"]`` holds the user's own.
     """
-    speed = _DEBUG if options.get(DEBUG_OPTION, "") in ("1", "True", "true") else _FAST
+    speed = _DEBUG if options.get(DEBUG_CPU, "") in ("1", "True", "true") else _FAST
     own = shlex.split(options.get("compile_flags", ""))
     return [*_LANGUAGE, *_MEANING, *_OUTPUT, *speed, *_MARCH[target.arch], *own]
 

@@ -27,6 +27,7 @@ from tileops.ir.stmt import (
     Bind,
     Body,
     Break,
+    Check,
     Continue,
     Copy,
     Fill,
@@ -161,6 +162,8 @@ def _rare_line(stmt: Stmt) -> str:
             return f"print {m!r} {', '.join(map(_operand, args))}".rstrip()
         case Assert(cond=c, message=m, host=host):
             return f"{'host_assert' if host else 'assert'} {print_expr(c)} {m!r}"
+        case Check(kind=kind, value=v, bound=b, when=c, what=what):
+            return f"check.{kind} {print_expr(v)}, {print_expr(b)} when {print_expr(c)} {what!r}"
         case Assume(cond=c):
             return f"assume {print_expr(c)}"
         case Intrinsic(name=n, args=args):

@@ -8,6 +8,9 @@ from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
 
+# The id of the workspace in which the checks of a program for a GPU report; it holds one int64.
+STATUS_ID = 1 << 28
+
 
 @dataclass(frozen=True)
 class TensorParam:

@@ -10,6 +10,7 @@ from tileops.location import Location
 LOOP_KINDS = ("serial", "unroll", "vectorized", "pipelined")
 REDUCE_KINDS = ("sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor")
 SCAN_KINDS = ("sum", "max")
+CHECK_KINDS = ("index", "nan", "assert")
 ATOMIC_OPS = ("add", "max", "min", "or", "and", "xor", "load", "store", "exchange")
 
 Body = tuple["Stmt", ...]
@@ -246,6 +247,22 @@ class Assert(Stmt):
     cond: Expr
     message: str
     host: bool = False
+
+
+@dataclass(frozen=True)
+class Check(Stmt):
+    """A run-time check that a pass inserted; a failure ends the launch and says ``what`` failed.
+
+    ``kind`` "index": ``value`` must lie within ``[0, bound)`` where ``when`` holds. ``kind`` "nan":
+    ``value``, a float, must be no NaN; ``bound`` is the place of its element, row-major. ``kind``
+    "assert": ``value`` is the condition of a program's assertion, ``bound`` means nothing.
+    """
+
+    kind: str
+    value: Expr
+    bound: Expr
+    when: Expr
+    what: str
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from tileops.ir.printer import print_body, print_expr
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.stmt import (
     ATOMIC_OPS,
+    CHECK_KINDS,
     LOOP_KINDS,
     REDUCE_KINDS,
     SCAN_KINDS,
@@ -43,6 +44,7 @@ from tileops.ir.stmt import (
     Bind,
     Body,
     Break,
+    Check,
     Continue,
     Copy,
     Fill,
@@ -297,18 +299,10 @@ class _Verifier:
         match stmt:
             case For() | Parallel() | While() | If() | Break() | Continue():
                 self._control(stmt)
-            case (
-                Alloc()
-                | View()
-                | AddressView()
-                | Bind()
-                | Store()
-                | Assert()
-                | Assume()
-                | Intrinsic()
-                | Print()
-            ):
+            case Alloc() | View() | AddressView() | Bind() | Store() | Intrinsic() | Print():
                 self._simple(stmt)
+            case Assert() | Assume() | Check():
+                self._checked(stmt)
             case _:
                 self._tile(stmt)
 
@@ -371,11 +365,19 @@ class _Verifier:
                 for index in indices:
                     self._expr(index)
                 self._typed(value, buffer.dtype, f"the value stored to {buffer.name}")
-            case Assert(cond=cond) | Assume(cond=cond):
-                self._typed(cond, _BOOL, "a condition")
             case Intrinsic(args=args) | Print(args=args):
                 for arg in args:
                     self._region(arg) if isinstance(arg, Region) else self._expr(arg)
+
+    def _checked(self, stmt: Stmt) -> None:
+        match stmt:
+            case Assert(cond=cond) | Assume(cond=cond):
+                self._typed(cond, _BOOL, "a condition")
+            case Check():
+                self._require(stmt.kind in CHECK_KINDS, f"unknown check {stmt.kind!r}")
+                self._typed(stmt.when, _BOOL, "a condition")
+                self._expr(stmt.value)
+                self._expr(stmt.bound)
 
     def _tile(self, stmt: Stmt) -> None:
         match stmt:

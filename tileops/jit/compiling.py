@@ -18,6 +18,7 @@ from tileops.errors import CompileMissError, ToolchainError, UnsupportedOnTarget
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.jit import bundles, toolchain
+from tileops.jit.checking import checked
 from tileops.jit.record import record_of
 from tileops.target import Target
 
@@ -65,6 +66,7 @@ def obtain(request: Request) -> cache.Entry:
 
     Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
     """
+    request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
     entry = _from_bundle(request) if settings.current().bundle else None
     if entry is None:

@@ -10,6 +10,7 @@ from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
 from tileops.ir.program import Program
+from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.definition import Definition
 from tileops.jit.kernel_state import NAMESPACE, Build, supply
@@ -163,8 +164,10 @@ class EagerProvider(Provider):
             )
         consts = tuple(request["consts"])
         spec = Specialization(request["fast"], request["index64"])
-        entry = self.obtain(op, variant, target, spec, consts, request.get("sizes", {}))
-        supply(op, variant, entry, target=target, spec=spec, consts=consts)
+        wanted = self._request(op, variant, target, spec, consts, request.get("sizes", {}))
+        entry = self._obtain(wanted)
+        reports = described(wanted.program, target)
+        supply(op, variant, entry, target=target, spec=spec, consts=consts, reports=reports)
 
     def obtain(
         self,
@@ -176,11 +179,26 @@ class EagerProvider(Provider):
         sizes: Mapping[str, int],
     ) -> Entry:
         """The compiled form for these const sizes; ``sizes`` are for people to read."""
+        return self._obtain(self._request(op, variant, target, spec, const_values, sizes))
+
+    def _obtain(self, wanted: Request) -> Entry:
+        entry = obtain(wanted)
+        note_script(wanted, entry)
+        return entry
+
+    def _request(
+        self,
+        op: Op,
+        variant: Variant,
+        target: Target,
+        spec: Specialization,
+        const_values: tuple[int, ...],
+        sizes: Mapping[str, int],
+    ) -> Request:
         names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
         consts = dict(zip(names_of_consts, const_values, strict=True))
-        program = self.trace_special(op.spec, self.values_of(variant.static), consts)
-        wanted = Request(
-            program=program,
+        return Request(
+            program=self.trace_special(op.spec, self.values_of(variant.static), consts),
             target=target,
             spec=spec,
             op=op.spec.name,
@@ -190,9 +208,6 @@ class EagerProvider(Provider):
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
         )
-        entry = obtain(wanted)
-        note_script(wanted, entry)
-        return entry
 
 
 def _reason(spec: Specialization, consts: Mapping[str, int]) -> str:

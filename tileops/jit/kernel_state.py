@@ -11,6 +11,7 @@ from tileops import cache, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program, const_value
+from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
@@ -106,7 +107,8 @@ class KernelState(Provider):
         target = self.build.target or device_target(*device)
         spec = Specialization(request["fast"], request["index64"])
         entry = self.obtain(op, variant, target, spec, (), {})
-        supply(op, variant, entry, target=target, spec=spec, consts=())
+        reports = described(self.program, target)
+        supply(op, variant, entry, target=target, spec=spec, consts=(), reports=reports)
 
     def retire(self, message: str) -> None:
         """Nothing replaces a kernel: its name is made from its content."""
@@ -150,18 +152,24 @@ def supply(
     target: Target,
     spec: Specialization,
     consts: tuple[int, ...],
+    reports: list[dict[str, Any]],
 ) -> None:
-    """Hand a compiled program to an op as the entry for these const sizes and facts."""
-    described = entry_of(
+    """Hand a compiled program to an op as the entry for these const sizes and facts.
+
+    ``reports`` say what a failed check means, with this process's files and lines.
+    """
+    entry_json = entry_of(
         entry.manifest["record"], op.spec, variant, target=target, spec=spec, consts=consts
     )
     images: dict[str, bytes | str] = {}
-    for launch in described["launches"]:
+    if reports:
+        entry_json["reports"] = reports
+    for launch in entry_json["launches"]:
         name = launch["image"]
         # dlopen needs a file; a cubin is taken from the verified bytes.
         on_disk = target.kind == "cpu" and entry.path is not None
         images[name] = str(entry.path / name) if on_disk and entry.path else entry.files[name]
-    op.add_entry(variant, (str(target), consts, spec.fast, spec.index64), described, images)
+    op.add_entry(variant, (str(target), consts, spec.fast, spec.index64), entry_json, images)
 
 
 def reaches_index64(program: Program) -> bool:

@@ -13,7 +13,7 @@ from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode, Spe
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
-from tileops.ir.program import Program
+from tileops.ir.program import STATUS_ID, Program
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, pack_of, storage_names
@@ -71,8 +71,14 @@ class _Recorder:
                 "workspaces": [{"bytes": _Ref(ref)} for ref in workspaces],
                 "tensor_order": order,
                 "launches": launches,
+                **self._status(),
             }
         )
+
+    def _status(self) -> Json:
+        """The number of the workspace in which checks on a GPU report, if there is one."""
+        ids = [b.id for b in self.program.workspaces]
+        return {"status": ids.index(STATUS_ID)} if STATUS_ID in ids else {}
 
     def _bytes(self, buffer: Buffer) -> int:
         total: Expr = fold.const(buffer.dtype.bytes, fold.INT64)
@@ -192,6 +198,8 @@ def entry_of(
         "tensor_order": order,
         "launches": record["launches"],
     }
+    if "status" in record:
+        entry["status"] = record["status"]
     if target.kind == "cuda":
         entry["capability"] = target.capability
     return entry

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tileops import counters, runtime
+from tileops import counters, runtime, settings
 from tileops.errors import InternalError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
@@ -183,6 +183,7 @@ def register(spec: OpSpec, provider: Provider, claim: names.Claim) -> Op:
     with _lock:
         if not _ops:
             counters.set_provider(runtime.counters)
+            settings.on_code_change(unload_all)
         op.handle = runtime.create_op(spec.to_json())
         _ops[spec.qualified_name] = op
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
@@ -197,6 +198,14 @@ def register(spec: OpSpec, provider: Provider, claim: names.Claim) -> Op:
             f"{claim.address}"
         )
     return op
+
+
+def unload_all() -> None:
+    """Free the kernels of every op."""
+    with _lock:
+        ops = tuple(_ops.values())
+    for op in ops:
+        op.unload()
 
 
 def retire(op: Op, message: str) -> None:

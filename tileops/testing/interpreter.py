@@ -25,11 +25,12 @@ from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
 from tileops.ir.expr import Buffer, Const, Expr, Var
 from tileops.ir.printer import print_expr
-from tileops.ir.program import Program, TensorParam
+from tileops.ir.program import STATUS_ID, Program, TensorParam
 from tileops.ir.stmt import AddressView
 from tileops.ir.walk import walk, walk_expr
 from tileops.op.host_program import HostProgramBuilder, SlotValue
 from tileops.op.variant import pack_of
+from tileops.passes.report_checks import decode, reports
 
 # What a device would say of itself; any value must give the same results.
 _HOST_FACTS = {"host:sm_count": 4}
@@ -51,19 +52,47 @@ def interpret(
     start as NaN (or the largest integer), so that what is never written shows. ``reachable`` are
     the tensors whose addresses stand in tables of pointers: the interpreter's process has copies
     at other addresses, and no other memory can be reached from there. ``repaired=False``
-    runs Triton's interpreter as it is. Raises ArgumentError for wrong arguments, InternalError for
-    a failure of the kernel.
+    runs Triton's interpreter as it is. Raises ArgumentError for wrong arguments and for a failed
+    check or assertion of the program, naming its line, and InternalError for any other failure.
     """
     values, tensors = _bind(program, args)
-    workspaces = [_poisoned(b, values) for b in (*program.workspaces, *code.workspaces)]
+    workspaces = [
+        torch.zeros(1, dtype=torch.int64) if b.id == STATUS_ID else _poisoned(b, values)
+        for b in (*program.workspaces, *code.workspaces)
+    ]
     for launch in code.launches:
         grid = int(evaluate(launch.grid, values))
         if grid > 0:
             operands = [_operand(p, program, values, tensors, workspaces) for p in launch.params]
             job = _Job(code.source, launch, grid, operands, _tables(program, launch), reachable)
-            _worker().run(job, repaired)
+            try:
+                _worker().run(job, repaired)
+            except _FailedAssertion as failure:
+                _raise_report(program, code.statements.get(failure.line, -1), 0)
+    _raise_status(program, workspaces)
     position = {id(t): n for n, t in enumerate(program.tensors())}
     return tuple(tensors[position[id(program.params[n])]] for n in program.returns)
+
+
+class _FailedAssertion(Exception):
+    """A device assertion failed in this line of ``kernel.py``."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+def _raise_status(program: Program, workspaces: list[torch.Tensor]) -> None:
+    """Raise what a failed check left in the status word, if there is one."""
+    for buffer, tensor in zip(program.workspaces, workspaces, strict=False):
+        found = decode(int(tensor)) if buffer.id == STATUS_ID else None
+        if found is not None:
+            _raise_report(program, *found)
+
+
+def _raise_report(program: Program, number: int, value: int) -> None:
+    said = next((r.text(value) for r in reports(program) if r.number == number), "a check failed")
+    raise ArgumentError(f"{program.name}: {said}")
 
 
 # -- arguments ---------------------------------------------------------------------------------
@@ -252,6 +281,8 @@ class _Worker:
             if not reply:
                 raise ToolchainError("the interpreter's process ended; is Triton installed?")
             answer = json.loads(reply)
+            if answer.get("assertion") is not None:
+                raise _FailedAssertion(answer["assertion"])
             if "error" in answer:
                 raise InternalError(
                     f"{job.launch.entry} under Triton's interpreter: {answer['error']}"

@@ -7,6 +7,7 @@ repair that Triton no longer needs is noticed and removed.
 # ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,6 +68,12 @@ def _cast(self: Any, src: Any, dst_type: Any) -> Any:
 
 def _fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
     return _cast(self, src, dst_type)
+
+
+# -- assertions --------------------------------------------------------------------------------
+def _assert(self: Any, condition: Any, message: str) -> Any:
+    if not np.all(condition.data):
+        raise AssertionError(message)
 
 
 # -- arithmetic --------------------------------------------------------------------------------
@@ -240,6 +247,10 @@ def repaired() -> Iterator[None]:
     from triton.language.extra import libdevice
 
     builder = ti.InterpreterBuilder
+    # Assertions are skipped unless this says otherwise; overflow is no fault, integers wrap.
+    asserting = dataclasses.replace(
+        ti.interpreter_builder.options, debug=True, sanitize_overflow=False
+    )
     changes: list[tuple[Any, str, Any]] = [
         (builder, "cast_impl", _cast),
         (builder, "create_fp_to_fp", _fp_to_fp),
@@ -248,6 +259,8 @@ def repaired() -> Iterator[None]:
         (builder, "create_dot", _dot),
         (builder, "create_splat", _splat),
         (builder, "create_atomic_rmw", _atomic),
+        (builder, "create_assert", _assert),
+        (ti.interpreter_builder, "options", asserting),
         (ti, "_patch_lang_core", _patch_lang_core),
     ]
     changes += [(libdevice, name, _on_values(f)) for name, f in _LIBDEVICE.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import linecache
 import sys
+import traceback
 from typing import IO, Any
 
 _FILE = "kernel.py"
@@ -48,7 +49,8 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                         functions[key]["range"] = loop
                 functions[key][request["entry"]][(request["grid"],)](*arguments)
         except Exception as error:
-            _answer(stdout, {"error": f"{type(error).__name__}: {_cause(error)}"}, [])
+            answer = {"error": f"{type(error).__name__}: {_cause(error)}"}
+            _answer(stdout, {**answer, "assertion": _failed_assertion(error)}, [])
             continue
         for table in tables:
             _move(table, [(new, size, old) for old, size, new in moves])
@@ -80,6 +82,18 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
+
+
+def _failed_assertion(error: BaseException) -> int | None:
+    """The line of ``kernel.py`` whose device assertion failed; None for other errors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if not isinstance(error, AssertionError):
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].name != "_assert":
+        return None
+    return next((f.lineno for f in reversed(frames) if f.filename == _FILE), None)
 
 
 def _namespace(source: str) -> dict[str, Any]:

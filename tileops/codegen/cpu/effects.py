@@ -10,7 +10,7 @@ from tileops.codegen.cpu.state import LaunchState
 from tileops.errors import UnsupportedConstructError
 from tileops.ir.expr import Region
 from tileops.ir.printer import print_expr
-from tileops.ir.stmt import Assert, Intrinsic, Print
+from tileops.ir.stmt import Assert, Check, Intrinsic, Print
 
 # Constructs that order or hint and compute nothing: a block runs on one thread here.
 _NOTHING = frozenset({"sync_threads", "sync_warp", "pdl_sync", "pdl_trigger", "fence_proxy_async"})
@@ -22,6 +22,21 @@ def emit_assert(state: LaunchState, stmt: Assert) -> None:
     with w.block(f"if (!({value(state, stmt.cond)}))"):
         w.line(f"*status = TileopsStatus{{TILEOPS_ASSERT, {state.number(stmt)}, 0, 0}};")
         w.line("return TILEOPS_ASSERT;")
+
+
+def emit_check(state: LaunchState, stmt: Check) -> None:
+    """A failed check of a debug build ends the range of blocks, as an assertion does."""
+    w = state.writer
+    if stmt.kind == "nan":
+        head, code, found = f"fn_isnan({value(state, stmt.value)})", "TILEOPS_ASSERT", stmt.bound
+        bound = "0"
+    else:
+        at, bound = index(state, stmt.value), index(state, stmt.bound)
+        head, code, found = f"({at} < 0 || {at} >= {bound})", "TILEOPS_INDEX", stmt.value
+    with w.block(f"if ({value(state, stmt.when)} && {head})"):
+        report = f"{code}, {state.number(stmt)}, {index(state, found)}, {bound}"
+        w.line(f"*status = TileopsStatus{{{report}}};")
+        w.line(f"return {code};")
 
 
 def emit_intrinsic(state: LaunchState, stmt: Intrinsic) -> None:

@@ -87,6 +87,9 @@ def _emit_blocks(state: LaunchState, launch: Launch, arena: Arena) -> None:
             name = state.declare(var, state.ranges.of(var), structural=True)
             w.line(f"const {kind} {name} = static_cast<{kind}>({at});")
             divided = f"({divided} / grid{n})"
+        if state.debug and arena.size:
+            # All bits set is a NaN in every float format: what is never written shows.
+            w.line(f"for (i64 n = 0; n < {arena.size}; ++n) scratch[n] = static_cast<char>(-1);")
         place_tiles(state, launch, arena)
         emit_body(state, launch.body)
 

@@ -11,7 +11,7 @@ from tileops.codegen.cpu.control import (
     emit_store,
     emit_while,
 )
-from tileops.codegen.cpu.effects import emit_assert, emit_intrinsic, emit_print
+from tileops.codegen.cpu.effects import emit_assert, emit_check, emit_intrinsic, emit_print
 from tileops.codegen.cpu.expressions import stored
 from tileops.codegen.cpu.gathers import emit_im2col
 from tileops.codegen.cpu.matmuls import emit_gemm
@@ -29,6 +29,7 @@ from tileops.ir.stmt import (
     Bind,
     Body,
     Break,
+    Check,
     Continue,
     Copy,
     Fill,
@@ -114,6 +115,8 @@ def _emit_rare(state: LaunchState, stmt: Stmt) -> None:
             emit_atomic(state, stmt)
         case Assert():
             emit_assert(state, stmt)
+        case Check():
+            emit_check(state, stmt)
         case Print():
             emit_print(state, stmt)
         case Intrinsic():

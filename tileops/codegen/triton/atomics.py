@@ -92,17 +92,10 @@ def _update_memory(
     declared = stmt.dst.buffer
     buffer = ctx.memory.held(declared) if in_memory else declared
     _check_type(ctx, stmt, buffer.dtype)
-    address = tensors.pointer(ctx, buffer, indices)
-    axes = address.axes | (value.axes if value is not None else frozenset())
-    mask = tensors.access_mask(ctx, buffer, indices, address.axes)
+    # Each point of the nest takes part once, also where nothing depends on its place.
     lanes = ctx.space.all_axes()
-    if mask is not None:
-        axes |= mask.axes
-    if ctx.space.rank and axes != lanes:
-        # Each point of the nest takes part once, also where nothing depends on its place.
-        axes = lanes
-        mask = tensors.all_lanes_mask(ctx, mask)
-    address = tensors.spread_pointer(ctx, address, axes)
+    mask = tensors.access_mask(ctx, buffer, indices, lanes)
+    address = tensors.spread_pointer(ctx, tensors.pointer(ctx, buffer, indices), lanes)
     operand = Val("0", buffer.dtype, static=True)
     if value is not None:
         operand = convert(convert(value, declared.dtype), buffer.dtype)
@@ -113,7 +106,7 @@ def _update_memory(
     if in_memory:
         options += ', scope="cta"'
     name = "atomic_add" if value is None else _FUNCTIONS[stmt.op]
-    call = Val(f"tl.{name}({address.text}, {typed(operand).text}{options})", buffer.dtype, axes)
+    call = Val(f"tl.{name}({address.text}, {typed(operand).text}{options})", buffer.dtype, lanes)
     return convert(call, declared.dtype) if stmt.result is not None else call
 
 

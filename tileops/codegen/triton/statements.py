@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tileops.codegen.triton import atomics, copies, gemms, loops, reductions, scans
+from tileops.codegen.triton import atomics, copies, gemms, loops, reductions, scans, tensors
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
@@ -20,6 +20,7 @@ from tileops.ir.stmt import (
     Atomic,
     Bind,
     Body,
+    Check,
     Copy,
     Fill,
     For,
@@ -104,10 +105,10 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
         case Assume(cond=cond):
             if not ctx.space.rank:
                 ctx.writer.line(f"tl.assume({emit_condition(ctx, cond).text})")
-        case Assert(host=True):
+        case Assert(host=True) | Check():  # a pass has put a check's test after it
             pass
         case Assert(cond=cond, message=message):
-            ctx.writer.line(f"tl.device_assert({emit_condition(ctx, cond).text}, {message!r})")
+            _emit_assert(ctx, emit_condition(ctx, cond), message)
         case Print():
             _emit_print(ctx, stmt)
         case Intrinsic(name=name) if name in _NO_OPERATION:
@@ -156,6 +157,14 @@ def _tile_of(ctx: Context, region: Region) -> Val:
     vars_ = ctx.synthetic_vars(len(dims))
     with ctx.over(vars_, tuple(extents[d] for d in dims)):
         return load_region(ctx, region, dims, vars_)
+
+
+def _emit_assert(ctx: Context, cond: Val, message: str) -> None:
+    mask = ctx.scope.mask
+    if ctx.space.rank:
+        mask = tensors.all_lanes_mask(ctx, mask)
+    options = "" if mask is None else f", mask={mask.text}"
+    ctx.writer.line(f"tl.device_assert({cond.text}, {message!r}{options})")
 
 
 def _emit_print(ctx: Context, stmt: Print) -> None:

@@ -87,9 +87,14 @@ def _evaluated(ctx: Context, name: str, value: Val) -> Val:
 def access_mask(
     ctx: Context, buffer: Buffer, indices: Sequence[Expr], axes: frozenset[int]
 ) -> Val | None:
-    """The lanes that may touch ``buffer`` at ``indices``: in bounds, no padding, active."""
+    """The lanes that may touch ``buffer`` at ``indices``: in bounds, no padding, active.
+
+    A condition is computed for the padding too, where it means nothing.
+    """
+    active = ctx.scope.mask
+    axes |= frozenset() if active is None else active.axes
     mask = both(bounds_mask(ctx, buffer, indices), lane_mask(ctx, axes))
-    return both(mask, ctx.scope.mask)
+    return both(mask, active)
 
 
 def spread_pointer(ctx: Context, a: Val, axes: frozenset[int]) -> Val:
