@@ -90,6 +90,10 @@ def test_the_order_is_by_speed_and_progress_hears_of_all(
     }
 
 
+def session_status(bench: ChildBench, name: str, libraries: Path) -> str:
+    return Session(bench, checker(bench), PLAN).add(name, loadable(name, libraries)).status
+
+
 def test_early_stop_leaves_the_estimate_of_what_is_slow(bench: ChildBench, libraries: Path) -> None:
     plan = Plan(warmup=2, timeout_s=20.0, early_stop_factor=2.0, rules=Rules(rep=10))
     configs = [(n, loadable(n, libraries)) for n in ("slower", "good")]
@@ -97,6 +101,10 @@ def test_early_stop_leaves_the_estimate_of_what_is_slow(bench: ChildBench, libra
     assert found["slower"].status == "ok"
     assert found["slower"].is_estimate
     assert not found["good"].is_estimate
+    # What is not timed is not kept loaded, and can be loaded again.
+    assert "good" in bench._loaded
+    assert "slower" not in bench._loaded
+    assert session_status(bench, "slower", libraries) == "ok"
 
 
 def test_programs_that_write_into_arguments_get_copies(libraries: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -156,9 +157,10 @@ class ChildBench:
 
     def unload(self, name: str) -> None:
         """As ``Bench.unload``."""
-        if name in self._loaded and self._is_open:
+        if name in self._loaded:
             self._loaded.discard(name)
-            self._ask({"do": "unload", "name": name}, START_SECONDS)
+            with suppress(RunFailedError):  # a child that ended has nothing loaded
+                self._ask({"do": "unload", "name": name}, START_SECONDS)
 
     def inputs(self) -> list[Any]:
         """As ``Bench.inputs``."""

@@ -116,6 +116,8 @@ class Session:
     def finish(self) -> list[str]:
         """Time the configs that are right; their names, fastest first. ``found`` has everything."""
         estimates = self._worth_timing()
+        for name in self.found.keys() - estimates.keys():
+            self._bench.unload(name)
         for name in list(estimates):
             try:
                 self._warm(name, estimates[name])
