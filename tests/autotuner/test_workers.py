@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_the_parent_finds_what_a_worker_compiled(tmp_path: Path) -> None:
         (done,) = compiled(pool, job(samples.scaled.get_tir(x, block_N=32)))
         kernel = samples.scaled.compile(x, block_N=32)
         assert kernel.artifact.hash == done.hash
+
+
+def test_without_a_directory_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with CompilePool("", 120, workers=1) as pool:
+        (done,) = compiled(pool, job(samples.scaled.get_tir(torch.zeros(8))))
+        assert done.status == "ok"
+        (image,) = done.loadable["images"].values()
+        assert Path(image["path"]).is_file()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_failures_are_classified(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ class Setting:
     """What a tuning needs besides its configs.
 
     ``devices``: where to measure; the first one is the caller's and decides. ``inputs`` are the
-    arguments of a call. ``cache_dir`` is where workers compile to. ``backend`` is the profiler's.
-    ``isolated`` false measures in this process.
+    arguments of a call. ``cache_dir`` is where workers compile to (empty: nothing is kept).
+    ``backend`` is the profiler's. ``isolated`` false measures in this process.
     """
 
     devices: tuple[torch.device, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,12 +69,19 @@ def worker_count() -> int:
 class CompilePool:
     """Workers that compile into the cache at ``cache_dir``; ``timeout_s`` bounds each config.
 
+    Without a directory (empty text: memory only) they compile into one that goes with the pool.
     Workers start when first needed. Close it, or use it in a ``with`` statement.
     """
 
     def __init__(self, cache_dir: str, timeout_s: float, workers: int | None = None) -> None:
         self._limit = workers or worker_count()
         self._timeout_s = timeout_s
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if not cache_dir:
+            self._temporary = tempfile.TemporaryDirectory(
+                prefix="tileops-tune-", ignore_cleanup_errors=True
+            )
+            cache_dir = self._temporary.name
         self._environment = {
             **settings.as_environment(),
             "TILEOPS_CACHE_DIR": os.path.abspath(cache_dir),  # noqa: PTH100 - symlinks stay
@@ -173,6 +181,8 @@ class CompilePool:
             child.end()  # its thread closes it
         for child in idle:
             child.kill()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def __enter__(self) -> CompilePool:
         return self
