@@ -19,6 +19,7 @@ from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondCon
 from tileops.autotuner.checking import Checker, Reference
 from tileops.autotuner.measuring import Plan, Session, measure
 from tileops.autotuner.rounds import Rules
+from tileops.autotuner.running import Runner
 
 CPU = torch.device("cpu")
 # Quick: the outcome of these tests does not hang on precision.
@@ -187,3 +188,29 @@ def test_a_loop_dies_with_its_parent(libraries: Path, tmp_path: Path) -> None:
     while is_running(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not is_running(child)
+
+
+def test_each_timed_run_starts_from_the_callers_values(libraries: Path) -> None:
+    """Runs that change their input are timed on what they will get, not on what runs left."""
+    a, out = torch.ones(3000), torch.full((3000,), 7.0)
+    runner = Runner(CPU)
+    runner.set_inputs([a, out])
+    runner.load("good", loadable("good", libraries, in_place=True))
+    assert len(runner.times("good", 3)) == 3
+    (copies,) = runner._copies.values()
+    assert copies[0] is a
+    assert bool((copies[1] == 2.0).all())
+    assert bool((out == 7.0).all())
+    seen: list[float] = []
+
+    class Watching:
+        def times(self, fn: object, count: int, before: object = None) -> list[float]:
+            for _ in range(count):
+                before()  # type: ignore[operator]
+                seen.append(float(copies[1][0]))
+                fn()  # type: ignore[operator]
+            return [1.0] * count
+
+    runner._timer = Watching()  # type: ignore[assignment]
+    runner.times("good", 2)
+    assert seen == [7.0, 7.0]

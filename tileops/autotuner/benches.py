@@ -73,6 +73,9 @@ class ChildBench:
         backend: str = "event",
         seed: int = 0,
     ) -> None:
+        if str(device) == "cuda":
+            # The child's current device is not the caller's.
+            device = torch.device("cuda", torch.cuda.current_device())
         self.device = device
         self._backend = backend
         self._arena = Arena()
