@@ -14,8 +14,8 @@ import torch
 
 import tileops
 from tests.autotuner.risky import RISKS, jobs, risky
-from tileops.autotuner import campaign
-from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
+from tileops.autotuner import workshop
+from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest, workshop_for
 from tileops.autotuner.checking import Reference
 from tileops.autotuner.measuring import Measured, Plan
 from tileops.autotuner.preparing import prepare
@@ -62,7 +62,7 @@ def test_the_good_config_wins_and_every_reason_is_recorded(cache: Path) -> None:
 def test_what_cannot_move_is_measured_in_this_process(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(campaign, "ChildBench")
+    monkeypatch.delattr(workshop, "ChildBench")
     x = torch.randn(20_000)
     names = ("good", "slow", "wrong")
     there = [replace(job, movable=False) for job in jobs(x, names)]
@@ -115,6 +115,19 @@ def test_what_the_cache_holds_is_not_compiled_again(cache: Path) -> None:
         assert [o.hash for o in found.outcomes] == [known[0].hash, known[1].hash]
     assert list(found.ranking) == [0, 1]
     assert prepare([], target, [], op="risky") == ([], {})
+
+
+def test_one_workshop_serves_several_campaigns(cache: Path) -> None:
+    x = torch.randn(20_000)
+    with workshop_for(jobs(x), setting(x, cache)) as shop:
+        first = find_fastest(jobs(x, ("slow", "wrong")), setting(x, cache), shop=shop)
+        (_, bench), *_ = shop.benches()
+        pid = bench._child.pid  # type: ignore[attr-defined]
+        # The same numbers stand for other programs now.
+        second = find_fastest(jobs(x, ("good", "slow")), setting(x, cache), shop=shop)
+        assert bench._child.pid == pid  # type: ignore[attr-defined]
+    assert [o.measured.status for o in first.outcomes] == ["ok", "wrong_result"]
+    assert second.ranking == (0, 1)
 
 
 def test_outcomes_and_findings_are_values() -> None:

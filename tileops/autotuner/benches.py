@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tileops import log, settings
+from tileops import settings
 from tileops.autotuner.arena import Arena
 from tileops.autotuner.inputs import clone, make_inputs, recipe_of
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message
@@ -267,18 +267,3 @@ class LocalBench:
 def _failed(error: Exception) -> RunFailedError:
     status, _ = status_of(error)
     return RunFailedError(status, f"{type(error).__name__}: {error}")
-
-
-def bench_for(device: torch.device, inputs: Sequence[Any], *, backend: str = "event") -> Bench:
-    """A child where the device allows one, else this process, which is said once."""
-    made = ChildBench(device, inputs, backend=backend)
-    try:
-        made.open()
-    except NoSecondContextError as error:
-        made.close()
-        log.warn_once(
-            "tune.local",
-            f"tuning measures in this process, where a config that fails can take it down: {error}",
-        )
-        return LocalBench(device, inputs, backend=backend)
-    return made

@@ -5,23 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
-from tileops import log
-from tileops.autotuner.benches import (
-    Bench,
-    ChildBench,
-    LocalBench,
-    NoSecondContextError,
-)
+from tileops.autotuner.benches import Bench
 from tileops.autotuner.checking import Checker, Reference
-from tileops.autotuner.compilers import Compiled, CompileJob, CompilePool, worker_count
+from tileops.autotuner.compilers import Compiled, CompileJob, worker_count
 from tileops.autotuner.measuring import Measured, Plan, Session
 from tileops.autotuner.ranks import Json, Share, alone, together
+from tileops.autotuner.workshop import Workshop
 
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
 _BETWEEN_CARDS = 0.06
@@ -84,25 +79,46 @@ def find_fastest(
     share: Share | None = None,
     progress: Progress | None = None,
     known: Mapping[int, Compiled] | None = None,
+    shop: Workshop | None = None,
 ) -> Findings:
     """Compile and measure ``jobs``; with a ``share``, together with the other ranks.
 
-    ``known`` are jobs, by number, whose result is in the cache already.
-
+    ``known`` are jobs, by number, whose result is in the cache already. ``shop`` serves several
+    calls of this function with one set of processes; it decides where and on what is measured.
     What a config does is in its outcome; errors raised here are faults of the machine or of the
     reference program. ``progress`` hears of each outcome, from any thread, one at a time.
     """
-    rank = None if share is None else share.rank
-    if share is not None and setting.workers is None:
-        # The ranks of a host share its processors; those of other hosts cannot be told apart.
-        setting = replace(setting, workers=max(1, worker_count() // share.world))
-    with Campaign(jobs, setting, rank, progress, known) as work:
+    with ExitStack() as stack:
+        if shop is None or not all(job.movable for job in jobs):
+            shop = stack.enter_context(workshop_for(jobs, setting, share))
+        rank = None if share is None else share.rank
+        work = stack.enter_context(Campaign(jobs, setting, shop, rank, progress, known))
         if share is None:
             answer = alone(len(jobs), work)
         else:
             answer = together(share, len(jobs), work, chunk=work.chunk())
     outcomes = tuple(Outcome.from_json(answer["outcomes"][str(n)]) for n in range(len(jobs)))
     return Findings(outcomes, tuple(answer["ranking"]))
+
+
+def workshop_for(
+    jobs: Sequence[CompileJob], setting: Setting, share: Share | None = None
+) -> Workshop:
+    """The processes that ``find_fastest`` needs for these jobs."""
+    is_movable = all(job.movable for job in jobs)
+    workers = setting.workers
+    if share is not None and workers is None:
+        # The ranks of a host share its processors; those of other hosts cannot be told apart.
+        workers = max(1, worker_count() // share.world)
+    return Workshop(
+        setting.devices if is_movable else setting.devices[:1],
+        setting.inputs,
+        setting.cache_dir,
+        compile_timeout_s=setting.compile_timeout_s,
+        workers=workers,
+        backend=setting.backend,
+        isolated=setting.isolated and is_movable,
+    )
 
 
 class Campaign:
@@ -112,87 +128,46 @@ class Campaign:
         self,
         jobs: Sequence[CompileJob],
         setting: Setting,
+        shop: Workshop,
         rank: int | None = None,
         progress: Progress | None = None,
         known: Mapping[int, Compiled] | None = None,
     ) -> None:
         self._jobs = list(jobs)
         self._known = dict(known or {})
-        if not all(job.movable for job in self._jobs):
-            setting = replace(setting, isolated=False, devices=setting.devices[:1])
-        self._setting = setting
-        self._place = "" if rank is None else f"rank {rank} "
+        self._shop = shop
+        self._reference = setting.reference
+        self._rank = rank
         # Shares of the work are measured on several cards; their best race once more on one card.
         rules = setting.plan.rules
         self._is_shared = rank is not None or len(setting.devices) > 1
+        self._rules = rules
         self._plan = setting.plan
         if self._is_shared:
             self._plan = replace(setting.plan, rules=replace(rules, finalists=0))
         self._progress = progress or (lambda number, outcome: None)
         self._guard = threading.Lock()
-        self._pool = CompilePool(setting.cache_dir, setting.compile_timeout_s, setting.workers)
-        self._benches: list[tuple[str, Bench]] | None = None
-        self._sessions: dict[str, Session] = {}
-        self._started: list[ChildBench] = []
+        self._sessions: list[Session] | None = None
         self.outcomes: dict[int, Outcome] = {}
-        try:
-            self._start_children()
-            self._pool.start(len(self._jobs) - len(self._known))
-        except BaseException:
-            self.close()
-            raise
+        shop.start(len(self._jobs) - len(self._known))
 
     def chunk(self) -> int:
         """How many configs a rank takes at a time: enough to keep its workers busy."""
         return max(1, min(worker_count(), -(-len(self._jobs) // 4)))
 
-    # -- the benches -----------------------------------------------------------------------------
-    def _start_children(self) -> None:
-        for device in self._setting.devices if self._setting.isolated else ():
-            bench = ChildBench(device, self._setting.inputs, backend=self._setting.backend)
-            self._started.append(bench)
-            with suppress(NoSecondContextError):  # opening it says so again
-                bench.start()
-
-    def _ready(self) -> dict[str, Session]:
+    def _ready(self) -> list[Session]:
         """A session for each device that can be used, the caller's device first."""
-        if self._benches is None:
-            self._benches = self._open()
-            for label, bench in self._benches:
-                self._sessions[label] = self._session(label, bench)
+        if self._sessions is None:
+            self._sessions = [self._session(*found) for found in self._shop.benches()]
         return self._sessions
 
-    def _open(self) -> list[tuple[str, Bench]]:
-        opened: list[tuple[str, Bench]] = []
-        for number, device in enumerate(self._setting.devices):
-            try:
-                if not self._setting.isolated:
-                    raise NoSecondContextError("isolation is off")
-                self._started[number].open()
-                opened.append((f"{self._place}{device}", self._started[number]))
-            except NoSecondContextError as error:
-                if number > 0:
-                    log.warn_once(
-                        f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
-                    )
-                    continue
-                if self._setting.isolated:
-                    log.warn_once(
-                        "tune.local",
-                        "tuning measures in this process, where a config that fails can take it "
-                        f"down: {error}",
-                    )
-                local = LocalBench(device, self._setting.inputs, backend=self._setting.backend)
-                opened.append((f"{self._place}{device}", local))
-        return opened
-
-    def _session(self, label: str, bench: Bench) -> Session:
-        checker = Checker(self._setting.reference, bench.inputs)
+    def _session(self, device: str, bench: Bench) -> Session:
+        where = device if self._rank is None else f"rank {self._rank} {device}"
         return Session(
             bench,
-            checker,
+            Checker(self._reference, bench.inputs),
             self._plan,
-            lambda name, measured: self._note(int(name), measured, label),
+            lambda name, measured: self._note(_number_of(name), measured, where),
         )
 
     def _note(self, number: int, measured: Measured, where: str) -> None:
@@ -223,9 +198,9 @@ class Campaign:
                     self.outcomes[number] = Outcome(
                         Measured("ok"), compiled.hash, compiled.compile_s
                     )
-                session.add(str(number), compiled.loadable)
+                session.add(_name(number, compiled), compiled.loadable)
 
-        _in_parallel(serve, list(self._ready().values()))
+        _in_parallel(serve, self._ready())
 
     def _compiled(self, numbers: Iterable[int]) -> Iterator[tuple[int, Compiled]]:
         """What these configs compile to, with their numbers, as it comes."""
@@ -234,13 +209,13 @@ class Campaign:
             if number in self._known:
                 yield number, self._known[number]
         new = [number for number in wanted if number not in self._known]
-        for place, compiled in self._pool.compile([self._jobs[n] for n in new]):
+        for place, compiled in self._shop.pool.compile([self._jobs[n] for n in new]):
             self._known[new[place]] = compiled
             yield new[place], compiled
 
     def results(self) -> dict[int, Json]:
         """Time what was looked at, each device its own share."""
-        _in_parallel(lambda session: session.finish(), list(self._ready().values()))
+        _in_parallel(lambda session: session.finish(), self._ready())
         return {number: outcome.to_json() for number, outcome in self.outcomes.items()}
 
     def decide(self, results: dict[int, Json]) -> Json:
@@ -262,34 +237,29 @@ class Campaign:
     def _final(self, ranking: list[int]) -> list[int]:
         limit = self._latency(ranking[0]) * (1 + _BETWEEN_CARDS)
         finalists = [n for n in ranking if self._latency(n) <= limit]
-        finalists = finalists[: self._setting.plan.rules.finalists]
-        self._ready()
-        assert self._benches is not None
-        session = self._session(*self._benches[0])
+        finalists = finalists[: self._rules.finalists]
+        session = self._session(*self._shop.benches()[0])
         for number, compiled in self._compiled(finalists):
             if compiled.loadable is not None:
-                session.add(str(number), compiled.loadable)
-        order = [int(name) for name in session.finish()]
+                session.add(_name(number, compiled), compiled.loadable)
+        order = [_number_of(name) for name in session.finish()]
         return [*order, *(n for n in self._ranking() if n not in order)]
-
-    # -- the end ---------------------------------------------------------------------------------
-    def close(self) -> None:
-        """End the workers and the children."""
-        self._pool.close()
-        for bench in self._started:
-            bench.close()
-        for _, opened in self._benches or []:
-            if isinstance(opened, LocalBench):
-                opened.close()
-        # Sessions know this object: what they hold on the device is to go now, not at a collection.
-        self._sessions.clear()
-        self._benches = None
 
     def __enter__(self) -> Campaign:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        self.close()
+        # Sessions know this object: what they hold on the device is to go now, not at a collection.
+        self._sessions = None
+
+
+def _name(number: int, compiled: Compiled) -> str:
+    # A bench that serves several campaigns must not take one's config for another's.
+    return f"{number}.{compiled.hash}"
+
+
+def _number_of(name: str) -> int:
+    return int(name.partition(".")[0])
 
 
 def _in_parallel(do: Callable[[Session], object], sessions: Sequence[Session]) -> None:
