@@ -82,6 +82,8 @@ def fill(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """A new tensor filled by ``supply``; with a ``generator``, the same every time."""
+    if dtype == getattr(torch, "float4_e2m1fn_x2", None):
+        return _packed(tuple(shape), supply, device, generator).view(dtype)
     return _FILLS[supply](tuple(shape), dtype, device, generator)
 
 
@@ -123,6 +125,17 @@ def _zero(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Sourc
 def _one(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
     del g
     return torch.ones(shape, device=device).to(dtype)
+
+
+def _packed(
+    shape: tuple[int, ...], supply: TensorSupplyType, device: _Device, g: _Source
+) -> torch.Tensor:
+    """Bytes of two float4 each, to which torch converts nothing: two zeros, two ones, or any."""
+    if supply in (TensorSupplyType.Zero, TensorSupplyType.One):
+        both = 0x22 if supply == TensorSupplyType.One else 0
+        return torch.full(shape, both, dtype=torch.uint8, device=device)
+    bits = torch.randint(0, 256, shape, device=device, generator=g)
+    return bits.to(torch.uint8)
 
 
 _FILLS: dict[
