@@ -31,6 +31,13 @@ def ceildiv(a: object, b: object) -> object:
     return wrap(fold.ceildiv(to_expr(a), to_expr(b)), a, b)
 
 
+def align_up(a: object, b: object) -> object:
+    """The least multiple of ``b`` that is at least ``a``."""
+    if isinstance(a, int) and isinstance(b, int):
+        return (-(-a // b) if b else _division_by_zero()) * b
+    return binary("mul", ceildiv(a, b), b)
+
+
 def floordiv(a: object, b: object) -> object:
     """``a // b``, rounded towards minus infinity."""
     if isinstance(a, int) and isinstance(b, int):
@@ -53,6 +60,18 @@ def truncdiv(a: object, b: object) -> object:
 def truncmod(a: object, b: object) -> object:
     """The remainder of ``truncdiv``, with the sign of ``a``."""
     return _fold_ints("truncmod", a, b)
+
+
+def fmod(x: object, y: object) -> Value:
+    """The remainder of ``x / y`` truncated, of floats, with the sign of ``x``; it is exact."""
+    a, b = to_expr(x, "an argument of T.fmod"), to_expr(y, "an argument of T.fmod")
+    if not (a.dtype.is_float or b.dtype.is_float):
+        raise ProgramTypeError(
+            "T.fmod takes floats; T.truncmod takes integers",
+            found=f"{a.dtype} and {b.dtype}",
+            location=here(),
+        )
+    return binary("truncmod", x, y)
 
 
 def _fold_ints(op: str, a: object, b: object) -> object:

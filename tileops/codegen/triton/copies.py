@@ -21,22 +21,28 @@ _SCOPE_ORDER = {"global": 0, "shared": 1}
 
 def emit_copy(ctx: Context, stmt: Copy) -> None:
     """``dst = cast(src)`` over the extents of the side nearer to the registers."""
-    lead = stmt.src if _depth(stmt.src) > _depth(stmt.dst) else stmt.dst
+    lead = leading(stmt)
     extents = extents_of(ctx, lead)
     dims = lead.squeezed()
     vars_ = ctx.synthetic_vars(len(dims))
     with ctx.over(vars_, tuple(extents[d] for d in dims)):
-        value = load_region(ctx, stmt.src, _paired(ctx, stmt.src, dims), vars_)
-        target = _paired(ctx, stmt.dst, dims)
+        value = load_region(ctx, stmt.src, paired(ctx, stmt.src, dims), vars_)
+        target = paired(ctx, stmt.dst, dims)
         value = convert(value, stmt.dst.dtype)
         store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, target, vars_), value)
+
+
+def leading(stmt: Copy) -> Region:
+    """The side nearer to the registers, whose extents are those of the copy."""
+    return stmt.src if _depth(stmt.src) > _depth(stmt.dst) else stmt.dst
 
 
 def _depth(region: Region) -> int:
     return _SCOPE_ORDER.get(region.buffer.scope, 2)
 
 
-def _paired(ctx: Context, region: Region, dims: tuple[int, ...]) -> tuple[int, ...]:
+def paired(ctx: Context, region: Region, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions of ``region`` that go with the dimensions ``dims`` of the other side."""
     own = region.squeezed()
     if len(own) != len(dims):
         raise ctx.unsupported(

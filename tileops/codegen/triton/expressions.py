@@ -102,6 +102,8 @@ def _binary(ctx: Context, expr: Binary) -> Val:
         return text.call(name, text.strict(a), text.strict(b), dtype=dtype)
     if expr.op == "div":
         return _divide(ctx, a, b, dtype)
+    if dtype.is_float and expr.op in ("truncdiv", "floordiv"):
+        return _whole_quotient(ctx, expr.op, a, b, dtype)
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
@@ -122,6 +124,16 @@ def _divide(ctx: Context, a: Val, b: Val, dtype: DType) -> Val:
         # `/` on float32 is accurate to 2 units in the last place; div_rn rounds correctly.
         return text.call("tl.div_rn", _tensor(a), b, dtype=dtype)
     return infix("/", text.PRODUCT, a, b, dtype)
+
+
+def _whole_quotient(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
+    """The quotient of floats, rounded to an integer; Triton's ``//`` takes integers alone."""
+    work = dtype if dtype.bits >= 32 else DType("float32")
+    quotient = _tensor(_divide(ctx, convert(a, work), convert(b, work), work))
+    if op == "floordiv":
+        return convert(text.call("tl.floor", quotient, dtype=work), dtype)
+    ctx.helpers.add("libdevice")
+    return convert(text.call("libdevice.trunc", quotient, dtype=work), dtype)
 
 
 def _tensor(a: Val) -> Val:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tileops.codegen.triton import atomics, copies, gemms, loops, reductions, scans, tensors
+from tileops.codegen.triton import (
+    atomics,
+    copies,
+    dynamic,
+    gemms,
+    loops,
+    reductions,
+    scans,
+    tensors,
+)
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
@@ -66,6 +75,8 @@ def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
             loops.emit_if(ctx, stmt, live, emit_body)
         case Parallel():
             loops.emit_parallel(ctx, stmt, live, emit_body)
+        case Copy() | Fill() if dynamic.is_dynamic(stmt):
+            loops.emit_parallel(ctx, dynamic.as_nest(ctx, stmt), live, emit_body)
         case Copy():
             copies.emit_copy(ctx, stmt)
         case Fill():

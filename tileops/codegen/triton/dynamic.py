@@ -1,0 +1,63 @@
+"""Owns copies and fills of run-time extents: nests over them, guarded where a tile is on chip."""
+
+from __future__ import annotations
+
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.copies import leading, paired
+from tileops.ir import fold
+from tileops.ir.expr import Expr, Load, Region
+from tileops.ir.program import const_value
+from tileops.ir.stmt import Copy, Fill, If, Parallel, Stmt, Store
+
+
+def is_dynamic(stmt: Copy | Fill) -> bool:
+    """True if the box that the statement runs over has an extent known only at run time."""
+    return _lead(stmt).static_extents() is None
+
+
+def _lead(stmt: Copy | Fill) -> Region:
+    return leading(stmt) if isinstance(stmt, Copy) else stmt.dst
+
+
+def as_nest(ctx: Context, stmt: Copy | Fill) -> Parallel:
+    """The same as an elementwise nest.
+
+    A tensor's run-time extent is that of the nest. A tile's dimension is covered whole instead,
+    and points outside the box are guarded.
+    """
+    lead = _lead(stmt)
+    dims = lead.squeezed()
+    vars_ = ctx.synthetic_vars(len(dims))
+    extents: list[Expr] = []
+    offsets: list[Expr] = []
+    guard: Expr = fold.const(True)
+    for d, var in zip(dims, vars_, strict=True):
+        start, extent = lead.starts[d], lead.extents[d]
+        whole = lead.buffer.shape[d]
+        if lead.buffer.scope == "global" or const_value(extent) is not None:
+            extents.append(extent)
+            offsets.append(var)
+        else:
+            extents.append(whole)
+            offsets.append(fold.sub(var, start))
+            inside = fold.binary("le", start, var), fold.binary("lt", var, fold.add(start, extent))
+            guard = fold.binary("land", guard, fold.binary("land", *inside))
+    if isinstance(stmt, Fill):
+        value = stmt.value
+        target = _indices(stmt.dst, dims, offsets)
+    else:
+        source = _indices(stmt.src, paired(ctx, stmt.src, dims), offsets)
+        value = fold.cast(Load(stmt.src.dtype, stmt.src.buffer, source), stmt.dst.dtype)
+        target = _indices(stmt.dst, paired(ctx, stmt.dst, dims), offsets)
+    body: Stmt = Store(stmt.dst.buffer, target, value, loc=stmt.loc)
+    if const_value(guard) is None:
+        body = If(guard, (body,), loc=stmt.loc)
+    return Parallel(vars_, tuple(extents), (body,), loc=stmt.loc)
+
+
+def _indices(region: Region, dims: tuple[int, ...], offsets: list[Expr]) -> tuple[Expr, ...]:
+    by_dim = dict(zip(dims, offsets, strict=True))
+    return tuple(
+        fold.add(start, by_dim[d]) if d in by_dim else start
+        for d, start in enumerate(region.starts)
+    )
