@@ -9,11 +9,12 @@ FORMATTED := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 STAMPS := $(VENV)/.stamps
 export MAX_JOBS ?= 2
 
-.PHONY: quickstart test lint format typecheck wheel wheel-test gpu build clean help
+.PHONY: quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help
 
 help:
 	@echo "make quickstart   make .venv, build, run examples/quickstart.py"
 	@echo "make test         run the tests (on the CPU where there is no GPU)"
+	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
@@ -24,6 +25,13 @@ quickstart: build
 
 test: build $(STAMPS)/triton36
 	TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(PYTEST_ARGS)
+
+# New programs each night; a failure names its seed, which makes the same program anywhere.
+RANDOM_PROGRAMS ?= 2000
+RANDOM_SEED ?= $(shell date +%Y%m%d)0000
+nightly: build $(STAMPS)/triton36
+	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
+	    TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests/property $(PYTEST_ARGS)
 
 lint: $(STAMPS)/tools
 	$(BIN)/ruff check .

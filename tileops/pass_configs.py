@@ -88,6 +88,7 @@ EFFECTIVE = frozenset(
         PassConfigKey.TL_DISABLE_TMA_LOWER,
     )
 )
+_OFF = json.dumps(False)
 _KNOWN = frozenset(key.value for key in PassConfigKey)
 _PREFIXES = ("tl.Simplify.", "tirx.", "tir.")
 _CHOICES = {PassConfigKey.TL_GEMM_F32_PRECISION.value: ("tf32", "tf32x3", "ieee")}
@@ -98,19 +99,25 @@ def options_of(
 ) -> tuple[tuple[str, str], ...]:
     """Pass configs and compile flags as the sorted (name, text) pairs of ``Program.options``.
 
-    ArgumentError for an unknown key or value, ArgumentTypeError for a key that is no string. A
-    value of None or False is the same as leaving the key out.
+    ArgumentError for an unknown key or value, ArgumentTypeError for a key that is no string. False
+    stays, as "false": it overrides True where options are merged. None leaves the key out.
     """
     options: dict[str, str] = {}
     for key, value in (pass_configs or {}).items():
         name = _name_of(key)
         _check_value(name, value)
-        if name in EFFECTIVE and value is not None and value is not False:
+        if name in EFFECTIVE and value is not None:
             options[name] = value if isinstance(value, str) else json.dumps(value)
     flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
     if flags:
         options[COMPILE_FLAGS] = " ".join(flags)
     return tuple(sorted(options.items()))
+
+
+def merged(inner: Mapping[str, str], outer: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The options of a program: ``outer`` ones win, and what is false after that is left out."""
+    options = {**inner, **outer}
+    return tuple(sorted((k, v) for k, v in options.items() if v != _OFF))
 
 
 def _name_of(key: object) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tileops
+import tileops.language as T
 from tests.jit import samples
 from tileops import option
 from tileops.errors import ArgumentError, ArgumentTypeError
@@ -32,6 +33,7 @@ def test_values_become_sorted_text() -> None:
     }
     assert options_of(configs, ["-O2", "-g0"]) == (
         ("compile_flags", "-O2 -g0"),
+        ("tl.disable_tma_lower", "false"),
         ("tl.enable_fast_math", "true"),
         ("tl.ptxas_register_usage_level", "5"),
     )
@@ -103,3 +105,19 @@ def test_an_entry_says_what_was_compiled(tmp_path: Path) -> None:
         assert {"manifest.json", "program.txt", "params.json", "device_kernel.cpp"} <= files
         assert re.fullmatch(r"[0-9a-f]{64}", kernel.artifact.path.name)
         assert list((tmp_path / "scripts").rglob("dispatch.json"))
+
+
+@pytest.mark.parametrize("given", [False, True, None])
+def test_the_decorators_false_overrides_the_bodys_true(given: bool | None) -> None:
+    def program(A):
+        A: T.Tensor((16,), T.float32)
+        B = T.empty((16,), T.float32)
+        T.annotate_pass_configs({"tl.enable_fast_math": True})
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                B[i] = T.exp(A[i])
+        return B
+
+    made = tileops.jit(program, pass_configs={"tl.enable_fast_math": given}).get_tir()
+    options = dict(made.options)
+    assert options == ({} if given is False else {"tl.enable_fast_math": "true"})

@@ -30,6 +30,7 @@ from tileops.ir.walk import written_ids
 from tileops.language.buffers import ZERO, BufferRef
 from tileops.language.tracer import Tracer
 from tileops.location import Location
+from tileops.pass_configs import merged
 
 Options = Sequence[tuple[str, str]]
 
@@ -274,7 +275,7 @@ def _finish(
     check_sizes(tracer, location)
     if not tracer.launches:
         raise ProgramValueError("the program has no `with T.Kernel(...)` block", location=location)
-    tracer.options.update(dict(options))
+    tracer.options = dict(merged(tracer.options, dict(options)))
     return tracer.finish(returns, is_tuple)
 
 

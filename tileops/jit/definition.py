@@ -13,7 +13,7 @@ from tileops import counters, frontend, settings
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, StaticParam, static_param
-from tileops.pass_configs import options_of
+from tileops.pass_configs import merged, options_of
 
 
 @dataclass(frozen=True)
@@ -169,5 +169,4 @@ class Definition:
 
 def with_options(program: Program, options: tuple[tuple[str, str], ...]) -> Program:
     """``program`` with options set over those that it carries."""
-    merged = {**dict(program.options), **dict(options)}
-    return replace(program, options=tuple(sorted(merged.items())))
+    return replace(program, options=merged(dict(program.options), dict(options)))

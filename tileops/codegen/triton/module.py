@@ -25,6 +25,7 @@ from tileops.ir.stmt import Alloc, Launch
 from tileops.ir.walk import number_statements, walk
 from tileops.passes.analyze_ranges import launch_ranges
 from tileops.passes.hoist_arrays import hoist_arrays
+from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.lower_packed import PACKED, lower_packed
 from tileops.target import Target
 
@@ -43,6 +44,9 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     # Escapes first: the flags that they become are scalars of each point, not arrays.
     launches = tuple(lower_escapes(launch, numbers) for launch in program.launches)
     dump.after("lower_escapes", replace(program, launches=launches))
+    # After escapes, which make loops' bodies conditions: a variable leaves those as well.
+    launches = tuple(hoist_variables(launch, numbers) for launch in launches)
+    dump.after("hoist_variables", replace(program, launches=launches))
     launches = tuple(hoist_arrays(launch, numbers) for launch in launches)
     dump.after("hoist_arrays", replace(program, launches=launches))
     written: list[_Written] = []

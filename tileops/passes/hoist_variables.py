@@ -1,0 +1,72 @@
+"""Owns the hoisting of variables: those without an initial value, out of loops.
+
+Such a variable is 0 once, where a launch or a point of a nest begins, and keeps its value from one
+iteration to the next. After the pass it is allocated in front of the outermost loop around it; one
+with an initial value is stored to at each turn and stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, While
+from tileops.ir.walk import sub_bodies, with_bodies
+
+
+def hoist_variables(launch: Launch, numbers: dict[int, int]) -> Launch:
+    """``launch`` with no variable without a value allocated in a loop.
+
+    ``numbers`` learns the rewritten statements.
+    """
+    body = _outside(launch.body, numbers)
+    return launch if body is launch.body else dataclasses.replace(launch, body=body)
+
+
+def _outside(body: Body, numbers: dict[int, int]) -> Body:
+    """A list in no loop, but that of a nest's points."""
+    out: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, (For, While)):
+            found: list[Stmt] = []
+            new = _rebuilt(
+                stmt, tuple(_taken(b, numbers, found) for b in sub_bodies(stmt)), numbers
+            )
+            out += [*found, new]
+        elif isinstance(stmt, (If, Parallel)):
+            out.append(
+                _rebuilt(stmt, tuple(_outside(b, numbers) for b in sub_bodies(stmt)), numbers)
+            )
+        else:
+            out.append(stmt)
+    return _unless_same(body, out)
+
+
+def _taken(body: Body, numbers: dict[int, int], found: list[Stmt]) -> Body:
+    """A list in a loop, without the allocations that go to ``found``."""
+    out: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Alloc) and stmt.buffer.scope == "var" and stmt.init is None:
+            found.append(stmt)
+        elif isinstance(stmt, Parallel):
+            # The points of a nest have a variable each; it cannot leave the nest.
+            out.append(_rebuilt(stmt, (_outside(stmt.body, numbers),), numbers))
+        elif inner := sub_bodies(stmt):
+            bodies = tuple(_taken(b, numbers, found) for b in inner)
+            out.append(_rebuilt(stmt, bodies, numbers))
+        else:
+            out.append(stmt)
+    return _unless_same(body, out)
+
+
+def _rebuilt(stmt: Stmt, bodies: tuple[Body, ...], numbers: dict[int, int]) -> Stmt:
+    if all(a is b for a, b in zip(sub_bodies(stmt), bodies, strict=True)):
+        return stmt
+    new = with_bodies(stmt, bodies)
+    if id(stmt) in numbers:
+        numbers[id(new)] = numbers[id(stmt)]
+    return new
+
+
+def _unless_same(body: Body, made: list[Stmt]) -> Body:
+    same = len(body) == len(made) and all(a is b for a, b in zip(body, made, strict=True))
+    return body if same else tuple(made)
