@@ -97,3 +97,17 @@ def test_a_literal_outside_int32_is_int64() -> None:
 def test_wrapping_follows_twos_complement() -> None:
     assert fold.const(300, U8).value == 44
     assert fold.wrap(2**31, I32) == -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "expected"),
+    [
+        (300.7, "int8", 127),
+        (-300.0, "int8", -128),
+        (-1.5, "uint8", 0),
+        (9.0, "int4", 7),
+        (7.9, "int4", 7),
+    ],
+)
+def test_a_float_constant_saturates_as_at_run_time(value: float, name: str, expected: int) -> None:
+    assert fold.cast(Const(F32, value), DType(name)) == Const(DType(name), expected)

@@ -66,7 +66,7 @@ def cast(a: Expr, dtype: DType) -> Expr:
     if isinstance(a, Const):
         if dtype.is_integer and isinstance(a.value, float):
             if math.isfinite(a.value):
-                return const(math.trunc(a.value), dtype)
+                return const(_saturated(math.trunc(a.value), dtype), dtype)
         elif (
             not (dtype.is_float and dtype.bits < 32)
             or (isinstance(a.value, (bool, int)) and abs(int(a.value)) <= 8)
@@ -78,6 +78,12 @@ def cast(a: Expr, dtype: DType) -> Expr:
         ):
             return const(a.value, dtype)
     return Cast(dtype, a)
+
+
+def _saturated(value: int, dtype: DType) -> int:
+    """``value`` moved into the range of an integer dtype, as a conversion at run time does."""
+    least = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return max(least, min(value, least + (1 << dtype.bits) - 1))
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
