@@ -68,7 +68,8 @@ def main(store: str, cache: str, rank: int) -> None:
 
     found = find_fastest(jobs(x), setting(x, Path(cache)), share=share_of("risky"))
     status = [o.measured.status for o in found.outcomes]
-    print(json.dumps({"ranking": found.ranking, "status": status}))
+    reasons = [o.measured.reason for o in found.outcomes]
+    print(json.dumps({"ranking": found.ranking, "status": status, "reasons": reasons}))
     sys.stdout.flush()
     os._exit(0)
 

@@ -25,7 +25,7 @@ from tileops.autotuner.workshop import Workshop
 
 CPU = torch.device("cpu")
 # Quick: the outcome of these tests does not hang on precision.
-PLAN = Plan(warmup=2, timeout_s=2.0, rules=Rules(rep=10))
+PLAN = Plan(warmup=2, timeout_s=4.0, rules=Rules(rep=10))
 
 
 def double(a: torch.Tensor) -> torch.Tensor:
@@ -65,7 +65,7 @@ def test_every_kind_of_failure_is_recorded_and_the_good_one_wins(
     }  # fmt: skip
     assert "SIGSEGV" in found["segfault"].reason
     assert "1 of 5000 elements" in found["wrong"].reason
-    assert "2 s" in found["loop"].reason
+    assert "4 s" in found["loop"].reason
     assert "killed by" in found["abort"].reason
     good, slow = found["good"].latency_ms, found["slow"].latency_ms
     assert good is not None
