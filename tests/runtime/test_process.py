@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 import tileops
-from tests.runtime import cpu_ops
+from tests.runtime import cpu_ops, torch_symbols
 from tests.runtime.conftest import GXX, HERE, ROOT, cuda_include
 
 Build = Callable[..., Path]
@@ -45,24 +47,50 @@ def test_a_cpp_program_without_python(build_kernel: Build, tmp_path: Path) -> No
     print(f"\na call from C++ without Python: {lines['ns_op']} ns")
 
 
-def test_the_library_uses_the_stable_abi_alone() -> None:
-    def symbols(*flags: str) -> list[str]:
-        listing = subprocess.run(
-            ["nm", "-DC", *flags, str(PACKAGE / "libtileops.so")],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return listing.stdout.splitlines()
+def exported(library: Path, *flags: str) -> set[str]:
+    listing = subprocess.run(
+        ["nm", "-D", *flags, str(library)], check=True, capture_output=True, text=True
+    ).stdout
+    return {line.split()[-1].partition("@")[0] for line in listing.splitlines()}
 
-    undefined = symbols("--undefined")
+
+# Mangled names of namespaces at, c10, torch and caffe2, also as the owners of members and in tables of types.
+CPP_OF_TORCH = re.compile(r"_Z\w*?N?K?(2at|3c10|5torch|6caffe2)\d")
+
+
+def test_the_pattern_knows_torchs_own_symbols() -> None:
+    names = exported(TORCH / "lib" / "libc10.so", "--defined-only")
+    assert sum(bool(CPP_OF_TORCH.search(name)) for name in names) > 500
+
+
+@pytest.mark.parametrize("binary", ["libtileops.so", "_C"])
+def test_the_binaries_use_the_stable_c_interface_alone(binary: str) -> None:
+    (path,) = PACKAGE.glob(f"{binary}*")
+    undefined = exported(path, "--undefined-only")
     assert len(undefined) > 50
-    foreign = [
-        s
-        for s in undefined
-        if "at::" in s or "c10::" in s or "torch::" in s or " Py" in s or " cu" in s
-    ]
-    assert foreign == []
+    assert [name for name in undefined if CPP_OF_TORCH.search(name)] == []
+    # What torch's libraries give it is in torch 2.10 already: its torch may be older than the one it was built with.
+    libraries = [TORCH / "lib" / f"lib{name}.so" for name in ("c10", "torch_cpu")]
+    of_torch = undefined & set().union(*(exported(lib, "--defined-only") for lib in libraries))
+    # Templates of the standard library have copies everywhere; the loader binds them to any.
+    of_torch = {name for name in of_torch if not name.startswith(("_ZNSt", "_ZSt", "_ZNKSt"))}
+    assert of_torch <= set(torch_symbols.listed())
+    assert bool(of_torch) == (binary == "libtileops.so")
+    if binary == "libtileops.so":
+        assert [name for name in undefined if re.match(r"_?Py|cu[A-Z]", name)] == []
+
+
+def test_the_list_of_torchs_symbols_is_what_the_headers_say() -> None:
+    # Another torch's headers may declare more without a guard, but never less.
+    declared = set(torch_symbols.declared())
+    assert set(torch_symbols.listed()) <= declared
+    if torch.__version__.startswith("2.13."):  # the one whose headers made the list
+        assert set(torch_symbols.listed()) == declared
+    newer = set(torch_symbols.declared("0x020d000000000000"))
+    assert declared < newer  # the guards were at work
+
+
+def test_the_library_needs_torchs_cpu_libraries_alone() -> None:
     needed = subprocess.run(
         ["readelf", "-d", str(PACKAGE / "libtileops.so")],
         check=True,

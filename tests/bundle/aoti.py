@@ -1,0 +1,110 @@
+"""A model of two programs, exported and packaged by AOTInductor, run with its kernels from a bundle.
+
+``check`` is the test for a device; the C++ program beside this file is its half without Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import tileops
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TORCH = Path(torch.__file__).parent
+
+PACKAGE = """
+import sys, torch, tileops
+from tests.jit import samples
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Buffer(torch.full((1,), 2.0))
+
+    def forward(self, x, y):
+        z = samples.axpy(x, y, 0.5)
+        d, s = samples.sum_difference(z.reshape(3, 5), y.reshape(3, 5))
+        return s * self.weight, d
+
+device, target, bundle, package = sys.argv[1:]
+x = torch.arange(15, dtype=torch.float32, device=device)
+program = torch.export.export(Model().to(device), (x, x + 1))
+calls = [str(n.target) for n in program.graph.nodes if "tileops" in str(n.target)]
+assert calls == ["tileops.sample_axpy.default", "tileops.sample_sum_difference.default"], calls
+torch._inductor.aoti_compile_and_package(program, package_path=package)
+tileops.bundle(bundle, [samples.axpy, (samples.sum_difference, [{"M": 3, "N": 5}])], target)
+"""
+
+# No source of the ops, and no compile: what the package calls comes from the bundle.
+RUN = """
+import sys, torch, tileops
+device, bundle, package = sys.argv[1:]
+tileops.load_bundle(bundle)
+x = torch.arange(15, dtype=torch.float32, device=device)
+for out in torch._inductor.aoti_load_package(package)(x, x + 1):
+    print(*(f"{v:g}" for v in out.double().flatten().tolist()))
+assert tileops.stats()["compiles"] == 0 and "tests.jit.samples" not in sys.modules
+"""
+
+
+def expected() -> list[str]:
+    """The outputs as text, by torch's own arithmetic in float64: every value is exact."""
+    x = torch.arange(15, dtype=torch.float64)
+    y = x + 1
+    z = 0.5 * x + y
+    outputs = (2 * (z + y), (z - y).reshape(3, 5).T.flatten())
+    return [" ".join(f"{v:g}" for v in out.tolist()) for out in outputs]
+
+
+def run_python(text: str, cache: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", text, *map(str, arguments)], capture_output=True, text=True, timeout=600,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(cache)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def build_program(out: Path, *, cuda: bool) -> None:
+    cuda_libraries = ["-ltorch_cuda", "-lc10_cuda"] if cuda else []
+    subprocess.run(
+        [shutil.which("g++") or "g++", "-std=c++20", "-O0", str(HERE / "aoti_without_python.cpp"), "-o", str(out),
+         "-isystem", str(TORCH / "include"), "-isystem", str(TORCH / "include" / "torch" / "csrc" / "api" / "include"),
+         f"-L{TORCH / 'lib'}", "-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", *cuda_libraries,
+         f"-Wl,-rpath,{TORCH / 'lib'}"],
+        check=True,
+    )  # fmt: skip
+
+
+def check(folder: Path, device: str, target: str) -> None:
+    """Package, then run from Python and from C++ without Python; each must give what torch gives."""
+    bundle, package = folder / "bundle", folder / "model.pt2"
+    run_python(PACKAGE, folder / "cache", device, target, bundle, package)
+    shutil.rmtree(folder / "cache")
+    assert run_python(RUN, folder / "cache", device, bundle, package).splitlines() == expected()
+
+    program = folder / "aoti_without_python"
+    build_program(program, cuda=device == "cuda")
+    library = Path(tileops.__file__).parent / "libtileops.so"
+    done = subprocess.run(
+        [program, library, bundle, package, device], capture_output=True, text=True, timeout=120,
+        env={k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TILEOPS"))},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    outputs = [f"out {line}" for line in expected()]
+    assert done.stdout.splitlines() == ["ops 2", *outputs, *outputs, "python 0"]
+
+    # Without the bundle's kernels the package cannot run: they are what ran above.
+    shutil.rmtree(bundle / "programs")
+    done = subprocess.run(
+        [program, library, bundle, package, device], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 3
+    assert "manifest.json: No such file or directory" in done.stderr
