@@ -5,11 +5,17 @@ BIN := $(VENV)/bin
 CLEAN := $(abspath $(VENV)-wheel)
 TRITON36 := $(VENV)/triton36
 NATIVE := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.S' -o -name '*.inc' 2>/dev/null)
-FORMATTED := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
+FORMATTED := $(shell find csrc tests/native -name '*.cpp' -o -name '*.h' 2>/dev/null)
 STAMPS := $(VENV)/.stamps
+NEXT := $(abspath $(VENV)-next)
+TORCH_NEXT ?= 2.14.1
+FUZZ_SECONDS ?= 600
+MEMCHECKED ?= tests/gpu/test_calls.py tests/gpu/test_bundles.py tests/gpu/test_programs.py
+RACECHECKED ?= tests/gpu/test_programs.py
 export MAX_JOBS ?= 2
 
-.PHONY: quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help
+.PHONY: quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help \
+    sanitize fuzz test-torch-next gpu-sanitize
 
 help:
 	@echo "make quickstart   make .venv, build, run examples/quickstart.py"
@@ -18,6 +24,10 @@ help:
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
+	@echo "make sanitize     the C++ unit tests of the core under ASan and UBSan"
+	@echo "make fuzz         mutated descriptions to the C++ readers, for FUZZ_SECONDS (600)"
+	@echo "make test-torch-next  the wheel and the CPU tests on torch $(TORCH_NEXT): several gigabytes"
+	@echo "make gpu-sanitize on a GPU machine: memcheck and racecheck over a part of tests/gpu"
 	@echo "make gpu          on a GPU machine: build with its own $(PYTHON), run tests/gpu and benchmarks"
 
 quickstart: build
@@ -69,6 +79,34 @@ gpu:
 	$(PYTHON) -m tileops env
 	TILEOPS_REQUIRE_GPU=1 $(PYTHON) -m pytest tests/gpu $(PYTEST_ARGS)
 	$(PYTHON) -m benchmarks.run $(BENCHMARK_ARGS)
+
+sanitize: $(STAMPS)/tools
+	$(BIN)/python -m tests.native.build unit
+
+fuzz: $(STAMPS)/tools
+	$(BIN)/python -m tests.native.build fuzz --seconds $(FUZZ_SECONDS) \
+	    $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
+# The wheel as it is, built against the torch of requirements-dev.txt, on a later torch. The tests
+# run from a copy without the package, so that they import the installed one.
+test-torch-next: wheel
+	rm -rf $(NEXT)
+	$(PYTHON) -m venv $(NEXT)
+	$(NEXT)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    "torch==$(TORCH_NEXT)" dist/*.whl "pytest>=8" "hypothesis>=6.100" "numpy>=1.26"
+	mkdir $(NEXT)/tree
+	cp -r tests csrc docs examples benchmarks pyproject.toml Makefile $(NEXT)/tree
+	cd $(NEXT)/tree && $(NEXT)/bin/python -m pytest tests/runtime tests/op tests/jit tests/cpu \
+	    tests/programs tests/bundle $(PYTEST_ARGS)
+
+# Every allocation its own, so that memcheck sees accesses between tensors. TILEOPS_CACHE_DIR is
+# filled first: compiling is not what is checked.
+gpu-sanitize:
+	$(PYTHON) -m pytest -q $(MEMCHECKED)
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \
+	    --print-limit 20 $(PYTHON) -m pytest -q -x $(MEMCHECKED)
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool racecheck --racecheck-report all \
+	    --error-exitcode 1 --print-limit 20 $(PYTHON) -m pytest -q -x $(RACECHECKED)
 
 clean:
 	rm -rf build dist *.egg-info tileops/*.so $(STAMPS)/built

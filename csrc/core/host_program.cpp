@@ -148,7 +148,10 @@ const char* host_fact_name(HostFact fact) {
 HostProgram HostProgram::from_json(const json::Value* value) {
   HostProgram program;
   if (value == nullptr || value->is_null()) return program;
-  for (const json::Value& input : value->at("inputs").as_array("host.inputs")) {
+  const auto& inputs = value->at("inputs").as_array("host.inputs");
+  if (inputs.size() > kMaxSlots)
+    raise(ErrorKind::kInternal, "op description: host program too long");
+  for (const json::Value& input : inputs) {
     program.inputs_.push_back(read_input(input.as_string("host.inputs")));
   }
   for (const json::Value& line : value->at("code").as_array("host.code")) {

@@ -1,6 +1,7 @@
 // Owns reading op.json and variant descriptions.
 #include "core/spec.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/error.h"
@@ -143,6 +144,17 @@ void check_host_inputs(const HostProgram& host, const VariantSpec& variant) {
   }
 }
 
+// "alloc:N", the number of an allocated output.
+uint16_t read_return(const std::string& text) {
+  constexpr char kPrefix[] = "alloc:";
+  constexpr std::size_t kStart = sizeof(kPrefix) - 1, kMostDigits = 4;
+  const std::string digits = text.size() < kStart ? "" : text.substr(kStart);
+  if (text.rfind(kPrefix, 0) != 0 || digits.empty() || digits.size() > kMostDigits ||
+      digits.find_first_not_of("0123456789") != std::string::npos)
+    raise(ErrorKind::kInternal, "op description: unknown return '", text, "'");
+  return static_cast<uint16_t>(std::stoul(digits));
+}
+
 OutputRule read_output(const json::Value& value, const HostProgram& host) {
   OutputRule rule;
   rule.dtype = value.at("dtype").as_string("outputs.dtype");
@@ -183,10 +195,11 @@ OpSpec OpSpec::from_json(const json::Value& value) {
     op.args.push_back(std::move(arg));
   }
   for (const json::Value& item : value.at("returns").as_array("returns")) {
-    const std::string& text = item.as_string("returns");
-    if (text.rfind("alloc:", 0) != 0)
-      raise(ErrorKind::kInternal, "op description: unknown return '", text, "'");
-    op.returns.push_back(static_cast<uint16_t>(std::stoul("0" + text.substr(6))));
+    const uint16_t number = read_return(item.as_string("returns"));
+    // A result is handed over: there is no second one to hand over.
+    if (std::find(op.returns.begin(), op.returns.end(), number) != op.returns.end())
+      raise(ErrorKind::kInternal, "op description: output ", number, " is returned twice");
+    op.returns.push_back(number);
   }
   return op;
 }
@@ -225,6 +238,8 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
     rule.type = scalar_type_of_dtype(rule.dtype, "scalars.dtype");
     variant.scalars.push_back(std::move(rule));
   }
+  if (variant.scalars.size() > op.args.size())
+    raise(ErrorKind::kInternal, "op description: more scalars than arguments");
   variant.host = HostProgram::from_json(value.find("host"));
   check_host_inputs(variant.host, variant);
   for (const json::Value& item : value.at("tensors").as_array("tensors")) {
