@@ -68,3 +68,24 @@ def bench_scale(A, block_N: int = 1024):
     with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
         for i in T.Parallel(block_N):
             A[bx * block_N + i] = A[bx * block_N + i] * 2
+
+
+@tileops.jit(differentiable=False)
+def bench_wide(
+    A, B, C, D, E, F, G, p: T.float32, q: T.float32, r: T.float32, s: T.float32, block_N: int = 1024
+):
+    """Eight tensors, the output among them, and four scalars."""
+    N = T.const("N")
+    A: T.Tensor((N,), T.float32)
+    B: T.Tensor((N,), T.float32)
+    C: T.Tensor((N,), T.float32)
+    D: T.Tensor((N,), T.float32)
+    E: T.Tensor((N,), T.float32)
+    F: T.Tensor((N,), T.float32)
+    G: T.Tensor((N,), T.float32)
+    Y = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
+        for i in T.Parallel(block_N):
+            n = bx * block_N + i
+            Y[n] = p * A[n] + q * B[n] + r * C[n] + s * D[n] + E[n] + F[n] + G[n]
+    return Y

@@ -196,7 +196,9 @@ def _route(program: JITImpl, given: Mapping[str, object]) -> _Route:
         return _route(program.bind(**bound), rest)
     provider = program._eager
     op = provider.register(given, is_derived=program._is_derived)
-    static = tuple(p.encode(given[p.name]) if p.name in given else None for p in provider.statics)
+    encoded = [p.encode(given[p.name]) if p.name in given else None for p in provider.statics]
+    # After the compile-time values: that each optional tensor is given.
+    static = (*encoded, *(True for a in op.spec.args if a.kind == "tensor?"))
     return _Route(program, op, static, given)
 
 
