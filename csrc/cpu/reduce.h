@@ -73,7 +73,8 @@ struct AbsMax {
   typedef ValueOf<D> T;
   static constexpr T start = T(0);
   static TILEOPS_INLINE_MEMBER T enter(T x) { return magnitude(x); }
-  static TILEOPS_INLINE_MEMBER T join(T a, T b) { return greatest<T>(a, b); }
+  // The first operand may be an old value of the destination, of either sign.
+  static TILEOPS_INLINE_MEMBER T join(T a, T b) { return greatest<T>(magnitude(a), b); }
 };
 // Variants in which a NaN wins.
 template <class D>
@@ -89,7 +90,10 @@ struct MinNan : Min<D> {
 template <class D>
 struct AbsMaxNan : AbsMax<D> {
   typedef ValueOf<D> T;
-  static TILEOPS_INLINE_MEMBER T join(T a, T b) { return ((a > b) | (a != a)) ? a : b; }
+  static TILEOPS_INLINE_MEMBER T join(T a, T b) {
+    const T old = magnitude(a);
+    return ((old > b) | (old != old)) ? old : b;
+  }
 };
 template <class D>
 struct BitAnd {

@@ -101,7 +101,7 @@ def narrow_sources_reduce_in_the_wide_destination(A):
 
 def reductions_onto_old_values(A):
     A: T.Tensor((4, 16), T.int32)
-    B = T.empty((3, 4), T.int32)
+    B = T.empty((4, 4), T.int32)
     with T.Kernel(1, threads=32):
         tile = T.alloc_fragment((4, 16), T.int32)
         total = T.alloc_fragment((4,), T.int32)
@@ -114,6 +114,10 @@ def reductions_onto_old_values(A):
         T.reduce_sum(tile, total, dim=1, clear=False)
         T.reduce_min(tile, least, dim=1, clear=False)
         T.reduce_sum(tile, again, 1, True)
+        most = T.alloc_fragment((4,), T.int32)
+        T.fill(most, -30)
+        T.reduce_absmax(tile, most, dim=1, clear=False)
+        T.copy(most, B[3, 0:4])
         T.copy(total, B[0, 0:4])
         T.copy(least, B[1, 0:4])
         T.copy(again, B[2, 0:4])
@@ -122,7 +126,9 @@ def reductions_onto_old_values(A):
 
 def reductions_onto_old_values_expected(a: torch.Tensor) -> torch.Tensor:
     total = a.sum(1)
-    return torch.stack([total + 100, torch.full_like(total, -50), total]).to(torch.int32)
+    # An old value counts with its magnitude where magnitudes are reduced.
+    fixed = [torch.full_like(total, -50), torch.full_like(total, 30)]
+    return torch.stack([total + 100, fixed[0], total, fixed[1]]).to(torch.int32)
 
 
 def fp8_fragments_round_each_time(A):

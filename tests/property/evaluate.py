@@ -42,7 +42,13 @@ REDUCE = {
     "absmax": lambda x, axis, dtype: np.maximum.reduce(np.abs(x.astype(dtype)), axis),
     "abssum": lambda x, axis, dtype: np.add.reduce(np.abs(x.astype(dtype)), axis, dtype=dtype),
 }
-FOLD = {"sum": np.add, "abssum": np.add, "max": np.maximum, "absmax": np.maximum, "min": np.minimum}
+FOLD = {
+    "sum": np.add,
+    "abssum": np.add,
+    "max": np.maximum,
+    "absmax": lambda old, new: np.maximum(np.abs(old), new),
+    "min": np.minimum,
+}
 
 
 def numpy_type(dtype: DType) -> type:
