@@ -22,20 +22,16 @@ EXECUTORS: dict[str, tuple[str, ...]] = {
     "CPU": ("tests/cpu/*.py", "tests/jit/*.py", "tests/dtypes/*.py", "tests/programs/*.py",
             "examples/*.py"),
     "compiles for GPUs": ("tests/compile/*.py", "tests/dtypes/*.py",
-                          "tests/programs/constructs.py", "examples/*.py"),
+                          "tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py", "examples/*.py"),
     "interpreter": (
         "tests/compile/test_[!git]*.py", "tests/compile/test_gemms.py",
         "tests/compile/test_interpreter_programs.py", "tests/compile/programs.py",
-        "tests/compile/running.py", "tests/dtypes/*.py", "tests/programs/constructs.py",
+        "tests/compile/running.py", "tests/dtypes/*.py", "tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py",
         "examples/*.py",
     ),
-    "GPU": ("tests/gpu/*.py", "tests/dtypes/*_programs.py", "tests/programs/constructs.py",
+    "GPU": ("tests/gpu/*.py", "tests/dtypes/*_programs.py", "tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py",
             "examples/*.py"),
 }  # fmt: skip
-# Examples of the documents that do not run on the Triton path, or under the interpreter, and why.
-NOT_INTERPRETED = {
-    "checked": "a failed T.device_assert goes unnoticed under the interpreter",
-}
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {
     "Programs and launches": (
@@ -112,9 +108,8 @@ def coverage() -> dict[str, set[str]]:
     for example in examples():
         used = used_in(example.text)
         found["CPU"] |= used
-        if example.name not in NOT_INTERPRETED:
-            found["compiles for GPUs"] |= used
-            found["interpreter"] |= used
+        found["compiles for GPUs"] |= used
+        found["interpreter"] |= used
     return found
 
 

@@ -12,22 +12,11 @@ import pytest
 import tileops
 from tests.docs import interpreted
 from tests.docs.examples import Example, examples
-from tests.docs.support import NOT_INTERPRETED
 
-EXAMPLES = [
-    pytest.param(
-        example,
-        id=example.id,
-        marks=[pytest.mark.xfail(reason=NOT_INTERPRETED[name], strict=True)]
-        if (name := example.name) in NOT_INTERPRETED
-        else [],
-    )
-    for example in examples()
-    if "@tileops.jit" in example.text
-]
+EXAMPLES = [e for e in examples() if "@tileops.jit" in e.text]
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.id)
 def test_the_example_runs(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +30,3 @@ def test_the_example_runs(
     file.write_text("\n".join(lines))
     runpy.run_path(str(file))
     assert interpreted.runs > 0
-
-
-def test_what_is_not_interpreted_exists() -> None:
-    assert set(NOT_INTERPRETED) <= {example.name for example in examples()}

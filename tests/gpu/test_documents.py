@@ -10,13 +10,10 @@ import pytest
 import torch
 
 from tests.docs.examples import Example, examples
-from tests.docs.support import NOT_INTERPRETED
 
 pytestmark = pytest.mark.gpu
 
-# Not the examples that the Triton path does not run; and a failed device assertion would end this process's
-# use of the device.
-EXAMPLES = [e for e in examples() if e.name not in NOT_INTERPRETED and "@tileops.jit" in e.text]
+EXAMPLES = [e for e in examples() if "@tileops.jit" in e.text]
 
 
 @pytest.fixture(autouse=True)

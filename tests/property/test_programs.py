@@ -73,6 +73,18 @@ def test_interpreter(first: int, fast: bool) -> None:
         expect(program, seed, tensors[-1], expected)
 
 
+# Seeds that found a fault: a reduction of magnitudes onto a negative value.
+@pytest.mark.parametrize("seed", [1392])
+def test_known_seeds(seed: int) -> None:
+    program, tensors, expected = made(seed)
+    harness.build(program)(*tensors)
+    expect(program, seed, tensors[-1], expected)
+    program, tensors, _ = made(seed)
+    code = codegen.generate(program, parse_target("cuda:sm_90"), Specialization())
+    interpret(code, program, *tensors)
+    expect(program, seed, tensors[-1], expected)
+
+
 # The interpreter forgives a tile that changes its dtype between branches or iterations; the compiler does not.
 @pytest.mark.parametrize("first", range(1000, 1000 + max(COUNT // 10, 10), BATCH))
 def test_compiler(first: int) -> None:
