@@ -17,20 +17,19 @@ from tests.docs.examples import ROOT, examples
 from tileops.cli.check_names import Names
 
 PAGE = ROOT / "docs/support.md"
+# Modules of programs that every executor's tests walk.
+SHARED = ("tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py")
 # Executor to the files whose tests and programs it runs.
 EXECUTORS: dict[str, tuple[str, ...]] = {
     "CPU": ("tests/cpu/*.py", "tests/jit/*.py", "tests/dtypes/*.py", "tests/programs/*.py",
-            "examples/*.py"),
-    "compiles for GPUs": ("tests/compile/*.py", "tests/dtypes/*.py",
-                          "tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py", "examples/*.py"),
+            "examples/*.py", *SHARED),
+    "compiles for GPUs": ("tests/compile/*.py", "tests/dtypes/*.py", "examples/*.py", *SHARED),
     "interpreter": (
         "tests/compile/test_[!git]*.py", "tests/compile/test_gemms.py",
         "tests/compile/test_interpreter_programs.py", "tests/compile/programs.py",
-        "tests/compile/running.py", "tests/dtypes/*.py", "tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py",
-        "examples/*.py",
+        "tests/compile/running.py", "tests/dtypes/*.py", "examples/*.py", *SHARED,
     ),
-    "GPU": ("tests/gpu/*.py", "tests/dtypes/*_programs.py", "tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py",
-            "examples/*.py"),
+    "GPU": ("tests/gpu/*.py", "tests/dtypes/*_programs.py", "examples/*.py", *SHARED),
 }  # fmt: skip
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {
