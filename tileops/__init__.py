@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tileops import profiler as profiler
     from tileops import transform as transform
     from tileops.alias import install_alias as install_alias
+    from tileops.autotuner.decorator import AutoTuner as AutoTuner
+    from tileops.autotuner.decorator import autotune as autotune
+    from tileops.autotuner.spaces import space as space
+    from tileops.autotuner.tuner import set_autotune_inputs as set_autotune_inputs
     from tileops.cache.switching import disable_cache as disable_cache
     from tileops.cache.switching import enable_cache as enable_cache
     from tileops.cache.switching import is_cache_enabled as is_cache_enabled
@@ -66,6 +70,9 @@ _HOMES = {
     ),
     **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.switching"),
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
+    **dict.fromkeys(("AutoTuner", "autotune"), "autotuner.decorator"),
+    "space": "autotuner.spaces",
+    "set_autotune_inputs": "autotuner.tuner",
     "GemmWarpPolicy": "language",
     "bundle": "jit.bundling",
     "load_bundle": "op.bundled",
@@ -75,7 +82,7 @@ _HOMES = {
 }
 _MODULES = frozenset(
     (
-        "cache", "errors", "jit", "language", "layout", "math", "option", "profiler",
+        "autotuner", "cache", "errors", "jit", "language", "layout", "math", "option", "profiler",
         "testing", "transform",
     )
 )  # fmt: skip

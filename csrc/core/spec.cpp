@@ -165,6 +165,24 @@ OutputRule read_output(const json::Value& value, const HostProgram& host) {
   return rule;
 }
 
+// Pairs of a size's number and its bounds.
+void read_buckets(const json::Value& value, VariantSpec& variant) {
+  const json::Value* buckets = value.find("buckets");
+  if (buckets == nullptr) return;
+  for (const json::Value& item : buckets->as_array("buckets")) {
+    const auto& pair = item.as_array("buckets");
+    if (pair.size() != 2) raise(ErrorKind::kInternal, "op description: a bucket is a pair");
+    BucketRule rule;
+    rule.size = static_cast<uint16_t>(
+        pair[0].as_int_in(0, static_cast<int64_t>(variant.sizes.size()) - 1, "buckets"));
+    for (const json::Value& bound : pair[1].as_array("buckets"))
+      rule.bounds.push_back(bound.as_int("buckets"));
+    if (!std::is_sorted(rule.bounds.begin(), rule.bounds.end()))
+      raise(ErrorKind::kInternal, "op description: bounds of buckets ascend");
+    variant.buckets.push_back(std::move(rule));
+  }
+}
+
 }  // namespace
 
 // Shared with the entry reader.
@@ -227,6 +245,7 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
         {item.at("name").as_string("sizes.name"), is_const,
          bits == nullptr ? 32 : static_cast<int>(bits->as_int_in(32, 64, "sizes.bits"))});
   }
+  read_buckets(value, variant);
   for (const json::Value& item : value.at("scalars").as_array("scalars")) {
     ScalarRule rule;
     rule.arg = static_cast<uint16_t>(

@@ -2,6 +2,7 @@
 // entry is added.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -100,17 +101,33 @@ struct OutputRule {
   int64_t pack = 1;             // elements in one of torch's, along the last dimension
 };
 
+// A run-time size by which entries are chosen. Its key word is the number of upper bounds below the
+// value, or the value itself where there are none.
+struct BucketRule {
+  uint16_t size;
+  std::vector<int64_t> bounds;  // ascending
+
+  uint64_t word(int64_t value) const {
+    if (bounds.empty()) return static_cast<uint64_t>(value);
+    return static_cast<uint64_t>(std::lower_bound(bounds.begin(), bounds.end(), value) -
+                                 bounds.begin());
+  }
+};
+
 // The checks and bindings of one combination of static arguments.
 struct VariantSpec {
   std::vector<StaticValue> statics;
   std::vector<TensorRule> tensors;
   std::vector<SizeSpec> sizes;
   std::vector<uint16_t> const_sizes;  // numbers, in order: they are key words
+  std::vector<BucketRule> buckets;    // key words after those of const_sizes
   std::vector<ScalarRule> scalars;
   HostProgram host;
   std::vector<uint16_t> align_sizes;
   std::vector<OutputRule> outputs;
 
+  // How many sizes choose an entry.
+  std::size_t key_sizes() const { return const_sizes.size() + buckets.size(); }
   std::vector<std::string> size_names() const;
   std::vector<std::string> scalar_names() const;
   static VariantSpec from_json(const json::Value& value, const OpSpec& op);

@@ -197,7 +197,7 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
     raise(ErrorKind::kInternal, "op description: a cuda entry needs a capability");
   for (const json::Value& item : value.at("consts").as_array("consts"))
     entry.consts.push_back(item.as_int("consts"));
-  if (entry.consts.size() != variant.const_sizes.size())
+  if (entry.consts.size() != variant.key_sizes())
     raise(ErrorKind::kInternal, "op description: wrong number of consts");
   entry.fast = value.at("fast").as_bool("fast");
   entry.index64 = value.at("index64").as_bool("index64");

@@ -162,16 +162,17 @@ const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call)
              : resolve_variant(op, call, std::move(request), key);
 }
 
-// The key words of an entry: device, constant sizes, flags.
+// The key words of an entry: device, constant sizes, buckets, flags.
 class EntryKey {
  public:
   explicit EntryKey(const Binding& call)
-      : count_(call.variant->spec.const_sizes.size() + 2),
-        buffer_(call.variant->spec.const_sizes.size() + 2) {
+      : count_(call.variant->spec.key_sizes() + 2), buffer_(call.variant->spec.key_sizes() + 2) {
     uint64_t* words = buffer_.data();
     *words++ = device_word(call.cuda, call.capability);
     for (uint16_t size : call.variant->spec.const_sizes)
       *words++ = static_cast<uint64_t>(call.sizes[size]);
+    for (const BucketRule& rule : call.variant->spec.buckets)
+      *words++ = rule.word(call.sizes[rule.size]);
     set_flags(call.fast, call.index64);
   }
   void set_flags(bool fast, bool index64) {

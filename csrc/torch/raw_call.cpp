@@ -28,7 +28,7 @@ void load_entry(uint64_t handle, uint32_t number, const EntryChoice& choice) {
   Op& op = op_of_handle(handle);
   Op::Stay stay(op);
   Variant& variant = op.variant(number);
-  if (choice.consts.size() != variant.spec.const_sizes.size())
+  if (choice.consts.size() != variant.spec.key_sizes())
     raise(ErrorKind::kInternal, op.spec.name, ": wrong number of constant sizes");
   load(find_entry(op, variant, choice).spec, choice.device_index);
 }
@@ -40,6 +40,8 @@ void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
   const VariantSpec& spec = variant.spec;
   EntryChoice choice{raw.cuda, raw.device_index, {}, raw.fast, raw.index64};
   for (uint16_t size : spec.const_sizes) choice.consts.push_back(raw.sizes.at(size));
+  for (const BucketRule& rule : spec.buckets)
+    choice.consts.push_back(static_cast<int64_t>(rule.word(raw.sizes.at(rule.size))));
   const Entry& entry = find_entry(op, variant, choice);
   if (raw.sizes.size() != spec.sizes.size() || raw.tensors.size() != entry.spec.tensors.size() ||
       raw.int_scalars.size() != spec.scalars.size() ||

@@ -67,8 +67,15 @@ EXTRA: dict[str, frozenset[str]] = {
     # The names of other systems' caches, as thin facades over jit.
     "tileops.cache.kernel_cache": frozenset({"jit"}),
     # The decorator that joins search and program; the only part of the tuner that knows programs.
-    "tileops.autotuner.tuner": frozenset({"jit", "op", "frontend", "cache"}),
-    "tileops.autotuner.param": frozenset({"jit"}),
+    "tileops.autotuner.decorator": frozenset({"jit"}),
+    "tileops.autotuner.tuner": frozenset({"jit", "op", "ir", "cache", "codegen"}),
+    "tileops.autotuner.deciding": frozenset({"jit", "op", "ir", "cache"}),
+    "tileops.autotuner.trying": frozenset({"jit", "op", "ir"}),
+    "tileops.autotuner.tuned": frozenset({"jit", "op", "ir"}),
+    "tileops.autotuner.automatic": frozenset({"ir"}),
+    "tileops.autotuner.param": frozenset({"jit", "ir"}),
+    # The records of tunings lie in the cache's folders, under its locks.
+    "tileops.autotuner.database": frozenset({"cache"}),
     # The process that compiles: everything that a compile needs, in a process of its own.
     "tileops.autotuner.worker": frozenset({"jit", "codegen", "ir"}),
     # From programs to what the processes of a tuning get.

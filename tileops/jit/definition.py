@@ -36,11 +36,16 @@ class JitOptions:
 
 @dataclass(frozen=True)
 class Definition:
-    """A program as its author wrote it. ``bound`` holds compile-time values fixed by ``bind``."""
+    """A program as its author wrote it.
+
+    ``bound`` holds compile-time values fixed by ``bind``; ``fallback`` stands for defaults that are
+    missing or None, where something else chooses the value.
+    """
 
     func: FunctionType
     options: JitOptions
     bound: Mapping[str, object] = field(default_factory=dict)
+    fallback: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -80,13 +85,18 @@ class Definition:
     @cached_property
     def defaults(self) -> dict[str, object]:
         """Default values of parameters, bound ones included."""
-        found = {p.name: p.default for p in self.signature.params if p.default is not EMPTY}
-        return {**found, **self.bound}
+        found = {p.name: self._default(p) for p in self.signature.params}
+        return {**{n: v for n, v in found.items() if v is not EMPTY}, **self.bound}
+
+    def _default(self, param: frontend.ParamInfo) -> object:
+        if param.default is EMPTY or param.default is None:
+            return self.fallback.get(param.name, param.default)
+        return param.default
 
     def statics(self, given: Mapping[str, object]) -> tuple[StaticParam, ...]:
         """The free compile-time parameters; ``given`` classes those that nothing else does."""
         return tuple(
-            static_param(p.name, p.default, p.annotation, given.get(p.name, EMPTY))
+            static_param(p.name, self._default(p), p.annotation, given.get(p.name, EMPTY))
             for p in self.signature.params
             if p.kind == "static" and p.name not in self.bound
         )

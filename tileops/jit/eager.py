@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
@@ -12,7 +13,7 @@ from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
 from tileops.ir.program import Program
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
-from tileops.jit.definition import Definition
+from tileops.jit.definition import Definition, with_options
 from tileops.jit.kernel_state import NAMESPACE, Build, supply
 from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_target, device_text, is_runnable_on
@@ -21,7 +22,37 @@ from tileops.op.registration import Op, Provider, digest_of, held_outside, regis
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
+from tileops.pass_configs import options_of
 from tileops.target import Target
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a tuner may choose a config by: one entry of an op that a call, or a warmup, asks for.
+
+    ``values`` are all compile-time values, ``given`` the names of those that the caller gave;
+    ``device`` is None where only code for ``target`` is asked for.
+    """
+
+    op: str
+    script: str
+    values: Mapping[str, object]
+    given: frozenset[str]
+    consts: Mapping[str, int]
+    sizes: Mapping[str, int]
+    target: Target
+    facts: Specialization
+    device: tuple[str, int] | None
+
+
+class Tuning(Protocol):
+    """What chooses the values of an op's tunable parameters where the caller gives none."""
+
+    def choose(self, choice: Choice) -> Mapping[str, Any]:
+        """Values by name; ``pass_configs`` may be among them."""
+
+    def buckets(self, variant: Variant) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Number and upper bounds of the sizes that kernels are chosen by (see ``Op.buckets``)."""
 
 
 class EagerProvider(Provider):
@@ -38,6 +69,7 @@ class EagerProvider(Provider):
         self._is_retired = False
         self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
+        self.tuning: Tuning | None = None
 
     # -- registration ------------------------------------------------------------------------------
     def register(self, given: Mapping[str, object], *, is_derived: bool) -> Op:
@@ -74,6 +106,8 @@ class EagerProvider(Provider):
             mutates=self._mutates(program),
         )
         op = register(spec, self, claim)
+        if self.tuning is not None:
+            op.bucketing = self.tuning.buckets
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
         op.keep_variant(encoded, program)
         self.transforms.install(op)
@@ -164,10 +198,18 @@ class EagerProvider(Provider):
             )
         consts = tuple(request["consts"])
         spec = Specialization(request["fast"], request["index64"])
-        wanted = self._request(op, variant, target, spec, consts, request.get("sizes", {}))
+        wanted = self._request(op, variant, target, spec, consts, request.get("sizes", {}), device)
         entry = self._obtain(wanted)
-        reports = described(wanted.program, target)
-        supply(op, variant, entry, target=target, spec=spec, consts=consts, reports=reports)
+        supply(
+            op,
+            variant,
+            entry,
+            target=target,
+            spec=spec,
+            consts=consts,
+            reports=described(wanted.program, target),
+            buckets=op.bucket(variant, request.get("sizes", {})),
+        )
 
     def obtain(
         self,
@@ -194,11 +236,24 @@ class EagerProvider(Provider):
         spec: Specialization,
         const_values: tuple[int, ...],
         sizes: Mapping[str, int],
+        device: tuple[str, int] | None = None,
     ) -> Request:
         names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
         consts = dict(zip(names_of_consts, const_values, strict=True))
+        values = self.values_of(variant.static)
+        options: tuple[tuple[str, str], ...] = ()
+        if self.tuning is not None:
+            given = _given(self, variant)
+            script = self.script or ""
+            choice = Choice(
+                op.spec.name, script, values, given, consts, sizes, target, spec, device
+            )
+            chosen = dict(self.tuning.choose(choice))
+            options = options_of(chosen.pop("pass_configs", None), None)
+            values.update(chosen)
+        program = with_options(self.trace_special(op.spec, values, consts), options)
         return Request(
-            program=self.trace_special(op.spec, self.values_of(variant.static), consts),
+            program=program,
             target=target,
             spec=spec,
             op=op.spec.name,
@@ -208,6 +263,11 @@ class EagerProvider(Provider):
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
         )
+
+
+def _given(provider: EagerProvider, variant: Variant) -> frozenset[str]:
+    pairs = zip(provider.statics, variant.static, strict=False)
+    return frozenset(param.name for param, value in pairs if value is not None)
 
 
 def _reason(spec: Specialization, consts: Mapping[str, int]) -> str:

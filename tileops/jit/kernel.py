@@ -119,7 +119,7 @@ class JITKernel:
     @property
     def params(self) -> list[KernelParam]:
         """All parameters in order, allocated outputs included."""
-        return [_describe(p) for p in self.prim_func.params]
+        return [describe_param(p) for p in self.prim_func.params]
 
     @property
     def out_idx(self) -> list[int]:
@@ -157,6 +157,11 @@ class JITKernel:
     def latency(self) -> float | None:
         """The tuned latency in milliseconds, None for a kernel that was not tuned."""
         return state_of(self._name).latency
+
+    @property
+    def ref_latency(self) -> float | None:
+        """The reference program's latency in milliseconds, None where none was measured."""
+        return state_of(self._name).ref_latency
 
     @property
     def n_regs(self) -> int:
@@ -302,7 +307,8 @@ def make_kernel(base: str, program: Program, build: Build) -> JITKernel:
     return JITKernel(state.name)
 
 
-def _describe(param: object) -> KernelParam:
+def describe_param(param: object) -> KernelParam:
+    """What a program's parameter is to a caller."""
     if isinstance(param, TensorParam):
         extents = list(param.buffer.shape)
         if (pack := pack_of(param.buffer.dtype)) > 1:

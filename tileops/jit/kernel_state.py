@@ -48,6 +48,7 @@ class KernelState(Provider):
         self._entry: cache.Entry | None = None
         self.config: dict[str, object] | None = None
         self.latency: float | None = None
+        self.ref_latency: float | None = None
         self._transforms = Transforms(lambda static: {})
 
     @property
@@ -153,14 +154,18 @@ def supply(
     spec: Specialization,
     consts: tuple[int, ...],
     reports: list[dict[str, Any]],
+    buckets: tuple[int, ...] = (),
 ) -> None:
     """Hand a compiled program to an op as the entry for these const sizes and facts.
 
-    ``reports`` say what a failed check means, with this process's files and lines.
+    ``reports`` say what a failed check means, with this process's files and lines; ``buckets`` are
+    the places of the sizes that the op chooses kernels by.
     """
     entry_json = entry_of(
         entry.manifest["record"], op.spec, variant, target=target, spec=spec, consts=consts
     )
+    if buckets:
+        entry_json["consts"] = [*entry_json["consts"], *buckets]
     images: dict[str, bytes | str] = {}
     if reports:
         entry_json["reports"] = reports
@@ -169,7 +174,8 @@ def supply(
         # dlopen needs a file; a cubin is taken from the verified bytes.
         on_disk = target.kind == "cpu" and entry.path is not None
         images[name] = str(entry.path / name) if on_disk and entry.path else entry.files[name]
-    op.add_entry(variant, (str(target), consts, spec.fast, spec.index64), entry_json, images)
+    key = (str(target), consts, spec.fast, spec.index64, buckets)
+    op.add_entry(variant, key, entry_json, images)
 
 
 def reaches_index64(program: Program) -> bool:

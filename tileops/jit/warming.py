@@ -96,7 +96,7 @@ class _Form:
             self.op.publish_variant(self.variant.static),
             cuda=device_type == "cuda",
             device_index=device_index,
-            consts=self.consts,
+            consts=(*self.consts, *self.op.bucket(self.variant, self.sizes)),
             fast=fast,
             index64=self.index64,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,8 +20,10 @@ from tileops.op.fake import fake_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
 
-# Target, values of the const sizes, fast, 64-bit offsets.
-EntryKey = tuple[str, tuple[int, ...], bool, bool]
+# Target, values of the const sizes, fast, 64-bit offsets, buckets of the sizes that have some.
+EntryKey = tuple[str, tuple[int, ...], bool, bool, tuple[int, ...]]
+# Number of a size and its buckets' upper bounds; without bounds each value is a bucket.
+Buckets = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class Provider(Protocol):
@@ -50,6 +53,7 @@ class Op:
         self._entries: set[tuple[int, EntryKey]] = set()
         self._installed: set[tuple[str, str]] = set()
         self.plain_name: str | None = None
+        self.bucketing: Callable[[Variant], Buckets] | None = None
 
     # A gradient registered from Python costs 6 us a call, asked for or not. The op's plain twin
     # shares its kernels and has none: what calls that need no gradient take.
@@ -104,10 +108,24 @@ class Op:
         with self._lock:
             if key not in self._numbers:
                 variant = self.variant(static)
-                number = runtime.add_variant(self.handle, variant.to_json())
+                content = variant.to_json()
+                content["buckets"] = [[n, list(bounds)] for n, bounds in self.buckets(variant)]
+                number = runtime.add_variant(self.handle, content)
                 self._numbers[key] = number
                 self._by_number[number] = variant
             return self._numbers[key]
+
+    def buckets(self, variant: Variant) -> Buckets:
+        """The run-time sizes that kernels of the variant are chosen by, besides the facts."""
+        return () if self.bucketing is None else self.bucketing(variant)
+
+    def bucket(self, variant: Variant, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The place of ``sizes`` among the buckets, as the call path finds it."""
+        found = []
+        for number, bounds in self.buckets(variant):
+            value = sizes[variant.sizes[number].name]
+            found.append(bisect.bisect_left(bounds, value) if bounds else value)
+        return tuple(found)
 
     def resolve(self, request: Mapping[str, Any]) -> None:
         """Answer a miss of the call path; errors are the caller's to see."""

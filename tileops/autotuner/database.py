@@ -1,0 +1,236 @@
+"""Owns what tunings leave on disk: every measurement, the best config, and the choice by sizes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tileops import log, settings
+from tileops.autotuner.spaces import Config, canonical
+from tileops.cache import scripts
+from tileops.cache.directory import Directory, resolve
+from tileops.cache.files import make_directories, replace_file
+from tileops.cache.flight import Flights
+
+FORMAT = 1
+BEST, LATENCY, ROWS, KEY = "best_config.json", "latency.json", "configs.jsonl", "key.json"
+TABLE = "dispatch_table.txt"
+
+
+@dataclass(frozen=True)
+class TuningKey:
+    """What a tuning's result is good for. ``facts`` are all conditions, as plain JSON values."""
+
+    op: str
+    script: str
+    facts: Mapping[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """The name of the tuning: sha256 of its facts."""
+        return hashlib.sha256(canonical(self.facts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement of one config. ``digest`` is that of the program traced under it."""
+
+    config: Config
+    digest: str
+    status: str
+    latency: float | None = None  # milliseconds
+    low: float | None = None
+    high: float | None = None
+    samples: int = 0
+    reason: str = ""
+    where: str = ""
+    time: float = field(default_factory=time.time)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the config gave the right result and has a time."""
+        return self.status == "ok" and self.latency is not None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The winner of a tuning, with the digest of the space that it won in and of its program."""
+
+    config: Config
+    latency: float
+    digest: str
+    space: str
+    ref_latency: float | None = None
+
+
+_flights = Flights()
+_memory: dict[tuple[str, str, str], tuple[list[Row], Best | None]] = {}
+
+
+class Record:
+    """The files of one tuning; without a cache directory they are kept in memory."""
+
+    def __init__(self, key: TuningKey) -> None:
+        self.key = key
+        self.directory = resolve(settings.current()).private
+        self.folder = None if self.directory is None else folder_of(key, self.directory)
+
+    @property
+    def _place(self) -> tuple[str, str, str]:
+        return (self.key.op, self.key.script, self.key.hash)
+
+    @contextmanager
+    def alone(self, seconds: float) -> Iterator[None]:
+        """One tuning of the key at a time, among threads and processes."""
+        locks = None if self.directory is None else self.directory.locks
+        with _flights.alone(self.key.hash, locks, seconds) as problem:
+            if problem is not None:
+                log.warn_once("tune.lock", f"tuning without its lock: {problem}")
+            yield
+
+    def rows(self) -> list[Row]:
+        """Every measurement, oldest first; lines that are torn or not understood are left out."""
+        if self.folder is None:
+            return list(_memory.get(self._place, ([], None))[0])
+        return read_rows(self.folder)
+
+    def best(self) -> Best | None:
+        """The winner so far, None where there is none that can be read."""
+        if self.folder is None:
+            return _memory.get(self._place, ([], None))[1]
+        return read_best(self.folder)
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Keep measurements: one write, one line each. Only warns where that cannot be written."""
+        if self.folder is None:
+            kept, best = _memory.get(self._place, ([], None))
+            _memory[self._place] = ([*kept, *rows], best)
+            return
+        text = "".join(json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows)
+        with self._forgiving(self.folder):
+            make_directories(self.folder)
+            _replace(self.folder / KEY, {"op": self.key.op, **self.key.facts})
+            path = self.folder / ROWS
+            torn = path.exists() and not path.read_bytes().endswith(b"\n")
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                os.write(handle, (("\n" if torn else "") + text).encode())
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def choose(self, best: Best) -> None:
+        """Make ``best`` the winner."""
+        if self.folder is None:
+            _memory[self._place] = (self.rows(), best)
+            return
+        with self._forgiving(self.folder):
+            make_directories(self.folder)
+            _replace(self.folder / BEST, {"format": FORMAT, **asdict(best)})
+            _replace(
+                self.folder / LATENCY,
+                {"latency": best.latency, "ref_latency": best.ref_latency},
+            )
+            place = self.folder.parent / TABLE
+            text = table_of(self.folder.parent.parent)
+            replace_file(place, text.encode(), place.with_name(f".{TABLE}.{secrets.token_hex(6)}"))
+
+    @contextmanager
+    def _forgiving(self, folder: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            log.warn_once("tune.write", f"tuning results cannot be kept in {folder}: {error}")
+
+
+def folder_of(key: TuningKey, directory: Directory) -> Path:
+    """Where the tuning of ``key`` lies."""
+    script = scripts.Script(key.op, key.script).folder(directory)
+    return script / "tuning" / key.hash
+
+
+def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
+    """The folders of all tunings, or of those of one op."""
+    if directory is None or not directory.scripts.is_dir():
+        return []
+    found = sorted(directory.scripts.glob("*/*/tuning/*"))
+    return [f for f in found if f.is_dir() and op in (None, f.parent.parent.parent.name)]
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The measurements in a tuning's folder, oldest first."""
+    try:
+        lines = (folder / ROWS).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [row for line in lines if (row := _row(line)) is not None]
+
+
+def _row(line: str) -> Row | None:
+    try:
+        row = Row(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    is_sound = isinstance(row.config, dict) and isinstance(row.status, str)
+    return row if is_sound and isinstance(row.latency, (int, float, type(None))) else None
+
+
+def read_best(folder: Path) -> Best | None:
+    """The winner in a tuning's folder; None where it is missing or damaged."""
+    content = read_json(folder / BEST)
+    if content is None or content.pop("format", None) != FORMAT:
+        return None
+    try:
+        best = Best(**content)
+    except TypeError:
+        return None
+    is_sound = isinstance(best.config, dict) and isinstance(best.latency, (int, float))
+    return best if is_sound else None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object from a file, None where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def table_of(script: Path) -> str:
+    """The choices of one script as a table: what holds, the config, milliseconds."""
+    lines = [["device", "sizes", "bucket", "arguments", "milliseconds", "config"]]
+    for folder in sorted((script / "tuning").glob("*")):
+        best, key = read_best(folder), read_json(folder / KEY) or {}
+        if best is not None:
+            lines.append(
+                [
+                    str(key.get("device", "?")),
+                    words(key.get("sizes")),
+                    words(key.get("bucket")),
+                    words(key.get("static")),
+                    f"{best.latency:.5g}",
+                    words(best.config),
+                ]
+            )
+    return scripts.aligned(lines)
+
+
+def words(values: object) -> str:
+    """A mapping in one line for people, ``-`` for an empty one."""
+    if not isinstance(values, Mapping) or not values:
+        return "-"
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _replace(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    replace_file(path, text.encode(), path.with_name(f".{path.name}.{secrets.token_hex(6)}"))

@@ -1,0 +1,432 @@
+"""Owns the answer to one question: which config is best here, from the records or by measuring."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from tileops import log, settings
+from tileops.autotuner import search as searches
+from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
+from tileops.autotuner.checking import Checker, Reference
+from tileops.autotuner.database import Best, Record, Row, TuningKey
+from tileops.autotuner.measuring import Plan
+from tileops.autotuner.param import ProfileArgs
+from tileops.autotuner.preparing import prepare
+from tileops.autotuner.progress import Bar
+from tileops.autotuner.ranks import Share, StoreLostError, alone, share_of, together
+from tileops.autotuner.rounds import Rules
+from tileops.autotuner.spaces import Config, canonical, describe
+from tileops.autotuner.trying import Candidate, Timer, TimerWork, copies
+from tileops.cache.directory import resolve
+from tileops.errors import ArgumentError, CompileMissError, TileopsError
+from tileops.ir.program import Program
+from tileops.jit.kernel_state import Build
+from tileops.op.registration import digest_of
+from tileops.profiler import do_bench
+from tileops.target import Target
+
+# A tuning may take long; who waits for another's gives up after this and tunes too.
+_LOCK_SECONDS = 3600.0
+_TIMER_RUNS = 9  # calls of a user's timer at the full effort of a search by halving
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a tuning searches: see ``autotune`` for each."""
+
+    profile: ProfileArgs = field(default_factory=ProfileArgs)
+    early_stop_factor: float | None = None
+    timer: Timer | None = None
+    search: str = "exhaustive"
+    budget: float | None = None
+    tune: str = "first_call"
+    devices: str | Sequence[Any] | None = None
+    isolated: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be tuned: a program under several configs, for one key on one device.
+
+    ``trace`` gives the program under a config; ``inputs`` makes arguments of a call of a traced
+    program. ``default`` is the config that runs without tuning, None where there is none.
+    """
+
+    key: TuningKey
+    configs: Sequence[Config]
+    default: Config | None
+    trace: Callable[[Config], Program]
+    inputs: Callable[[Program], Sequence[Any]]
+    target: Target
+    device: torch.device
+    build: Build
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The config to run. ``latency`` None: it was not tuned."""
+
+    config: Config
+    latency: float | None
+    ref_latency: float | None = None
+
+
+def decide(question: Question, manner: Manner) -> Decision:
+    """The best config: as recorded, else measured now.
+
+    RuntimeError listing the reasons where no config is right. CompileMissError where a measurement
+    would be needed in strict mode or under graph capture.
+    """
+    question = _with_default(question)
+    record = Record(question.key)
+    share = _share(question)
+    found = (
+        None if share is not None and share.answer() is not None else _recorded(question, record)
+    )
+    if found is not None:
+        return _agree(share, question, record, found)
+    if manner.tune == "never":
+        return _untuned(question)
+    _refuse_where_forbidden(question)
+    if share is not None:  # the ranks take part together: none may wait for another's lock
+        return _tune(question, manner, record, share)
+    with record.alone(_LOCK_SECONDS):
+        found = _recorded(question, record)
+        return found if found is not None else _tune(question, manner, record, None)
+
+
+def space_digest(question: Question) -> str:
+    """Tells one list of configs from another, whatever its order."""
+    text = "\n".join(sorted(canonical(c) for c in question.configs))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_default(question: Question) -> Question:
+    default = question.default
+    if default is None or canonical(default) in {canonical(c) for c in question.configs}:
+        return question
+    return replace(question, configs=[*question.configs, default])
+
+
+def _recorded(question: Question, record: Record) -> Decision | None:
+    """The recorded winner, where it won in this space and its program is still the same."""
+    best = record.best()
+    if best is None or best.space != space_digest(question):
+        return None
+    for config in question.configs:
+        if canonical(config) == canonical(best.config):
+            try:
+                same = digest_of(question.trace(config), 64) == best.digest
+            except TileopsError:
+                return None
+            return Decision(config, best.latency, best.ref_latency) if same else None
+    return None
+
+
+def _untuned(question: Question) -> Decision:
+    config = question.default if question.default is not None else question.configs[0]
+    log.warn_once(
+        f"tune.never.{question.key.op}",
+        f"{question.key.op} is not tuned for these arguments and tune='never': it runs with "
+        f"{describe(config)}",
+    )
+    return Decision(config, None)
+
+
+def _refuse_where_forbidden(question: Question) -> None:
+    reason = None
+    if settings.current().strict:
+        reason = "strict mode allows no measurement"
+    elif question.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        reason = "a stream under capture allows no measurement"
+    if reason is not None:
+        raise CompileMissError(
+            f"op {question.key.op} is not tuned for these arguments, and {reason}; call it once "
+            "before, give its configuration, or use tune='never'"
+        )
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+def _share(question: Question) -> Share | None:
+    return share_of(f"{question.key.hash}/{space_digest(question)}")
+
+
+def _agree(share: Share | None, question: Question, record: Record, found: Decision) -> Decision:
+    """A rank that knows the answer gives it to the others, and takes theirs if that stands."""
+    if share is None:
+        return found
+    known = {canonical(row.config): row for row in record.rows()}
+    outcomes = {
+        str(n): _outcome_of(known.get(canonical(config))).to_json()
+        for n, config in enumerate(question.configs)
+    }
+    place = [canonical(c) for c in question.configs].index(canonical(found.config))
+    try:
+        answer = share.publish({"outcomes": outcomes, "ranking": [place]})
+    except StoreLostError:
+        return found
+    best = answer["ranking"][0]
+    if best == place:
+        return found
+    latency = answer["outcomes"][str(best)]["measured"]["latency_ms"]
+    return Decision(question.configs[best], latency)
+
+
+def _outcome_of(row: Row | None) -> Outcome:
+    from tileops.autotuner.measuring import Measured
+
+    if row is None:
+        return Outcome(Measured("error", reason="not measured"))
+    return Outcome(Measured(row.status, row.latency, row.low, row.high, row.samples, row.reason))
+
+
+@contextmanager
+def _folder() -> Iterator[str]:
+    """Where workers compile to: the cache, or a folder for the time of the tuning."""
+    directory = resolve(settings.current()).private
+    if directory is not None:
+        yield str(directory.root)
+        return
+    with tempfile.TemporaryDirectory(prefix="tileops-tune-") as folder:
+        yield folder
+
+
+# -- measuring -------------------------------------------------------------------------------------
+def _tune(question: Question, manner: Manner, record: Record, share: Share | None) -> Decision:
+    return _Tuning(question, manner, record, share).run()
+
+
+class _Tuning:
+    """One tuning, from the traces of its configs to the record of its winner."""
+
+    def __init__(
+        self, question: Question, manner: Manner, record: Record, share: Share | None
+    ) -> None:
+        self.question = question
+        self.manner = manner
+        self.record = record
+        self.share = share
+        self.rows: dict[int, Row] = {}
+        self.candidates: dict[int, Candidate] = {}
+        self.digests: dict[int, str] = {}
+
+    def run(self) -> Decision:
+        """Measure what is not known, keep it, and name the winner."""
+        self._trace()
+        if self.share is None:
+            self._recall()
+        missing = [n for n in self.candidates if n not in self.rows]
+        ref_latency = None
+        if missing or self.share is not None:
+            inputs = self._inputs()
+            ref_latency = self._reference_latency(inputs)
+            self._measure(missing, inputs)
+        return self._choose(ref_latency)
+
+    def _trace(self) -> None:
+        for number, config in enumerate(self.question.configs):
+            try:
+                program = self.question.trace(config)
+            except TileopsError as error:
+                self.rows[number] = Row(config, "", "compile_error", reason=str(error))
+            else:
+                self.candidates[number] = Candidate(config, program)
+                self.digests[number] = digest_of(program, 64)
+
+    def _recall(self) -> None:
+        known = {(canonical(r.config), r.digest): r for r in self.record.rows()}
+        for number, candidate in self.candidates.items():
+            row = known.get((canonical(candidate.config), self.digests[number]))
+            # An error of unknown cause may not come again; the others say something of the config.
+            if row is not None and row.status != "error":
+                self.rows[number] = row
+
+    def _inputs(self) -> Sequence[Any]:
+        if not self.candidates:
+            return ()
+        return self.question.inputs(next(iter(self.candidates.values())).program)
+
+    def _reference_latency(self, inputs: Sequence[Any]) -> float | None:
+        profile = self.manner.profile
+        if not profile.checks or self.manner.timer is not None or profile.ref_prog is None:
+            return None
+        reference, own = profile.ref_prog, copies(inputs)
+        found = do_bench(
+            lambda: reference(*own), warmup=5, rep=20, device=self.question.device,
+            return_mode="median",
+        )  # fmt: skip
+        return float(found)
+
+    def _measure(self, numbers: Sequence[int], inputs: Sequence[Any]) -> None:
+        title = self.question.key.op
+        with Bar(title, len(numbers)) as bar:
+
+            def tell(number: int, outcome: Outcome) -> None:
+                latency = outcome.measured.latency_ms
+                bar.tell(number, latency, describe(self.question.configs[number]))
+
+            if self.share is not None:
+                self._take(numbers, self._find(numbers, inputs, 1.0, tell))
+            else:
+                self._search(numbers, inputs, tell)
+
+    def _search(
+        self, numbers: Sequence[int], inputs: Sequence[Any], tell: Callable[[int, Outcome], None]
+    ) -> None:
+        def measure(places: Sequence[int], effort: float) -> dict[int, float | None]:
+            chosen = [numbers[place] for place in places]
+            self._take(chosen, self._find(chosen, inputs, effort, tell))
+            return {place: self.rows[numbers[place]].latency for place in places}
+
+        searches.run(
+            self.manner.search,
+            len(numbers),
+            measure,
+            budget=self.manner.budget,
+            seed=int(self.question.key.hash[:8], 16),
+        )
+
+    def _find(
+        self,
+        numbers: Sequence[int],
+        inputs: Sequence[Any],
+        effort: float,
+        tell: Callable[[int, Outcome], None],
+    ) -> Findings:
+        def progress(place: int, outcome: Outcome) -> None:
+            tell(numbers[place], outcome)
+
+        if self.manner.timer is not None:
+            return self._find_by_timer(numbers, inputs, effort, progress)
+        question = self.question
+        jobs, known = prepare(
+            [self.candidates[n].program for n in numbers],
+            question.target,
+            inputs,
+            op=question.key.op,
+            sizes=question.sizes,
+            script=question.key.script,
+        )
+        with _folder() as cache_dir:
+            setting = self._setting(inputs, effort, cache_dir)
+            return find_fastest(jobs, setting, share=self.share, progress=progress, known=known)
+
+    def _find_by_timer(
+        self,
+        numbers: Sequence[int],
+        inputs: Sequence[Any],
+        effort: float,
+        progress: Callable[[int, Outcome], None],
+    ) -> Findings:
+        halving = self.manner.search == "halving"
+        assert self.manner.timer is not None
+        work = TimerWork(
+            [self.candidates[n] for n in numbers],
+            replace(self.question.build, target=self.question.target),
+            inputs,
+            Checker(self._reference(), lambda: copies(inputs)),
+            self.manner.timer,
+            progress,
+            max(1, round(_TIMER_RUNS * effort)) if halving else 1,
+        )
+        count = len(numbers)
+        answer = alone(count, work) if self.share is None else together(self.share, count, work)
+        outcomes = tuple(Outcome.from_json(answer["outcomes"][str(n)]) for n in range(count))
+        return Findings(outcomes, tuple(answer["ranking"]))
+
+    def _reference(self) -> Reference:
+        profile = self.manner.profile
+        return Reference(
+            profile.ref_prog if profile.checks else None,
+            profile.manual_check_prog,
+            profile.rtol,
+            profile.atol,
+            profile.max_mismatched_ratio,
+        )
+
+    def _setting(self, inputs: Sequence[Any], effort: float, cache_dir: str) -> Setting:
+        profile = self.manner.profile
+        rules = Rules(rep=max(1, round(profile.rep * effort)))
+        if effort < 1:
+            rules = replace(rules, least=min(rules.least, 2), finalists=0)
+        return Setting(
+            devices=self._devices(),
+            inputs=inputs,
+            cache_dir=cache_dir,
+            reference=self._reference(),
+            plan=Plan(
+                profile.warmup,
+                profile.timeout or float(10**9),
+                self.manner.early_stop_factor,
+                rules,
+            ),
+            backend=profile.backend,
+            isolated=self.manner.isolated,
+        )
+
+    def _devices(self) -> tuple[torch.device, ...]:
+        own, asked = self.question.device, self.manner.devices
+        if asked is None or own.type != "cuda":
+            return (own,)
+        if asked == "all":
+            model = torch.cuda.get_device_name(own)
+            every = [torch.device("cuda", n) for n in range(torch.cuda.device_count())]
+            return (own, *(d for d in every if d != own and torch.cuda.get_device_name(d) == model))
+        if isinstance(asked, str):
+            raise ArgumentError(f"devices: expected 'all' or a list of devices, got {asked!r}")
+        given = [torch.device("cuda", d) if isinstance(d, int) else torch.device(d) for d in asked]
+        return (own, *(d for d in given if d != own))
+
+    def _take(self, numbers: Sequence[int], findings: Findings) -> None:
+        fresh: list[Row] = []
+        for number, outcome in zip(numbers, findings.outcomes, strict=True):
+            measured = outcome.measured
+            row = Row(
+                self.question.configs[number],
+                self.digests[number],
+                measured.status,
+                measured.latency_ms,
+                measured.low_ms,
+                measured.high_ms,
+                measured.samples,
+                measured.reason,
+                outcome.where,
+            )
+            self.rows[number] = row
+            fresh.append(row)
+        self.record.append(fresh)
+        self._ranking = [numbers[place] for place in findings.ranking]
+
+    def _choose(self, ref_latency: float | None) -> Decision:
+        right = [n for n, row in self.rows.items() if row.is_right]
+        if not right:
+            raise TileopsError(self._all_failed())
+        # One session's own ranking is surer than the times: it compared within rounds.
+        ranking = getattr(self, "_ranking", [])
+        if set(ranking) == set(right):
+            number = ranking[0]
+        else:
+            number = min(right, key=lambda n: (self.rows[n].latency or 0.0, n))
+        row, config = self.rows[number], self.question.configs[number]
+        assert row.latency is not None
+        best = Best(
+            config, row.latency, self.digests[number], space_digest(self.question), ref_latency
+        )
+        self.record.choose(best)
+        return Decision(config, row.latency, ref_latency)
+
+    def _all_failed(self) -> str:
+        lines = [f"{self.question.key.op}: no config of {len(self.question.configs)} works:"]
+        for number, row in sorted(self.rows.items()):
+            reason = row.reason.strip().splitlines()[0] if row.reason.strip() else ""
+            config = describe(self.question.configs[number])
+            lines.append(f"  {config}: {row.status}{': ' if reason else ''}{reason}")
+        return "\n".join(lines)

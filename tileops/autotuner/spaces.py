@@ -1,0 +1,127 @@
+"""Owns spaces of configs: lists, functions and products of choices, and their canonical text."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tileops.errors import ArgumentError, ArgumentTypeError
+
+# What a config may hold beside tunable parameters.
+PASS_CONFIGS = "pass_configs"
+
+Config = dict[str, Any]
+Configs = Iterable[Mapping[str, Any]] | Callable[..., Any] | Mapping[str, Any] | str
+
+
+@dataclass(frozen=True)
+class Space:
+    """All combinations of some choices that a condition allows; iterates over configs."""
+
+    axes: tuple[tuple[str, tuple[Any, ...]], ...]
+    where: Callable[..., object] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tunable parameters, in order."""
+        return tuple(name for name, _ in self.axes)
+
+    def __iter__(self) -> Iterator[Config]:
+        for values in itertools.product(*(choices for _, choices in self.axes)):
+            config = dict(zip(self.names, values, strict=True))
+            if self.where is None or self.where(**config):
+                yield config
+
+
+def space(*, where: Callable[..., object] | None = None, **axes: Iterable[Any]) -> Space:
+    """The configs with one choice an axis: ``space(block_M=[64, 128], num_stages=[2, 3])``.
+
+    ``where`` takes every axis by keyword and keeps a config by returning true. ArgumentError for
+    an axis without choices, or for no axis.
+    """
+    if not axes:
+        raise ArgumentError("space: give at least one axis, such as block_M=[64, 128]")
+    fixed = tuple((name, tuple(choices)) for name, choices in axes.items())
+    for name, choices in fixed:
+        if not choices:
+            raise ArgumentError(f"space: axis '{name}' has no choices")
+    return Space(fixed, where)
+
+
+def canonical(config: Mapping[str, Any]) -> str:
+    """The one text of a config: same values, same text, in every process.
+
+    ArgumentTypeError for a value that is no number, text, None, or list of those.
+    """
+    try:
+        return json.dumps(plain(config), sort_keys=True, separators=(",", ":"))
+    except TypeError as error:
+        raise ArgumentTypeError(f"config {dict(config)}: {error}") from None
+
+
+def plain(value: object) -> Any:  # noqa: ANN401
+    """A config's value as JSON has it: tuples are lists, keys and dtypes are text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)  # a dtype of the language is text with more to it
+    raise TypeError(f"{value!r} cannot be kept in a file")
+
+
+def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) -> list[Config]:
+    """The configs as a list without repetitions.
+
+    ``configs`` is a list of dicts, a Space, or a function of the call's ``arguments`` (tensors as
+    ``("tensor", dtype, shape, stride)``) that returns one of these. A dict of lists is a product.
+    ArgumentError for an empty list or a key that is none of ``names`` and not ``pass_configs``.
+    """
+    found: Any = configs
+    if callable(found) and not isinstance(found, (Space, Mapping)):
+        found = _called(found, arguments)
+    if isinstance(found, Mapping):
+        found = Space(tuple((str(name), _choices(value)) for name, value in found.items()))
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise ArgumentTypeError(f"configs: expected dicts, a space or a function, got {found!r}")
+    unique: dict[str, Config] = {}
+    for config in found:
+        if not isinstance(config, Mapping):
+            raise ArgumentTypeError(f"configs: expected dicts, got {config!r}")
+        unknown = sorted(set(config) - set(names) - {PASS_CONFIGS})
+        if unknown:
+            raise ArgumentError(
+                f"configs: '{unknown[0]}' is no compile-time parameter of the program "
+                f"({', '.join(names) or 'it has none'})"
+            )
+        unique.setdefault(canonical(config), dict(config))
+    if not unique:
+        raise ArgumentError("configs: the space is empty")
+    return list(unique.values())
+
+
+def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+    import inspect
+
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return function(*arguments)
+    return function()
+
+
+def _choices(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def describe(config: Mapping[str, Any]) -> str:
+    """A config in one line for people."""
+    return " ".join(f"{name}={value}" for name, value in config.items()) or "default"

@@ -1,0 +1,243 @@
+"""Owns the tuner of one program: from what a call asks for to the question that is decided."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tileops.autotuner import automatic, spaces
+from tileops.autotuner.database import TuningKey
+from tileops.autotuner.deciding import Decision, Manner, Question, decide
+from tileops.autotuner.spaces import Config, Configs, canonical
+from tileops.cache import sources
+from tileops.codegen.kernel_code import Specialization
+from tileops.errors import ArgumentError
+from tileops.ir.program import Program
+from tileops.jit import toolchain
+from tileops.jit.definition import Definition
+from tileops.jit.kernel import describe_param
+from tileops.jit.kernel_state import Build
+from tileops.profiler import make_tensor
+from tileops.target import Target
+
+# How sizes that are known at each call only are put together; None: not at all.
+Buckets = Callable[[str, int], object] | Mapping[str, Sequence[int]] | Sequence[int] | None
+
+POWERS_OF_TWO = tuple(1 << n for n in range(41))
+_given = threading.local()
+
+
+@contextmanager
+def set_autotune_inputs(*tensors: Any) -> Iterator[None]:  # noqa: ANN401
+    """Tune on these inputs (in the order of a call) in the ``with`` block; of this thread only."""
+    values = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    before = getattr(_given, "inputs", None)
+    _given.inputs = list(values)
+    try:
+        yield
+    finally:
+        _given.inputs = before
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks of the tuner.
+
+    ``static``: compile-time values that are not tunable; ``consts`` and ``dynamic``: sizes known
+    when compiling, and at the call only; ``arguments``: those of the call by name, None where there
+    is no call; ``defaults``: values that run without tuning.
+    """
+
+    op: str
+    script: str | None
+    static: Mapping[str, object]
+    consts: Mapping[str, int]
+    dynamic: Mapping[str, int]
+    facts: Mapping[str, bool]
+    target: Target
+    device: torch.device
+    build: Build
+    trace: Callable[[Config], Program]
+    arguments: Mapping[str, Any] | None
+    defaults: Mapping[str, object]
+
+
+class Tuner:
+    """Answers for one program; ``configs``, ``manner`` and the rest as in ``autotune``."""
+
+    facts = Specialization()
+
+    def __init__(
+        self,
+        definition: Definition,
+        configs: Configs,
+        manner: Manner,
+        buckets: Buckets = POWERS_OF_TWO,
+        do_not_specialize: Sequence[str] = (),
+    ) -> None:
+        self._statics = tuple(p.name for p in definition.signature.params if p.kind == "static")
+        self._is_auto = isinstance(configs, str)
+        if isinstance(configs, str) and configs != "auto":
+            raise ArgumentError(f"configs: expected a list, a space or 'auto', got {configs!r}")
+        self._configs = configs
+        self._fixed: list[Config] | None = None
+        if not self._is_auto and not (callable(configs) and not isinstance(configs, spaces.Space)):
+            self._fixed = spaces.resolve(configs, self._statics, ())
+        self.names = self._names(definition)
+        self._manner = manner
+        self._buckets = buckets
+        self._ignored = frozenset(do_not_specialize)
+
+    def _names(self, definition: Definition) -> tuple[str, ...]:
+        if self._fixed is not None:
+            found = dict.fromkeys(n for config in self._fixed for n in config)
+            return tuple(n for n in found if n != spaces.PASS_CONFIGS)
+        # A function of the call's arguments: what has no value yet is its to give.
+        open_ones = [n for n in self._statics if definition.defaults.get(n) is None]
+        if open_ones and not self._is_auto:
+            return tuple(open_ones)
+        ints = {n for n, v in definition.defaults.items() if type(v) is int}
+        return tuple(n for n in self._statics if n in ints)
+
+    def fallback(self) -> dict[str, object]:
+        """Values for tunable parameters without a default: those of the first config."""
+        first = self._fixed[0] if self._fixed else {}
+        return {n: v for n, v in first.items() if n != spaces.PASS_CONFIGS}
+
+    def is_explicit(self, names: Sequence[str] | Mapping[str, object]) -> bool:
+        """Whether a call that gives ``names`` chooses its config itself."""
+        return any(name in self.names for name in names)
+
+    def is_ignored(self, pair: object) -> bool:
+        """Whether (name, value) tells no two tunings apart."""
+        return isinstance(pair, tuple) and bool(pair) and pair[0] in self._ignored
+
+    def bounds(self, size: str) -> tuple[int, ...] | None:
+        """Upper bounds of a run-time size's buckets: () for exact values, None for one bucket."""
+        if self._buckets is None or size in self._ignored:
+            return None
+        if callable(self._buckets):
+            return ()
+        if isinstance(self._buckets, Mapping):
+            found = self._buckets.get(size)
+            return POWERS_OF_TWO if found is None else tuple(sorted(found))
+        return tuple(sorted(self._buckets))
+
+    def bucket(self, size: str, value: int) -> object:
+        """The bucket of a run-time size, as it stands in a key."""
+        bounds = self.bounds(size)
+        if bounds is None:
+            return "any"
+        if callable(self._buckets):
+            return spaces.plain(self._buckets(size, value))
+        return next((bound for bound in bounds if value <= bound), "more")
+
+    def decide(self, asked: Asked) -> Decision:
+        """The best config; measures where nothing is recorded (see ``deciding.decide``)."""
+        configs = self._resolved(asked)
+        question = Question(
+            key=self._key(asked),
+            configs=configs,
+            default=self._default(asked),
+            trace=asked.trace,
+            inputs=functools.partial(self._inputs, asked),
+            target=asked.target,
+            device=asked.device,
+            build=asked.build,
+            sizes={**asked.consts, **asked.dynamic},
+        )
+        return decide(question, self._manner)
+
+    def _resolved(self, asked: Asked) -> list[Config]:
+        if self._fixed is not None:
+            return self._fixed
+        if self._is_auto:
+            values = {n: v for n, v in asked.defaults.items() if n in self.names}
+            return automatic.configs(asked.trace, values, asked.target)
+        given = asked.arguments if asked.arguments is not None else asked.static
+        return spaces.resolve(self._configs, self._statics, [_described(v) for v in given.values()])
+
+    def _default(self, asked: Asked) -> Config | None:
+        found = {n: asked.defaults.get(n) for n in self.names}
+        return None if any(v is None for v in found.values()) else dict(found)
+
+    def _key(self, asked: Asked) -> TuningKey:
+        profile, timer = self._manner.profile, self._manner.timer
+        ignored = self._ignored
+        static = {n: _text(v) for n, v in asked.static.items() if n not in ignored}
+        facts: dict[str, Any] = {
+            "static": static,
+            "sizes": {n: v for n, v in asked.consts.items() if n not in ignored},
+            "bucket": {n: self.bucket(n, v) for n, v in asked.dynamic.items() if n not in ignored},
+            "facts": dict(asked.facts),
+            "target": str(asked.target),
+            "device": device_model(asked.device),
+            "versions": {
+                "codegen": sources.digest(),
+                **toolchain.versions(asked.target),
+            },
+            "timer": None if timer is None else _text(timer),
+            "checked": profile.checks,
+            "backend": profile.backend,
+        }
+        script = asked.script
+        if not script:
+            script = hashlib.sha256(canonical({"op": asked.op, **static}).encode()).hexdigest()
+        return TuningKey(asked.op, script, facts)
+
+    def _inputs(self, asked: Asked, program: Program) -> Sequence[Any]:
+        given = getattr(_given, "inputs", None)
+        if given is not None:
+            return list(given)
+        params = [describe_param(p) for p in program.params]
+        wanted = [p for n, p in enumerate(params) if not p.is_output and n not in program.returns]
+        profile = self._manner.profile
+        if profile.supply_prog is not None:
+            made = profile.supply_prog(wanted)
+            return list(made) if isinstance(made, (list, tuple)) else [made]
+        arguments = asked.arguments
+        if arguments is not None and all(p.name in arguments for p in wanted):
+            return [_detached(arguments[p.name]) for p in wanted]
+        return [make_tensor(p, profile.supply_type, asked.device, asked.dynamic) for p in wanted]
+
+
+def _described(value: object) -> object:
+    """A call's argument as a function of configs gets it."""
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return ("tensor", dtype, tuple(value.shape), tuple(value.stride()))
+    return value
+
+
+def _detached(value: Any) -> Any:  # noqa: ANN401
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _text(value: object) -> object:
+    """A compile-time value in a key: itself, or for what JSON lacks the name of it."""
+    try:
+        return spaces.plain(value)
+    except TypeError:
+        name = getattr(value, "__qualname__", None)
+        return repr(value) if name is None else f"{getattr(value, '__module__', '')}.{name}"
+
+
+@functools.lru_cache(maxsize=64)
+def device_model(device: torch.device) -> str:
+    """The model of a GPU or of this machine's processor, as its maker calls it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "cpu"
