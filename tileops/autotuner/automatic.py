@@ -108,16 +108,21 @@ def configs(
             f"{program.name}: configs='auto' finds no parameter that its tiles, stages or threads "
             "depend on; give configs"
         )
+    every = [
+        {**base, **dict(zip(axes, values, strict=True))}
+        for values in itertools.product(*axes.values())
+    ]
+    every.sort(key=lambda config: _distance(config, base))
     found: list[Config] = []
-    for values in itertools.product(*axes.values()):
-        config = {**base, **dict(zip(axes, values, strict=True))}
+    for config in every:
+        if len(found) == LIMIT:
+            break
         try:
             if fits(needs_of(trace(config)), target):
                 found.append(config)
         except TileopsError:
             continue  # not every combination is a program
-    found.sort(key=lambda config: _distance(config, base))
-    return found[:LIMIT]
+    return found
 
 
 def _choices(

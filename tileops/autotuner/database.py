@@ -23,6 +23,7 @@ from tileops.cache.flight import Flights
 FORMAT = 1
 BEST, LATENCY, ROWS, KEY = "best_config.json", "latency.json", "configs.jsonl", "key.json"
 TABLE = "dispatch_table.txt"
+FILES = (BEST, LATENCY, ROWS, KEY)
 
 
 @dataclass(frozen=True)

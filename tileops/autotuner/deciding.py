@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from tileops.autotuner import search as searches
 from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Checker, Reference
 from tileops.autotuner.database import Best, Record, Row, TuningKey
-from tileops.autotuner.measuring import Plan
+from tileops.autotuner.measuring import Measured, Plan
 from tileops.autotuner.param import ProfileArgs
 from tileops.autotuner.preparing import prepare
 from tileops.autotuner.progress import Bar
@@ -24,6 +23,7 @@ from tileops.autotuner.ranks import Share, StoreLostError, alone, share_of, toge
 from tileops.autotuner.rounds import Rules
 from tileops.autotuner.spaces import Config, canonical, describe
 from tileops.autotuner.trying import Candidate, Timer, TimerWork, copies
+from tileops.autotuner.workshop import Workshop
 from tileops.cache.directory import resolve
 from tileops.errors import ArgumentError, CompileMissError, TileopsError
 from tileops.ir.program import Program
@@ -82,15 +82,13 @@ class Decision:
 def decide(question: Question, manner: Manner) -> Decision:
     """The best config: as recorded, else measured now.
 
-    RuntimeError listing the reasons where no config is right. CompileMissError where a measurement
+    TileopsError listing the reasons where no config is right. CompileMissError where a measurement
     would be needed in strict mode or under graph capture.
     """
     question = _with_default(question)
     record = Record(question.key)
     share = _share(question)
-    found = (
-        None if share is not None and share.answer() is not None else _recorded(question, record)
-    )
+    found = None if _is_settled(share) else _recorded(question, record)
     if found is not None:
         return _agree(share, question, record, found)
     if manner.tune == "never":
@@ -181,22 +179,22 @@ def _agree(share: Share | None, question: Question, record: Record, found: Decis
 
 
 def _outcome_of(row: Row | None) -> Outcome:
-    from tileops.autotuner.measuring import Measured
-
     if row is None:
         return Outcome(Measured("error", reason="not measured"))
     return Outcome(Measured(row.status, row.latency, row.low, row.high, row.samples, row.reason))
 
 
-@contextmanager
-def _folder() -> Iterator[str]:
-    """Where workers compile to: the cache, or a folder for the time of the tuning."""
+def _is_settled(share: Share | None) -> bool:
+    """Whether the ranks have their answer."""
+    try:
+        return share is not None and share.answer() is not None
+    except StoreLostError:
+        return False
+
+
+def _cache_dir() -> str:
     directory = resolve(settings.current()).private
-    if directory is not None:
-        yield str(directory.root)
-        return
-    with tempfile.TemporaryDirectory(prefix="tileops-tune-") as folder:
-        yield folder
+    return "" if directory is None else str(directory.root)
 
 
 # -- measuring -------------------------------------------------------------------------------------
@@ -217,6 +215,8 @@ class _Tuning:
         self.rows: dict[int, Row] = {}
         self.candidates: dict[int, Candidate] = {}
         self.digests: dict[int, str] = {}
+        self._ranking: list[int] = []
+        self._shop: Workshop | None = None
 
     def run(self) -> Decision:
         """Measure what is not known, keep it, and name the winner."""
@@ -267,7 +267,10 @@ class _Tuning:
 
     def _measure(self, numbers: Sequence[int], inputs: Sequence[Any]) -> None:
         title = self.question.key.op
-        with Bar(title, len(numbers)) as bar:
+        with ExitStack() as stack:
+            bar = stack.enter_context(Bar(title, len(numbers)))
+            if self.manner.timer is None and self.share is None:
+                self._shop = stack.enter_context(self._open_shop(inputs))
 
             def tell(number: int, outcome: Outcome) -> None:
                 latency = outcome.measured.latency_ms
@@ -315,9 +318,14 @@ class _Tuning:
             sizes=question.sizes,
             script=question.key.script,
         )
-        with _folder() as cache_dir:
-            setting = self._setting(inputs, effort, cache_dir)
-            return find_fastest(jobs, setting, share=self.share, progress=progress, known=known)
+        return find_fastest(
+            jobs,
+            self._setting(inputs, effort),
+            share=self.share,
+            progress=progress,
+            known=known,
+            shop=self._shop,
+        )
 
     def _find_by_timer(
         self,
@@ -352,7 +360,7 @@ class _Tuning:
             profile.max_mismatched_ratio,
         )
 
-    def _setting(self, inputs: Sequence[Any], effort: float, cache_dir: str) -> Setting:
+    def _setting(self, inputs: Sequence[Any], effort: float) -> Setting:
         profile = self.manner.profile
         rules = Rules(rep=max(1, round(profile.rep * effort)))
         if effort < 1:
@@ -360,7 +368,7 @@ class _Tuning:
         return Setting(
             devices=self._devices(),
             inputs=inputs,
-            cache_dir=cache_dir,
+            cache_dir=_cache_dir(),
             reference=self._reference(),
             plan=Plan(
                 profile.warmup,
@@ -369,6 +377,16 @@ class _Tuning:
                 rules,
             ),
             backend=profile.backend,
+            isolated=self.manner.isolated,
+        )
+
+    def _open_shop(self, inputs: Sequence[Any]) -> Workshop:
+        """Processes for all the measurements of a search."""
+        return Workshop(
+            self._devices(),
+            inputs,
+            _cache_dir(),
+            backend=self.manner.profile.backend,
             isolated=self.manner.isolated,
         )
 
@@ -410,7 +428,7 @@ class _Tuning:
         if not right:
             raise TileopsError(self._all_failed())
         # One session's own ranking is surer than the times: it compared within rounds.
-        ranking = getattr(self, "_ranking", [])
+        ranking = self._ranking
         if set(ranking) == set(right):
             number = ranking[0]
         else:

@@ -226,8 +226,9 @@ def _text(value: object) -> object:
     try:
         return spaces.plain(value)
     except TypeError:
-        name = getattr(value, "__qualname__", None)
-        return repr(value) if name is None else f"{getattr(value, '__module__', '')}.{name}"
+        # Never a repr: it may hold an address, which no other process has.
+        named: Any = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
 
 
 @functools.lru_cache(maxsize=64)

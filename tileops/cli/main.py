@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tileops.cli import cache_commands, check, environment
+from tileops.cli import cache_commands, check, environment, tune_commands
 from tileops.errors import TileopsError
 
 
@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environment.add_parser(commands)
     cache_commands.add_parser(commands)
     check.add_parser(commands)
+    tune_commands.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

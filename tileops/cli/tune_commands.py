@@ -1,0 +1,230 @@
+"""Owns ``python -m tileops tune``: run, ls, show, export, import."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import runpy
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tileops import option, settings
+from tileops.autotuner import database
+from tileops.autotuner.spaces import describe
+from tileops.cache.directory import Directory, resolve
+from tileops.cache.files import make_directories
+from tileops.cache.scripts import aligned
+from tileops.errors import CacheError
+
+# A tuning is four small files; a larger one is none of ours.
+_MEMBER_LIMIT = 64 << 20
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
+    """Add the command ``tune`` with its subcommands."""
+    tune = commands.add_parser("tune", help="look at, move and make the results of tunings")
+    inner = tune.add_subparsers(dest="action", required=True)
+
+    def add(name: str, run: Any, text: str) -> argparse.ArgumentParser:  # noqa: ANN401
+        parser: argparse.ArgumentParser = inner.add_parser(name, help=text)
+        parser.set_defaults(run=run)
+        return parser
+
+    running = add("run", run_script, "run a Python file or module; its first calls tune")
+    running.add_argument("program", help="a file, or -m's module with --module")
+    running.add_argument("arguments", nargs=argparse.REMAINDER)
+    running.add_argument("--module", action="store_true", help="program names a module")
+    listing = add("ls", list_tunings, "one line a tuning")
+    listing.add_argument("op", nargs="?", help="only tunings of this op")
+    listing.add_argument("--json", action="store_true", help="print JSON for programs")
+    showing = add("show", show_tunings, "every measurement of a tuning or of an op, and a picture")
+    showing.add_argument("what", help="an op, or first digits of a tuning's hash")
+    showing.add_argument("--picture", type=Path, help="write a picture here (needs tileops[viz])")
+    showing.add_argument("--json", action="store_true", help="print JSON for programs")
+    saved = add("export", export_tunings, "write tunings into one file")
+    saved.add_argument("file", type=Path)
+    saved.add_argument("op", nargs="?", help="only tunings of this op")
+    add("import", import_tunings, "add the tunings of a file").add_argument("file", type=Path)
+
+
+def _directory() -> Directory:
+    directory = resolve(settings.current()).private
+    if directory is None:
+        raise CacheError("there is no cache directory; set TILEOPS_CACHE_DIR")
+    return directory
+
+
+def run_script(options: argparse.Namespace) -> int:
+    """Run a program with progress lines on stderr."""
+    import sys
+
+    before = sys.argv
+    sys.argv = [options.program, *options.arguments]
+    try:
+        with option.log("tune"):
+            if options.module:
+                runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, str(Path(options.program).resolve().parent))
+                runpy.run_path(options.program, run_name="__main__")
+    finally:
+        sys.argv = before
+    return 0
+
+
+def list_tunings(options: argparse.Namespace) -> int:
+    """Print one line a tuning."""
+    found = [_summary(folder) for folder in database.folders(_directory(), options.op)]
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    if not found:
+        print(f"no tunings in {_directory().root}")
+        return 0
+    lines = [["hash", "op", "device", "sizes", "configs", "failed", "milliseconds", "best"]]
+    lines += [[str(item[name]) for name in lines[0]] for item in found]
+    for line in lines[1:]:
+        line[0] = line[0][:12]
+    print(aligned(lines), end="")
+    return 0
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    key = database.read_json(folder / database.KEY) or {}
+    best, rows = database.read_best(folder), latest(database.read_rows(folder))
+    sizes = {**(key.get("static") or {}), **(key.get("sizes") or {}), **(key.get("bucket") or {})}
+    return {
+        "hash": folder.name,
+        "op": folder.parent.parent.parent.name,
+        "device": key.get("device", "?"),
+        "sizes": database.words(sizes),
+        "configs": len(rows),
+        "failed": sum(not row.is_right for row in rows),
+        "milliseconds": "-" if best is None else f"{best.latency:.5g}",
+        "best": "-" if best is None else database.words(best.config),
+    }
+
+
+def latest(rows: list[database.Row]) -> list[database.Row]:
+    """The last measurement of each config, in order of the first."""
+    found: dict[str, database.Row] = {}
+    for row in rows:
+        found[json.dumps(row.config, sort_keys=True)] = row
+    return list(found.values())
+
+
+def show_tunings(options: argparse.Namespace) -> int:
+    """Print every config's last measurement, fastest first; 1 where nothing matches."""
+    every = database.folders(_directory())
+    found = [f for f in every if f.parent.parent.parent.name == options.what]
+    found = found or [f for f in every if f.name.startswith(options.what)]
+    if not found:
+        print(f"no tuning of {options.what!r} in {_directory().root}")
+        return 1
+    tunings = [(_summary(folder), latest(database.read_rows(folder))) for folder in found]
+    if options.json:
+        content = [{**s, "rows": [vars(row) for row in rows]} for s, rows in tunings]
+        print(json.dumps(content, indent=1))
+    else:
+        for summary, rows in tunings:
+            _print(summary, rows)
+    if options.picture is not None:
+        draw(tunings, options.picture)
+    return 0
+
+
+def _print(summary: Mapping[str, Any], rows: list[database.Row]) -> None:
+    print(f"{summary['op']} {summary['hash'][:12]} on {summary['device']}: {summary['sizes']}")
+    ordered = sorted(rows, key=lambda row: (not row.is_right, row.latency or 0.0))
+    fastest = next((row.latency for row in ordered if row.is_right), None)
+    lines = [["  milliseconds", "times best", "runs", "config", "status"]]
+    for row in ordered:
+        time = f"  {row.latency:.5g}" if row.is_right else "  -"
+        ratio = f"{row.latency / fastest:.3f}" if row.latency and fastest else "-"
+        reason = row.reason.strip().splitlines()[0][:100] if row.reason.strip() else ""
+        status = f"{row.status}: {reason}" if reason else row.status
+        lines.append([time, ratio, str(row.samples), describe(row.config), status])
+    print(aligned(lines))
+
+
+def draw(tunings: list[tuple[dict[str, Any], list[database.Row]]], path: Path) -> None:
+    """Write a picture: a bar for each right config of a tuning, best times where there are several.
+
+    CacheError where matplotlib is missing.
+    """
+    try:
+        importlib.import_module("matplotlib").use("Agg")
+        pyplot = importlib.import_module("matplotlib.pyplot")
+    except ImportError:
+        raise CacheError("a picture needs matplotlib: pip install 'tileops[viz]'") from None
+    height = sum(1 + len(rows) for _, rows in tunings) * 0.22 + 1
+    figure, axes = pyplot.subplots(len(tunings), 1, figsize=(9, height), squeeze=False)
+    for axis, (summary, rows) in zip(axes[:, 0], tunings, strict=True):
+        right = sorted((r for r in rows if r.is_right), key=lambda r: -(r.latency or 0.0))
+        axis.barh([describe(r.config) for r in right], [r.latency for r in right])
+        axis.set_title(f"{summary['op']}: {summary['sizes']}", fontsize=9)
+        axis.set_xlabel("milliseconds")
+        axis.tick_params(labelsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def export_tunings(options: argparse.Namespace) -> int:
+    """Write the tunings' JSON files into a tar file."""
+    root = _directory().scripts
+    folders = database.folders(_directory(), options.op)
+    with tarfile.open(options.file, "w:gz") as archive:
+        for folder in folders:
+            for path in sorted(folder.iterdir()):
+                if path.name in database.FILES:
+                    archive.add(path, arcname=str(path.relative_to(root)), recursive=False)
+    print(f"{len(folders)} tunings in {options.file}")
+    return 0
+
+
+def import_tunings(options: argparse.Namespace) -> int:
+    """Add tunings from a file that ``export`` wrote: data alone, no code.
+
+    Measurements are added to those that are there; a winner is taken only where there is none.
+    """
+    root, count = _directory().scripts, 0
+    with tarfile.open(options.file, "r:gz") as archive:
+        for member in archive:
+            parts = Path(member.name).parts
+            if not _is_sound(member, parts):
+                raise CacheError(f"{options.file}: {member.name} is no part of a tuning")
+            data = archive.extractfile(member)
+            assert data is not None
+            place = root.joinpath(*parts)
+            make_directories(place.parent)
+            content = data.read()
+            if place.name == database.ROWS:
+                _add_rows(place, content)
+                count += 1
+            elif not place.exists():
+                place.write_bytes(content)
+    print(f"{count} tunings from {options.file}")
+    return 0
+
+
+def _is_sound(member: tarfile.TarInfo, parts: tuple[str, ...]) -> bool:
+    return (
+        member.isfile()
+        and member.size <= _MEMBER_LIMIT
+        and len(parts) == 5
+        and parts[2] == "tuning"
+        and parts[4] in database.FILES
+        and ".." not in parts
+        and not member.name.startswith("/")
+    )
+
+
+def _add_rows(place: Path, content: bytes) -> None:
+    known = set(place.read_bytes().splitlines()) if place.exists() else set()
+    fresh = [line for line in content.splitlines() if line and line not in known]
+    with place.open("ab") as file:
+        file.write(b"".join(line + b"\n" for line in fresh))
