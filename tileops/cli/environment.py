@@ -6,9 +6,11 @@ import argparse
 import importlib.util
 import json
 import platform
+import re
 import shutil
 import subprocess
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tileops import settings
@@ -104,6 +106,21 @@ def _missing(facts: dict[str, Any], compiler: str, problem: str | None) -> list[
         missing.append("triton, to compile for GPUs: pip install 'triton>=3.6,<3.10'")
     if facts["c++ compiler"] == "not found":
         missing.append(f"{compiler}, to compile for the CPU: install g++ 11 or newer")
+    elif (version := _number(facts["c++ compiler"].rpartition(" ")[2])) and version < (11,):
+        missing.append(f"a newer compiler than {facts['c++ compiler']}: install g++ 11 or newer")
+    if (version := _number(facts["triton"])) and not (3, 6) <= version < (3, 10):
+        missing.append(f"another triton than {facts['triton']}: pip install 'triton>=3.6,<3.10'")
+    if (version := _number(facts["torch"])) and version < (2, 10):
+        missing.append(f"a newer torch than {facts['torch']}: pip install 'torch>=2.10'")
     if problem is not None:
         missing.append(f"a cache directory: {problem}")
+    for path in settings.current().bundle:
+        if not (Path(path) / "bundle.json").is_file():
+            missing.append(f"the bundle {path} of TILEOPS_BUNDLE: write it with tileops.bundle")
     return missing
+
+
+def _number(text: str) -> tuple[int, ...]:
+    """Major and minor number of a version; empty for a text that is none."""
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return (int(match.group(1)), int(match.group(2))) if match else ()
