@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from traced import specialise
 
+from tileops.frontend.trace import trace
 from tileops.ir.program import Program
 
-import elementwise_add  # isort: skip - found through traced
+import constructs  # isort: skip - found through traced
+import elementwise_add  # isort: skip
 import flash_attention  # isort: skip
 import matmul  # isort: skip
 import rms_norm  # isort: skip
@@ -47,6 +49,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "rms_norm_1000": lambda: _rms_norm(1000),
     "rms_norm_5120": lambda: _rms_norm(5120),
     "softmax": lambda: specialise(softmax.softmax, (_meta(8, 2049, dtype=torch.float32),)),
+    "narrow_extremes": lambda: trace(
+        constructs.narrow_extremes, name="narrow_extremes", static={}, consts={}
+    ),
     "split_k": lambda: specialise(split_k.matmul_split_k, (_meta(512, 4096), _meta(4096, 512))),
     "attention": lambda: _attention(4096, 128, block_M=128),
     "attention_64": lambda: _attention(1024, 64),

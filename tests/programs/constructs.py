@@ -414,7 +414,44 @@ def views_of_odd_tiles_expected(a: torch.Tensor) -> torch.Tensor:
     return (a.reshape(24, 5) * 1000 + int(a[0, 1])).int()
 
 
+def narrow_extremes(A):
+    """Extremes of bfloat16 carried by a loop, combined by reductions and by a scan."""
+    A: T.Tensor((8, 64), T.bfloat16)
+    B = T.empty((4, 64), T.bfloat16)
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_fragment((8, 64), T.bfloat16)
+        row = T.alloc_fragment((64,), T.bfloat16)
+        least = T.alloc_fragment((64,), T.bfloat16)
+        running = T.alloc_shared((8, 64), T.bfloat16)
+        T.copy(A, tile)
+        T.fill(row, 0)
+        for k in range(8):
+            for i in T.Parallel(64):
+                row[i] = T.max(row[i], A[k, i])
+                if A[k, i] > 1:
+                    row[i] = T.min(row[i], T.clamp(A[k, i], -2, max_val=2))
+        T.copy(row, B[0, :])
+        T.fill(least, 0)
+        T.reduce_min(tile, least, dim=0, clear=False, nan_propagate=True)
+        T.copy(least, B[1, :])
+        T.reduce_absmax(tile, least, dim=0)
+        T.copy(least, B[2, :])
+        T.copy(A, running)
+        T.cummax(running, dim=0)
+        T.copy(running[7, :], B[3, :])
+    return B
+
+
+def narrow_extremes_expected(a: torch.Tensor) -> torch.Tensor:
+    row = torch.zeros(64, dtype=a.dtype)
+    for x in a:
+        row = torch.maximum(row, x)
+        row = torch.where(x > 1, torch.minimum(row, x.clamp(-2, 2)), row)
+    return torch.stack([row, a.amin(0).clamp(max=0), a.abs().amax(0), a.amax(0)])
+
+
 CONSTRUCTS = [
+    Construct(narrow_extremes, lambda: (torch.randn(8, 64).bfloat16(),), narrow_extremes_expected),
     Construct(shared_histogram, lambda: (ints(1000, low=0, high=16),), shared_histogram_expected),
     Construct(
         scatter_columns,

@@ -97,9 +97,9 @@ def maximum(a: object, b: object) -> object:
     return binary("max", a, b)
 
 
-def clamp(x: object, lo: object, hi: object) -> object:
-    """``min(max(x, lo), hi)``."""
-    return minimum(maximum(x, lo), hi)
+def clamp(dst: object, min_val: object, max_val: object) -> object:
+    """``min(max(dst, min_val), max_val)``."""
+    return minimum(maximum(dst, min_val), max_val)
 
 
 def absolute_value(x: object) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# Triton 3.6 gives the extreme of bfloat16 in float32, which a reduction refuses.
 _BODIES = {
     "floordiv": (
         "a, b",
@@ -16,14 +17,14 @@ _BODIES = {
     "nan_max": (
         "a, b",
         "Maximum that is NaN where an operand is.",
-        ["return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)"],
+        ["return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL).to(a.dtype)"],
     ),
     "nan_min": (
         "a, b",
         "Minimum that is NaN where an operand is.",
-        ["return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)"],
+        ["return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL).to(a.dtype)"],
     ),
-    "larger": ("a, b", "Maximum of two values.", ["return tl.maximum(a, b)"]),
+    "larger": ("a, b", "Maximum of two values.", ["return tl.maximum(a, b).to(a.dtype)"]),
     "add": ("a, b", "Sum of two values.", ["return a + b"]),
     "bit_and": ("a, b", "Bitwise and.", ["return a & b"]),
     "bit_or": ("a, b", "Bitwise or.", ["return a | b"]),

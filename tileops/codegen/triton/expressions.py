@@ -105,7 +105,10 @@ def _operation(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     if expr.op in ("min", "max"):
         # tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
         name = "tl.minimum" if expr.op == "min" else "tl.maximum"
-        return text.call(name, text.strict(a), text.strict(b), dtype=dtype)
+        extreme = text.call(name, text.strict(a), text.strict(b), dtype=dtype)
+        if dtype == "bfloat16":  # Triton 3.6 gives it in float32
+            return convert(Val(extreme.text, _FLOAT32, extreme.axes), dtype)
+        return extreme
     if expr.op == "div":
         return _divide(ctx, a, b, dtype)
     if dtype.is_float and expr.op in ("truncdiv", "floordiv"):
