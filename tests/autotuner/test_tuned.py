@@ -47,6 +47,7 @@ def test_the_first_call_tunes_and_the_default_is_a_candidate() -> None:
     assert len(timer.calls) == 3
     assert program.compile(a).config == {"block": 32}
     assert program.compile(N=100).latency == 1.0
+    assert len(timer.calls) == 3
 
 
 def test_a_new_process_measures_nothing_and_a_new_config_alone() -> None:

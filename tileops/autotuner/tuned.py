@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from tileops.jit.definition import Definition, with_options
 from tileops.jit.eager import Choice
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import state_of
+from tileops.jit.kernel_state import reaches_index64, state_of
 from tileops.jit.lazy import LazyKernels
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import default_target, is_runnable_on
@@ -83,7 +84,7 @@ class TunedProgram(JITImpl):
         given = frozenset(n for n in values if n not in self.definition.inputs)
         choice = Choice(
             self.definition.name, self._eager.script or "", made.static, given, made.consts,
-            made.sizes, target, self.tuner.facts, _device_for(target),
+            made.sizes, target, replace(self.tuner.facts, index64=reaches_index64(made.program)), _device_for(target),
         )  # fmt: skip
         tuning = self._eager.tuning
         assert isinstance(tuning, EagerTuning)

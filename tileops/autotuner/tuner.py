@@ -73,7 +73,7 @@ class Asked:
 class Tuner:
     """Answers for one program; ``configs``, ``manner`` and the rest as in ``autotune``."""
 
-    facts = Specialization()
+    facts = Specialization(fast=True)  # those of a kernel that is compiled without a call
 
     def __init__(
         self,
@@ -177,7 +177,8 @@ class Tuner:
             "static": static,
             "sizes": {n: v for n, v in asked.consts.items() if n not in ignored},
             "bucket": {n: self.bucket(n, v) for n, v in asked.dynamic.items() if n not in ignored},
-            "facts": dict(asked.facts),
+            # Code for the CPU assumes none of them.
+            "facts": {} if asked.target.kind == "cpu" else dict(asked.facts),
             "target": str(asked.target),
             "device": device_model(asked.device),
             "versions": {
