@@ -84,7 +84,8 @@ class TunedProgram(JITImpl):
         given = frozenset(n for n in values if n not in self.definition.inputs)
         choice = Choice(
             self.definition.name, self._eager.script or "", made.static, given, made.consts,
-            made.sizes, target, replace(self.tuner.facts, index64=reaches_index64(made.program)), _device_for(target),
+            made.sizes, target,
+            replace(self.tuner.facts, index64=reaches_index64(made.program)), _device_for(target),
         )  # fmt: skip
         tuning = self._eager.tuning
         assert isinstance(tuning, EagerTuning)
