@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -46,14 +46,18 @@ class Undeclared:
 class Parameters:
     """Collects what annotations declare; ``order`` are the names that a call passes."""
 
-    def __init__(self, tracer: Tracer, order: Sequence[str]) -> None:
+    def __init__(self, tracer: Tracer, order: Sequence[str], absent: Collection[str] = ()) -> None:
+        """``absent`` are optional tensors that the call leaves out: None to the program."""
         self._tracer = tracer
         self._order = tuple(order)
+        self._absent = frozenset(absent)
         self._declared: dict[str, TensorParam | ScalarParam] = {}
 
     def declare(self, name: str, annotation: object) -> object:
         """Handle ``name: annotation``; what ``name`` stands for from then on."""
         tracer = self._tracer
+        if name in self._absent:
+            return None
         if name not in self._order:
             raise ProgramTypeError(
                 f"`{name}` is annotated but is no run-time parameter of the program",
@@ -114,12 +118,12 @@ class Parameters:
         self._declared[name] = TensorParam(name, buffer, raw=True, loc=tracer.location)
         return Pointer(buffer)
 
-    def finish(self, passed: Mapping[str, object]) -> None:
-        """Put the parameters into the program; those passed as None at trace time are left out."""
+    def finish(self) -> None:
+        """Put the parameters into the program."""
         for name in self._order:
             if name in self._declared:
                 self._tracer.params.append(self._declared[name])
-            elif name not in passed:
+            else:
                 raise ProgramTypeError(
                     f"the parameter `{name}` has no annotation that ran; write `{name}: "
                     "T.Tensor(shape, dtype)` "

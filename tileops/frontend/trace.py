@@ -50,9 +50,10 @@ def trace(
 ) -> Program:
     """Trace an eager function.
 
-    ``static`` are the values of its compile-time parameters (defaults fill in). ``consts`` are the
-    numbers of its size constants; None makes them size variables (a symbolic trace). ``target`` is
-    named in messages. Raises located ProgramErrors.
+    ``static`` are the values of its compile-time parameters (defaults fill in), and None for each
+    optional tensor that a call leaves out. ``consts`` are the numbers of its size constants; None
+    makes them size variables (a symbolic trace). ``target`` is named in messages. Raises located
+    ProgramErrors.
     """
     signature = signature_of(func)
     job = _EagerTrace(func, name, signature, dict(static), options, target)
@@ -138,7 +139,12 @@ class _EagerTrace:
             for p in self._signature.params
             if isinstance(self._arguments[p.name], Undeclared)
         ]
-        parameters = Parameters(tracer, runtime)
+        absent = [
+            p.name
+            for p in self._signature.params
+            if p.kind == "tensor" and self._arguments[p.name] is None
+        ]
+        parameters = Parameters(tracer, runtime, absent)
         arguments = dict(self._arguments)
 
         def body() -> object:
@@ -270,7 +276,7 @@ def _finish(
         if _raised_by_call(sys.exc_info()[2]):
             raise ProgramTypeError(str(error), location=tracer.location) from error
         raise
-    parameters.finish({})
+    parameters.finish()
     returns, is_tuple = _outputs(tracer, returned, location)
     check_sizes(tracer, location)
     if not tracer.launches:

@@ -83,6 +83,13 @@ class Definition:
         return tuple(p.name for p in self.signature.params if p.kind == "tensor")
 
     @cached_property
+    def optional(self) -> frozenset[str]:
+        """Names of the tensors that a call may leave out: those with None as their default."""
+        return frozenset(
+            p.name for p in self.signature.params if p.kind == "tensor" and p.default is None
+        )
+
+    @cached_property
     def defaults(self) -> dict[str, object]:
         """Default values of parameters, bound ones included."""
         found = {p.name: self._default(p) for p in self.signature.params}

@@ -104,12 +104,13 @@ class EagerProvider(Provider):
             name=claim.name,
             statics=tuple(p.arg() for p in self.statics),
             mutates=self._mutates(program),
+            optional=definition.optional,
         )
         op = register(spec, self, claim)
         if self.tuning is not None:
             op.bucketing = self.tuning.buckets
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
-        op.keep_variant(encoded, program)
+        op.keep_variant([*encoded, *(True for _ in spec.optional_tensors())], program)
         self.transforms.install(op)
         return op
 
@@ -160,14 +161,21 @@ class EagerProvider(Provider):
         """The program's compile-time values for what the op received."""
         given = {
             param.name: param.decode(value)
-            for param, value in zip(self.statics, static, strict=True)
+            for param, value in zip(self.statics, static, strict=False)
             if value is not None
         }
         return self.definition.static_values(given)
 
+    def _traced_values(self, static: tuple[object, ...]) -> dict[str, object]:
+        """What a trace takes: compile-time values, and None for tensors that were not given."""
+        flags = static[len(self.statics) :]
+        optional = [n for n in self.definition.tensors if n in self.definition.optional]
+        absent = [n for n, is_given in zip(optional, flags, strict=True) if not is_given]
+        return {**self.values_of(static), **dict.fromkeys(absent)}
+
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The program with these compile-time values and symbolic sizes."""
-        return self.definition.trace(self.values_of(static), None)
+        return self.definition.trace(self._traced_values(static), None)
 
     def trace_special(
         self, spec: OpSpec, static: Mapping[str, object], consts: Mapping[str, int]
@@ -251,7 +259,8 @@ class EagerProvider(Provider):
             chosen = dict(self.tuning.choose(choice))
             options = options_of(chosen.pop("pass_configs", None), None)
             values.update(chosen)
-        program = with_options(self.trace_special(op.spec, values, consts), options)
+        traced = {**self._traced_values(variant.static), **values}
+        program = with_options(self.trace_special(op.spec, traced, consts), options)
         return Request(
             program=program,
             target=target,

@@ -62,8 +62,10 @@ class JITImpl:
         self._inputs = definition.inputs
         self._input_defaults = {n: v for n, v in definition.defaults.items() if n in self._inputs}
         self._guarded = tuple(n for n, i in enumerate(self._inputs) if i in definition.tensors)
+        self._optional = tuple(n for n in self._guarded if self._inputs[n] in definition.optional)
         self._exact: dict[str, type] = {}
-        self._count = -1
+        self._is_direct = False  # a call with values of the schema's own types goes to the op
+        self._count = -1  # of arguments that are passed on as they come
         if self._is_lazy:
             if options.autocast:
                 raise ArgumentError(f"{self._title}: autocast belongs to eager programs")
@@ -85,7 +87,8 @@ class JITImpl:
         except ProgramError:
             return  # only some arguments make it a program; the first call says what is wrong
         self._exact = {p.name: _EXACT[p.kind] for p in statics if p.kind in _EXACT}
-        if not self._eager.wraps_result:
+        self._is_direct = not self._eager.wraps_result
+        if self._is_direct and not self._optional:
             self._count = len(self._inputs)
         self._op, self._gradient_op = op.overload, None
 
@@ -109,7 +112,7 @@ class JITImpl:
             return self._call_lazy(args, kwargs)
         inputs, given, extra = self._split(args, kwargs)
         self._check_kinds(inputs)
-        if self._count < 0 or not self._are_exact(given):
+        if not self._is_direct or not self._are_exact(given):
             return self._call_routed(inputs, given, extra)
         return self._op_for(inputs)(*inputs, **given, **extra)
 
@@ -194,6 +197,8 @@ class JITImpl:
     def _needs_gradient(self, inputs: Sequence[Any], has_gradient: bool) -> bool:
         """True for a call that autograd records; NotDifferentiableError where it could not."""
         for n in self._guarded:
+            if n in self._optional and inputs[n] is None:
+                continue
             if inputs[n].requires_grad and torch.is_grad_enabled():
                 if has_gradient:
                     return True
@@ -202,6 +207,8 @@ class JITImpl:
 
     def _check_kinds(self, inputs: Sequence[Any]) -> None:
         for n in self._guarded:
+            if n in self._optional and inputs[n] is None:
+                continue
             if not isinstance(inputs[n], torch.Tensor):
                 raise ArgumentTypeError(
                     f"{self._title}: argument '{self._inputs[n]}': expected a tensor, got "

@@ -28,12 +28,15 @@ def specialise(
     """The program that a call with these arguments would run.
 
     Tensors (anything with a ``shape``) may be left out where their const sizes are given by
-    keyword. ArgumentError for a size that nothing gives, or a keyword that names nothing.
+    keyword; an optional one is left out by passing None. ArgumentError for a size that nothing
+    gives, or a keyword that names nothing.
     """
     values, extra = definition.bind_arguments(args, kwargs)
     given = {k: v for k, v in values.items() if k not in definition.inputs}
     static = definition.static_values(given)
-    symbolic = definition.trace(static, None)
+    left_out = {n: None for n in definition.optional if n in values and values[n] is None}
+    traced = {**static, **left_out}
+    symbolic = definition.trace(traced, None)
     spec = spec_of(symbolic, namespace="tileops", name=definition.name)
     variant = variant_of(symbolic, spec, ())
     sizes = _sizes_from_shapes(definition, symbolic, variant, values)
@@ -48,7 +51,7 @@ def specialise(
                 f"{size.name}=... or a tensor that has it"
             )
         consts[size.name] = sizes[size.name]
-    return Specialised(definition.trace(static, consts), static, consts, sizes)
+    return Specialised(definition.trace(traced, consts), traced, consts, sizes)
 
 
 def _sizes_from_shapes(

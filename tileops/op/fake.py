@@ -20,9 +20,12 @@ def fake_of(
     """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules."""
     inputs = spec.inputs()
     statics = spec.statics()
+    optional = [n for n, a in enumerate(inputs) if a.kind == "tensor?"]
 
     def fake(*args: object, **kwargs: object) -> object:
-        chosen = variant(tuple(kwargs.get(a.name) for a in statics))
+        static = [kwargs.get(a.name) for a in statics]
+        static += [n < len(args) and args[n] is not None for n in optional]
+        chosen = variant(tuple(static))
         return _Call(spec, chosen, inputs, args, kwargs).outputs()
 
     return fake

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tileops.dtypes import DType
 from tileops.errors import InternalError
@@ -17,14 +17,16 @@ STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
 class ArgSpec:
     """One argument of an op.
 
-    ``kind`` is tensor, int, float, bool, str, int[] or device, with ``?`` where None is accepted.
-    ``role``: tensor, scalar (a run-time value), static (a compile-time value) or device.
+    ``kind`` is tensor, int, float, bool, str, int[] or device, with ``?`` where None is accepted,
+    which is the default unless ``is_required``. ``role``: tensor, scalar (a run-time value), static
+    (a compile-time value) or device.
     """
 
     name: str
     kind: str
     role: str
     mutated: bool = False
+    is_required: bool = False
 
     def declaration(self, alias: str) -> str:
         """The argument as schema text; ``alias`` marks a mutated tensor."""
@@ -35,7 +37,8 @@ class ArgSpec:
             base = "Device"
         elif base == "int" and self.role == "scalar":
             base = "SymInt"
-        return f"{base}{'?' if optional else ''} {self.name}{'=None' if optional else ''}"
+        default = "=None" if optional and not self.is_required else ""
+        return f"{base}{'?' if optional else ''} {self.name}{default}"
 
     def to_json(self) -> dict[str, object]:
         """The form that ``op.json`` holds."""
@@ -84,6 +87,10 @@ class OpSpec:
     def statics(self) -> tuple[ArgSpec, ...]:
         """The compile-time arguments, in schema order."""
         return tuple(a for a in self.args if a.role == "static")
+
+    def optional_tensors(self) -> tuple[ArgSpec, ...]:
+        """The tensors that a call may leave out, in schema order."""
+        return tuple(a for a in self.args if a.kind == "tensor?")
 
     def inputs(self) -> tuple[ArgSpec, ...]:
         """The positional arguments: tensors and run-time scalars."""
@@ -134,10 +141,12 @@ def spec_of(
     name: str,
     statics: tuple[ArgSpec, ...] = (),
     mutates: frozenset[str] | None = None,
+    optional: frozenset[str] = frozenset(),
 ) -> OpSpec:
     """The spec of ``program``, whose parameters become the positional arguments in their order.
 
-    ``mutates`` names the mutated tensors; None takes what the program writes.
+    ``mutates`` names the mutated tensors; None takes what the program writes. ``optional`` names
+    the tensors that a call may leave out; ``program`` has them all.
     """
     mutated = written_parameters(program) if mutates is None else mutates
     args: list[ArgSpec] = []
@@ -146,13 +155,21 @@ def spec_of(
             case TensorParam(allocated=True):
                 continue
             case TensorParam():
-                args.append(ArgSpec(param.name, "tensor", "tensor", param.name in mutated))
+                kind = "tensor?" if param.name in optional else "tensor"
+                args.append(ArgSpec(param.name, kind, "tensor", param.name in mutated))
             case ScalarParam():
                 args.append(ArgSpec(param.name, scalar_kind(param.var.dtype), "scalar"))
+    args = _with_defaults(args)
     args.extend(statics)
     if not any(a.role == "tensor" for a in args):
         args.append(ArgSpec("device", "device?", "device"))
     return OpSpec(namespace, name, tuple(args), returned_outputs(program))
+
+
+def _with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:
+    # A schema allows defaults at the end only.
+    last = max((n for n, a in enumerate(args) if not a.kind.endswith("?")), default=-1)
+    return [replace(a, is_required=n < last) for n, a in enumerate(args)]
 
 
 def returned_outputs(program: Program) -> tuple[int, ...]:

@@ -104,7 +104,8 @@ class SizeRule:
 class Variant:
     """The shape rules of an op under one set of compile-time arguments.
 
-    ``static`` are the values as the op received them (None where left to the default). ``scalars``
+    ``static`` are the values as the op received them (None where left to the default), then for
+    each optional tensor whether it was given. ``scalars``
     are (argument, name, dtype). ``align_sizes`` must be divisible by 16 for the fast kernel.
     """
 
@@ -151,13 +152,19 @@ def variant_of(program: Program, spec: OpSpec, static: Sequence[object]) -> Vari
     ProgramValueError for a size that no argument determines; ProgramTypeError where the trace takes
     or returns other tensors than the op's schema says.
     """
-    _check_matches(program, spec)
+    _check_matches(program, spec, _left_out(spec, static))
     return _VariantBuilder(program, spec).build(tuple(static))
 
 
-def _check_matches(program: Program, spec: OpSpec) -> None:
+def _left_out(spec: OpSpec, static: Sequence[object]) -> frozenset[str]:
+    optional = spec.optional_tensors()
+    given = static[len(static) - len(optional) :]
+    return frozenset(a.name for a, is_given in zip(optional, given, strict=True) if not is_given)
+
+
+def _check_matches(program: Program, spec: OpSpec, left_out: frozenset[str]) -> None:
     found = tuple(p.name for p in program.params if not getattr(p, "allocated", False))
-    expected = tuple(a.name for a in spec.inputs())
+    expected = tuple(a.name for a in spec.inputs() if a.name not in left_out)
     if found != expected:
         raise ProgramTypeError(
             f"op {spec.qualified_name}: compile-time arguments may not change which tensors and "
