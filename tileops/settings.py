@@ -90,6 +90,7 @@ class Settings:
     cache_lock_seconds: float = 600.0
     bundle: tuple[str, ...] = ()
     strict: bool = False
+    sync: bool = False
     verbose: bool | None = None
     log: tuple[str, ...] = ()
     dump_ir: bool = False
@@ -155,6 +156,12 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         "TILEOPS_STRICT", "strict", _flag, "Turn every compile into an error naming op and key."
+    ),
+    Variable(
+        "TILEOPS_SYNC",
+        "sync",
+        _flag,
+        "Wait for the GPU in each call, so that a fault is the error of the op that caused it.",
     ),
     Variable(
         "TILEOPS_VERBOSE", "verbose", _optional_flag, "Default of `verbose=` in jit and compile."

@@ -27,6 +27,8 @@ void load(const EntrySpec& entry, int device_index);
 
 // Runs the entry's launches in order. Launches with an empty grid are skipped and not counted.
 void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, CUstream stream);
+// Waits for the device; raises DriverError, after `what`, for what failed on it.
+void finish_cuda(int device_index, CUstream stream, const char* what);
 void run_cpu(const EntrySpec& entry, const CallFrame& frame);
 
 }  // namespace tileops

@@ -1,6 +1,7 @@
 // Owns CUDA launches and the layout of workspaces.
 #include "core/counters.h"
 #include "core/error.h"
+#include "core/flight.h"
 #include "core/hooks.h"
 #include "core/launch.h"
 
@@ -51,13 +52,15 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   GilReleaseScope no_gil;
   const CUresult result = driver().launch_kernel_ex(&config, function, params.pointers, nullptr);
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
-    raise_driver(result, launch.label + ": launching '" + launch.entry + "' with " +
-                             std::to_string(blocks) + " blocks of " +
-                             std::to_string(launch.threads) + " threads and " +
-                             std::to_string(launch.cuda->shared_bytes()) +
-                             " bytes of shared memory on cuda:" + std::to_string(device_index) +
-                             ": cuLaunchKernelEx");
+    raise_in_flight(result,
+                    launch.label + ": launching '" + launch.entry + "' with " +
+                        std::to_string(blocks) + " blocks of " + std::to_string(launch.threads) +
+                        " threads and " + std::to_string(launch.cuda->shared_bytes()) +
+                        " bytes of shared memory on cuda:" + std::to_string(device_index) +
+                        ": cuLaunchKernelEx",
+                    device_index, stream);
   }
+  note_launch(frame, device_index, stream);
   count(Counter::kLaunches);
 }
 
@@ -138,6 +141,13 @@ void load(const EntrySpec& entry, int device_index) {
   }
   ContextScope context(device_info(device_index));
   for (const LaunchSpec& launch : entry.launches) launch.cuda->function_on(device_index);
+}
+
+void finish_cuda(int device_index, CUstream stream, const char* what) {
+  ContextScope context(device_info(device_index));
+  GilReleaseScope no_gil;
+  const CUresult result = driver().ctx_synchronize();
+  if (result != CUDA_SUCCESS) raise_in_flight(result, what, device_index, stream);
 }
 
 void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, CUstream stream) {

@@ -24,6 +24,8 @@ struct CallFrame {
   void* const* workspaces = nullptr;
   void* global_scratch = nullptr;
   const ScalarValue* scalars = nullptr;
+  const int64_t* sizes = nullptr;  // of the variant, for the record of launches
+  std::size_t size_count = 0;
 };
 
 // Storage for the parameters of one CUDA launch; not initialised, because it lies on the hot path's

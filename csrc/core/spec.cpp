@@ -212,6 +212,14 @@ OpSpec OpSpec::from_json(const json::Value& value) {
         arg.role == ArgRole::kStatic || (arg.role == ArgRole::kTensor && arg.optional);
     op.args.push_back(std::move(arg));
   }
+  for (ArgRole role : {ArgRole::kStatic, ArgRole::kTensor}) {
+    for (std::size_t i = 0; i < op.args.size(); ++i) {
+      if (op.args[i].role == role && (role == ArgRole::kStatic || op.args[i].optional))
+        op.key_args.push_back(static_cast<uint16_t>(i));
+    }
+  }
+  if (const json::Value* contiguous = value.find("contiguous"))
+    op.copies = contiguous->as_string("contiguous") == "copy";
   for (const json::Value& item : value.at("returns").as_array("returns")) {
     const uint16_t number = read_return(item.as_string("returns"));
     // A result is handed over: there is no second one to hand over.
@@ -224,19 +232,11 @@ OpSpec OpSpec::from_json(const json::Value& value) {
 
 VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   VariantSpec variant;
-  std::vector<const ArgSpec*>
-      keyed;  // the order of `static`: static arguments, then optional tensors
-  for (const ArgSpec& arg : op.args) {
-    if (arg.role == ArgRole::kStatic) keyed.push_back(&arg);
-  }
-  for (const ArgSpec& arg : op.args) {
-    if (arg.role == ArgRole::kTensor && arg.optional) keyed.push_back(&arg);
-  }
   const auto& statics = value.at("static").as_array("static");
-  if (statics.size() != keyed.size())
+  if (statics.size() != op.key_args.size())
     raise(ErrorKind::kInternal, "op description: wrong number of static values");
-  for (std::size_t i = 0; i < keyed.size(); ++i)
-    variant.statics.push_back(read_static(statics[i], *keyed[i]));
+  for (std::size_t i = 0; i < op.key_args.size(); ++i)
+    variant.statics.push_back(read_static(statics[i], op.args[op.key_args[i]]));
   for (const json::Value& item : value.at("sizes").as_array("sizes")) {
     const bool is_const = item.at("kind").as_string("sizes.kind") == "const";
     if (is_const) variant.const_sizes.push_back(static_cast<uint16_t>(variant.sizes.size()));

@@ -31,10 +31,12 @@ struct ArgSpec {
 struct OpSpec {
   std::string ns, name, schema;
   std::vector<ArgSpec> args;
-  std::vector<uint16_t> returns;  // numbers of allocated outputs
+  std::vector<uint16_t> returns;   // numbers of allocated outputs
+  std::vector<uint16_t> key_args;  // what selects a variant: static arguments, optional tensors
   bool has_tensor = false;
   bool has_key_args = false;  // static arguments or optional tensors: a variant is chosen per call
   bool has_mutated = false;
+  bool copies = false;  // inputs that are not contiguous are copied instead of refused
 
   static OpSpec from_json(const json::Value& value);
 };

@@ -5,6 +5,7 @@
 
 #include "core/counters.h"
 #include "core/driver.h"
+#include "core/flight.h"
 #include "core/hooks.h"
 #include "torch/api.h"
 
@@ -211,6 +212,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("unload", &unload, py::arg("handle"), NoGil());
   m.def("load_bundle", &load_bundle_from_python, py::arg("path"));
+  m.def("set_origin", &set_origin, py::arg("handle"), py::arg("text"), NoGil());
+  m.def("set_sync", &set_sync, py::arg("sync"));
+  m.def(
+      "recent_launches", [](int device_index) { return recent_launches(device_index, nullptr); },
+      py::arg("device_index"), NoGil());
   m.def("set_strict", &set_strict, py::arg("strict"));
   m.def("strict", &strict);
   m.def("counters", &counters);

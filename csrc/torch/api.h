@@ -46,6 +46,8 @@ TILEOPS_API void add_entry(uint64_t handle, uint32_t variant, const std::string&
 // Returns the resolver that was there before, whose context the caller owns again.
 TILEOPS_API Resolver set_resolver(uint64_t handle, Resolver resolver);
 TILEOPS_API void retire_op(uint64_t handle, const std::string& message);
+// Where the program stands in its author's files, for errors of the device.
+TILEOPS_API void set_origin(uint64_t handle, const std::string& text);
 TILEOPS_API void unload(uint64_t handle);
 
 // An op of a bundle as it is registered now; `text` is its op.json.
@@ -63,6 +65,11 @@ TILEOPS_API std::vector<LoadedOp> load_bundle(const std::string& path);
 // In strict mode a missing kernel is an error instead of a compile.
 TILEOPS_API void set_strict(bool strict);
 TILEOPS_API bool strict();
+
+// With `sync` each CUDA call waits for its kernels, so that a fault is the error of the op that
+// caused it.
+TILEOPS_API void set_sync(bool sync);
+TILEOPS_API bool sync();
 
 // True if torch's current stream on the device records a graph; false where torch or the driver has
 // no CUDA.

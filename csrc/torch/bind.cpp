@@ -32,6 +32,7 @@ class Binder {
   Binder(Binding& call) : call_(call), spec_(call.variant->spec) {}
 
   void run(const Inputs& inputs) {
+    if (call_.op->spec.has_mutated) check_overlaps(call_);
     bind_scalars(inputs);
     for (std::size_t i = 0; i < spec_.tensors.size(); ++i) bind_tensor(i);
     if (bound_count_ != spec_.sizes.size()) bind_free_strides();
@@ -135,8 +136,10 @@ class Binder {
     int64_t expected = 1;
     for (int64_t i = facts.rank - 1; i >= 0; --i) {
       if (facts.sizes[i] != 1) {
-        if (__builtin_expect(facts.strides[i] != expected && !is_empty(facts), 0))
-          fail_contiguous(call_, rule);
+        if (__builtin_expect(facts.strides[i] != expected && !is_empty(facts), 0)) {
+          if (!call_.op->spec.copies) fail_contiguous(call_, rule);
+          return copy_contiguous(call_, rule.arg);
+        }
         expected *= facts.sizes[i];
       }
     }

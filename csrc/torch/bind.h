@@ -26,6 +26,13 @@ class SmallBuffer {
 inline constexpr std::size_t kMaxSizes = 128;
 inline constexpr std::size_t kMaxOutputs = 32;
 
+// A contiguous copy that stands for an argument; what an op writes is copied back.
+struct ContiguousCopy {
+  std::size_t arg;
+  AtenTensorHandle original;
+  TensorHandle copy;
+};
+
 // What binding a call yields, and where the call runs.
 struct Binding {
   const Op* op;
@@ -39,6 +46,7 @@ struct Binding {
   int32_t device_index = 0;
   int capability = 0;
   bool fast = true, index64 = false;
+  std::vector<ContiguousCopy> copies;
 };
 
 // The extent of a dimension in the rule's elements.
@@ -51,6 +59,11 @@ void read_tensors(const Inputs& inputs, Binding& call);
 // Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and
 // `index64`.
 void bind_sizes(const Inputs& inputs, Binding& call);
+// Refuses tensors that an op writes where two elements of a call share memory.
+void check_overlaps(const Binding& call);
+// Replaces the tensor of an argument by a contiguous copy of it.
+void copy_contiguous(Binding& call, std::size_t arg);
+void copy_back(const Binding& call);
 // Writes the inputs of a host program to the front of `slots` and evaluates it.
 void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots);
 
@@ -66,6 +79,11 @@ void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots)
 [[noreturn]] void fail_contiguous(const Binding& call, const TensorRule& rule);
 [[noreturn]] void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim,
                               int64_t expected);
+[[noreturn]] void fail_overlap(const Binding& call, std::size_t written, std::size_t other);
+[[noreturn]] void fail_self_overlap(const Binding& call, std::size_t written);
 [[noreturn]] void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value);
+
+// The op, its tensors, its compile-time arguments and its source, for errors of the device.
+std::string describe_call(const Binding& call);
 
 }  // namespace tileops

@@ -143,17 +143,17 @@ const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call)
     return __builtin_expect(variant != nullptr, 1) ? *variant
                                                    : resolve_variant(op, call, Request(), {});
   }
+  if (inputs.are_defaults()) {
+    const Variant* variant = op.tables().only.load(std::memory_order_acquire);
+    if (__builtin_expect(variant != nullptr, 1)) return *variant;
+  }
   Request request;
   std::vector<uint64_t> key;
   key.reserve(32);
-  for (std::size_t i = 0; i < op.spec.args.size(); ++i) {
-    if (op.spec.args[i].role != ArgRole::kStatic) continue;
-    request.statics.push_back(inputs.static_value(i));
-    append_key_words(key, request.statics.back());
-  }
-  for (std::size_t i = 0; i < op.spec.args.size(); ++i) {
-    if (op.spec.args[i].role != ArgRole::kTensor || !op.spec.args[i].optional) continue;
-    request.statics.push_back(inputs.has_value(i));
+  for (uint16_t arg : op.spec.key_args) {
+    const bool is_tensor = op.spec.args[arg].kind == ArgKind::kTensor;
+    request.statics.push_back(is_tensor ? StaticValue(inputs.has_value(arg))
+                                        : inputs.static_value(arg));
     append_key_words(key, request.statics.back());
   }
   const Variant* variant = find_variant(op.tables(), key);
@@ -282,10 +282,13 @@ void bump_versions(const Binding& call) {
   const auto& args = call.op->spec.args;
   for (std::size_t i = 0; i < args.size(); ++i) {
     if (!args[i].mutated || call.tensors[i].handle == nullptr) continue;
+    AtenTensorHandle target = call.tensors[i].handle;
+    for (const ContiguousCopy& copy : call.copies) {
+      if (copy.arg == i) target = copy.original;
+    }
     const int64_t size = 0, stride = 1;
     AtenTensorHandle view = nullptr;
-    check_torch(aoti_torch_as_strided(call.tensors[i].handle, &size, &stride, &view),
-                "aoti_torch_as_strided");
+    check_torch(aoti_torch_as_strided(target, &size, &stride, &view), "aoti_torch_as_strided");
     const TensorHandle owned(view);
     // Torch has no fill of two float4 in a byte; a copy of nothing onto itself counts as well.
     static const int32_t float4 = dtype_code_or("float4_e2m1fn_x2", -1);
@@ -296,6 +299,23 @@ void bump_versions(const Binding& call) {
             "': torch allows no in-place write to it (a leaf that requires grad, or an inference "
             "tensor)");
     }
+  }
+}
+
+// Launches with the device idle before and after: what fails is this call's, and the error says
+// which it was.
+__attribute__((cold, noinline)) void run_and_wait(const Binding& call, const EntrySpec& spec,
+                                                  const CallFrame& frame) {
+  const CUstream stream = current_cuda_stream(call.device_index);
+  finish_cuda(call.device_index, stream,
+              "a kernel that was launched before this call failed: cuCtxSynchronize");
+  try {
+    run_cuda(spec, frame, call.device_index, stream);
+    finish_cuda(call.device_index, stream, "cuCtxSynchronize");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDriver) throw;
+    raise(ErrorKind::kDriver, "the call ", describe_call(call),
+          " failed on cuda:", call.device_index, ": ", error.what());
   }
 }
 
@@ -314,6 +334,8 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Ou
   frame.slots = slots;
   frame.tensors = tensors.data();
   frame.scalars = call.scalars;
+  frame.sizes = call.sizes;
+  frame.size_count = call.variant->spec.sizes.size();
   TensorHandle workspace;
   SmallBuffer<void*, 16> workspaces(spec.workspaces.size());
   SmallBuffer<int64_t, 16> offsets(spec.workspaces.size());
@@ -333,10 +355,13 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Ou
   frame.workspaces = workspaces.data();
   if (scratch_offset >= 0) frame.global_scratch = base + scratch_offset;
   if (call.op->spec.has_mutated) bump_versions(call);
-  if (call.cuda)
-    run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
-  else
+  if (!call.cuda)
     run_cpu(spec, frame);
+  else if (__builtin_expect(sync(), 0) && !is_capturing(call.device_index))
+    run_and_wait(call, spec, frame);
+  else
+    run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
+  if (!call.copies.empty()) copy_back(call);
 }
 
 void return_outputs(const Op& op, Outputs& outputs, StableIValue* stack) {

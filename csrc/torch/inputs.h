@@ -35,6 +35,13 @@ class Inputs {
   // The tensor of an argument; only where the argument is a tensor.
   AtenTensorHandle tensor(std::size_t arg) const;
   bool has_value(std::size_t arg) const { return !op_.args[arg].optional || words_[arg] != 0; }
+  // True if every argument that selects a variant is None.
+  bool are_defaults() const {
+    for (uint16_t arg : op_.key_args) {
+      if (has_value(arg)) return false;
+    }
+    return true;
+  }
   // Numbers: int and bool arguments in `i`, float ones in `f`.
   ScalarValue scalar(std::size_t arg) const;
   StaticValue static_value(std::size_t arg) const;

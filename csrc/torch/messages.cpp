@@ -150,6 +150,49 @@ void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, i
         ".contiguous() or a tensor of that layout");
 }
 
+void fail_overlap(const Binding& call, std::size_t written, std::size_t other) {
+  const auto& args = call.op->spec.args;
+  raise(ErrorKind::kArgument, head(call, args[written].name),
+        "expected memory of its own, since the op writes it, got memory that it shares with '",
+        args[other].name, "'; pass a clone() of one of the two");
+}
+
+void fail_self_overlap(const Binding& call, std::size_t written) {
+  const TensorFacts& facts = call.tensors[written];
+  raise(ErrorKind::kArgument, head(call, call.op->spec.args[written].name),
+        "expected a tensor whose elements lie apart, since the op writes it, got strides ",
+        tuple_text(facts.strides, facts.rank), " for shape ", shape_of(facts),
+        " (expanded); pass a clone()");
+}
+
+std::string describe_call(const Binding& call) {
+  const OpSpec& spec = call.op->spec;
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < spec.args.size(); ++i) {
+    const TensorFacts& facts = call.tensors[i];
+    if (facts.handle == nullptr) continue;
+    parts.push_back(spec.args[i].name + " " + dtype_name(facts.dtype) + " " + shape_of(facts) +
+                    " with strides " + tuple_text(facts.strides, facts.rank));
+  }
+  const VariantSpec& variant = call.variant->spec;
+  for (std::size_t i = 0; i < variant.scalars.size(); ++i) {
+    const ScalarRule& rule = variant.scalars[i];
+    parts.push_back(rule.name + " = " +
+                    (is_float_type(rule.type) ? std::to_string(call.scalars[i].f)
+                                              : std::to_string(call.scalars[i].i)));
+  }
+  std::size_t given = 0;
+  for (const ArgSpec& arg : spec.args) {
+    if (arg.role != ArgRole::kStatic) continue;
+    const StaticValue& value = variant.statics[given++];
+    if (!std::holds_alternative<std::monostate>(value))
+      parts.push_back(arg.name + " = " + describe(value));
+  }
+  const std::string origin = call.op->origin();
+  return spec.ns + "::" + spec.name + "(" + join(parts, ", ") + ")" +
+         (origin.empty() ? "" : ", program " + origin);
+}
+
 void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value) {
   if (call.op->spec.args[rule.arg].kind == ArgKind::kFloat) {
     raise(ErrorKind::kArgumentType, head(call, rule.name), "expected ", rule.dtype,

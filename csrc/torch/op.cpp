@@ -21,6 +21,16 @@ std::vector<int32_t> dtype_codes(const std::vector<std::string>& names) {
   return codes;
 }
 
+// True for the variant of calls that leave every compile-time argument to its default and every
+// optional tensor out.
+bool is_default(const OpSpec& op, const VariantSpec& variant) {
+  for (std::size_t i = 0; i < op.key_args.size(); ++i) {
+    const bool is_tensor = op.args[op.key_args[i]].kind == ArgKind::kTensor;
+    if (variant.statics[i] != (is_tensor ? StaticValue(false) : StaticValue())) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void Op::retire(const std::string& message) {
@@ -63,7 +73,7 @@ uint32_t Op::add_variant(const json::Value& description) {
   Variant* placed = tables.variants.insert(key, std::move(variant));
   if (placed->number == next_variant_) {
     tables.by_number[next_variant_++] = placed;
-    if (!spec.has_key_args) tables.only.store(placed, std::memory_order_release);
+    if (is_default(spec, placed->spec)) tables.only.store(placed, std::memory_order_release);
   }
   return placed->number;
 }

@@ -34,7 +34,8 @@ struct Variant {
 // What a call can see; replaced as a whole by unload.
 struct OpTables {
   DispatchTable<Variant> variants;
-  std::atomic<Variant*> only{nullptr};  // where no argument selects a variant
+  // Where no argument selects a variant, and where every one that could is left to its default.
+  std::atomic<Variant*> only{nullptr};
   std::mutex mutex;
   std::map<uint32_t, Variant*> by_number;
 };
@@ -50,6 +51,14 @@ class Op {
   OpTables& tables() const { return *tables_.load(std::memory_order_seq_cst); }
   const std::string* retired() const { return retired_.load(std::memory_order_acquire); }
   void retire(const std::string& message);
+  // Where the program stands in its author's files, for errors of the device; empty if unknown.
+  std::string origin() const {
+    const std::string* text = origin_.load(std::memory_order_acquire);
+    return text == nullptr ? std::string() : *text;
+  }
+  void set_origin(const std::string& text) {
+    origin_.store(new std::string(text), std::memory_order_release);
+  }
   Resolver set_resolver(Resolver resolver);
 
   // Where the op's kernels come from if nothing can make more of them; null for other ops.
@@ -99,6 +108,7 @@ class Op {
   std::atomic<OpTables*> tables_;
   std::atomic<const std::string*> retired_{nullptr};
   std::atomic<const std::string*> sealed_{nullptr};
+  std::atomic<const std::string*> origin_{nullptr};
   std::atomic<unsigned> side_{0};
   std::atomic<int64_t> inside_[2] = {};
   std::mutex unload_mutex_;

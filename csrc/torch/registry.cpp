@@ -17,6 +17,7 @@ namespace {
 std::atomic<Op*> slots[kStubCount];
 std::atomic<uint32_t> slot_count{0};
 std::atomic<bool> strict_mode{false};
+std::atomic<bool> sync_mode{false};
 
 std::mutex& registration_mutex() {
   static std::mutex* mutex = new std::mutex();
@@ -152,6 +153,10 @@ void retire_op(uint64_t handle, const std::string& message) {
   op_of_handle(handle).retire(message);
 }
 
+void set_origin(uint64_t handle, const std::string& text) {
+  op_of_handle(handle).set_origin(text);
+}
+
 void unload(uint64_t handle) {
   op_of_handle(handle).unload();
 }
@@ -162,6 +167,14 @@ void set_strict(bool value) {
 
 bool strict() {
   return strict_mode.load(std::memory_order_relaxed);
+}
+
+void set_sync(bool value) {
+  sync_mode.store(value, std::memory_order_relaxed);
+}
+
+bool sync() {
+  return sync_mode.load(std::memory_order_relaxed);
 }
 
 }  // namespace tileops

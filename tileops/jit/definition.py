@@ -32,6 +32,7 @@ class JitOptions:
     name: str | None = None
     differentiable: bool | None = None
     autocast: Mapping[str, Any] = field(default_factory=dict)
+    contiguous: str = "require"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ class Definition:
     def name(self) -> str:
         """The name of the op without its namespace: ``jit(name=...)``, else the function's own."""
         return (self.options.name or self.func.__name__).rpartition("::")[2]
+
+    @property
+    def origin(self) -> str:
+        """Where the function stands: ``file:line``."""
+        code = self.func.__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
 
     @cached_property
     def signature(self) -> frontend.Signature:

@@ -105,8 +105,9 @@ class EagerProvider(Provider):
             statics=tuple(p.arg() for p in self.statics),
             mutates=self._mutates(program),
             optional=definition.optional,
+            copies_inputs=definition.options.contiguous == "copy",
         )
-        op = register(spec, self, claim)
+        op = register(spec, self, claim, definition.origin)
         if self.tuning is not None:
             op.bucketing = self.tuning.buckets
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]

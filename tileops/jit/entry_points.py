@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any, overload
 
 from tileops import frontend, settings
-from tileops.errors import ArgumentTypeError
+from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.definition import Definition, JitOptions, with_options
 from tileops.jit.impl import JITImpl
@@ -46,6 +46,7 @@ def jit(
     name: str | None = None,
     differentiable: bool | None = None,
     autocast: object = None,
+    contiguous: str = "require",
 ) -> Callable[[Callable[..., Any]], JITImpl]: ...
 
 
@@ -65,6 +66,7 @@ def jit(
     name: str | None = None,
     differentiable: bool | None = None,
     autocast: object = None,
+    contiguous: str = "require",
 ) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
     """Make a tile program of a function; usable with and without parentheses.
 
@@ -76,7 +78,9 @@ def jit(
     default the function's. ``differentiable=False``: calls pass although an input requires grad,
     and give no gradient. ``autocast`` (eager programs): the dtype that floating tensors are cast to
     where autocast is on, or a mapping from device type (``cpu``, ``cuda``) to dtype.
-    ``target_host`` and ``execution_backend`` are accepted and mean nothing here.
+    ``contiguous="copy"`` (eager programs): tensors that are not contiguous are copied, and what the
+    program writes is copied back; by default they are refused. ``target_host`` and
+    ``execution_backend`` are accepted and mean nothing here.
     """
     options = JitOptions(
         out_idx=out_idx,
@@ -91,6 +95,7 @@ def jit(
         name=name,
         differentiable=differentiable,
         autocast=autocast_dtypes(autocast),
+        contiguous=_one_of("contiguous", contiguous, ("require", "copy")),
     )
     if func is not None:
         return _decorate(func, options)
@@ -103,6 +108,12 @@ def _decorate(func: Callable[..., Any], options: JitOptions) -> JITImpl:
     if not isinstance(func, FunctionType):
         raise ArgumentTypeError(f"jit takes a function, got {type(func).__name__}")
     return JITImpl(Definition(func, options))
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ArgumentError(f"{name}: expected {' or '.join(choices)}, got {value!r}")
+    return value
 
 
 def _verbose(verbose: bool | None) -> bool | None:

@@ -67,8 +67,7 @@ class JITImpl:
         self._is_direct = False  # a call with values of the schema's own types goes to the op
         self._count = -1  # of arguments that are passed on as they come
         if self._is_lazy:
-            if options.autocast:
-                raise ArgumentError(f"{self._title}: autocast belongs to eager programs")
+            self._refuse_eager_options()
             return
         if options.out_idx is not None:
             raise ArgumentError(
@@ -76,6 +75,15 @@ class JITImpl:
                 "it allocates with T.empty"
             )
         self._register_now()
+
+    def _refuse_eager_options(self) -> None:
+        options = self.definition.options
+        for name, is_given in (
+            ("autocast", bool(options.autocast)),
+            ("contiguous", options.contiguous != "require"),
+        ):
+            if is_given:
+                raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
 
     def _register_now(self) -> None:
         """Register an eager program whose trace needs no value of a caller."""

@@ -80,7 +80,7 @@ class KernelState(Provider):
                     NAMESPACE, self.base, holder, is_held_outside=_held_outside
                 )
                 spec = spec_of(self.program, namespace=NAMESPACE, name=claim.name)
-                self._op = register(spec, self, claim)
+                self._op = register(spec, self, claim, _origin(self.program))
                 self._transforms.install(self._op)
             return self._op
 
@@ -195,6 +195,11 @@ def kernel_digest(program: Program, target: Target | None) -> str:
         return digest_of(program, 10)
     tagged = replace(program, options=(*program.options, ("target", str(target))))
     return digest_of(tagged, 10)
+
+
+def _origin(program: Program) -> str:
+    loc = program.launches[0].loc if program.launches else None
+    return "" if loc is None else f"{loc.file}:{loc.line}"
 
 
 def _held_outside(name: str) -> str | None:

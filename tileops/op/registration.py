@@ -190,9 +190,10 @@ def digest_of(program: Program, digits: int = 8) -> str:
     return hashlib.sha256(print_program(program).encode()).hexdigest()[:digits]
 
 
-def register(spec: OpSpec, provider: Provider, claim: names.Claim) -> Op:
+def register(spec: OpSpec, provider: Provider, claim: names.Claim, origin: str = "") -> Op:
     """Create the op of ``spec`` in torch, under the name that ``claim`` gives.
 
+    ``origin`` says where the program stands, for errors of the device.
     A replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one.
     """
     if claim.name != spec.name:
@@ -204,6 +205,8 @@ def register(spec: OpSpec, provider: Provider, claim: names.Claim) -> Op:
             settings.on_code_change(unload_all)
         op.handle = runtime.create_op(spec.to_json())
         _ops[spec.qualified_name] = op
+    runtime.set_sync(settings.current().sync)
+    runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
     torch.library.register_fake(spec.qualified_name, fake_of(spec, op.variant))
     if claim.address != claim.name:

@@ -56,12 +56,14 @@ class OpSpec:
 
     ``args`` are in schema order: tensors and scalars (positional), then statics and the device
     (keyword only). ``returns`` are numbers of allocated tensors, in the order of the results.
+    ``copies_inputs``: a tensor that is not contiguous is copied where it must be, not refused.
     """
 
     namespace: str
     name: str
     args: tuple[ArgSpec, ...]
     returns: tuple[int, ...]
+    copies_inputs: bool = False
 
     @property
     def qualified_name(self) -> str:
@@ -112,6 +114,7 @@ class OpSpec:
             "schema": self.schema,
             "args": [a.to_json() for a in self.args],
             "returns": [f"alloc:{n}" for n in self.returns],
+            "contiguous": "copy" if self.copies_inputs else "require",
         }
 
 
@@ -142,6 +145,7 @@ def spec_of(
     statics: tuple[ArgSpec, ...] = (),
     mutates: frozenset[str] | None = None,
     optional: frozenset[str] = frozenset(),
+    copies_inputs: bool = False,
 ) -> OpSpec:
     """The spec of ``program``, whose parameters become the positional arguments in their order.
 
@@ -163,7 +167,7 @@ def spec_of(
     args.extend(statics)
     if not any(a.role == "tensor" for a in args):
         args.append(ArgSpec("device", "device?", "device"))
-    return OpSpec(namespace, name, tuple(args), returned_outputs(program))
+    return OpSpec(namespace, name, tuple(args), returned_outputs(program), copies_inputs)
 
 
 def _with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:

@@ -148,6 +148,24 @@ def load_bundle(path: str) -> dict[str, str]:
     return {f"{ns}::{name}": text for _, ns, name, text in native().load_bundle(path)}
 
 
+def set_origin(handle: int, text: str) -> None:
+    """Tell where the op's program stands, ``file:line``, for errors of the device."""
+    native().set_origin(handle, text)
+
+
+def set_sync(sync: bool) -> None:
+    """Make each CUDA call wait for its kernels, so that a fault is the error of its op."""
+    native().set_sync(sync)
+
+
+def recent_launches(device_index: int) -> list[str]:
+    """The latest launches of this process on a CUDA device, newest first: op and sizes.
+
+    Some may still be running: what a CUDA error that torch reports may stem from.
+    """
+    return [line for line in native().recent_launches(device_index).split("\n") if line]
+
+
 def set_strict(strict: bool) -> None:
     """Make a missing kernel raise CompileMissError instead of asking the resolver."""
     native().set_strict(strict)
