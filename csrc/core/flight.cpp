@@ -44,6 +44,26 @@ std::string text_of(const Flight& flight, CUstream stream, std::size_t count) {
   return text;
 }
 
+// Errors that a kernel reports after its launch returned: whoever calls the driver next gets them.
+bool is_asynchronous(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_UNKNOWN:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 void note_launch(const CallFrame& frame, int device_index, CUstream stream) {
@@ -75,6 +95,7 @@ std::string recent_launches(int device_index, CUstream stream) {
 }
 
 void raise_in_flight(CUresult result, const std::string& what, int device_index, CUstream stream) {
+  if (!is_asynchronous(result)) raise_driver(result, what);
   const std::string recent = recent_launches(device_index, stream);
   if (recent.empty()) raise_driver(result, what);
   try {

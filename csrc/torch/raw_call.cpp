@@ -69,6 +69,8 @@ void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
   frame.slots = slots.data();
   frame.tensors = tensors.data();
   frame.scalars = call.scalars;
+  frame.sizes = call.sizes;
+  frame.size_count = spec.sizes.size();
   std::vector<int64_t> offsets(entry.spec.workspaces.size() + 1);
   int64_t scratch_offset = -1;
   plan_workspaces(entry.spec, frame, offsets.data(), &scratch_offset);

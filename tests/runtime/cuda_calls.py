@@ -16,8 +16,10 @@ import torch
 
 from tests.runtime import descriptions as d
 from tileops import runtime
-from tileops.errors import CompileMissError
+from tileops.errors import CompileMissError, DriverError
 from tileops.runtime.binding import native
+
+ILLEGAL_ADDRESS = 700  # a CUresult (cuda.h)
 
 
 def main(driver_path: str, torch_cuda_path: str) -> None:
@@ -83,6 +85,30 @@ def main(driver_path: str, torch_cuda_path: str) -> None:
     fake.fake_devices(3)
     call(7, device="cuda:2")
     assert requests[-1]["capability"] == 80
+
+    # A kernel that faults: the next call fails, and says what ran before it.
+    runtime.set_origin(handle, "somewhere.py:12")
+    fake.fake_fail(b"fault", ILLEGAL_ADDRESS)
+    call(7, device="cuda:1")
+    fake.fake_fail(b"fault", 0)
+    with pytest.raises(DriverError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+        call(8, device="cuda:1")
+    assert f"newest first (TILEOPS_SYNC=1 finds the one that failed):\n{name}" in str(caught.value)
+    assert runtime.recent_launches(1)[0].startswith(name)
+    fake.fake_fault_clear()
+
+    # With TILEOPS_SYNC the call itself fails, and names what it was; an earlier fault is not blamed on it.
+    runtime.set_sync(True)
+    call(7, device="cuda:1")
+    fake.fake_fail(b"fault", ILLEGAL_ADDRESS)
+    with pytest.raises(DriverError) as caught:
+        call(7, device="cuda:1")
+    assert f"the call tileops::{name}(n = 7), program somewhere.py:12 failed on cuda:1" in str(
+        caught.value
+    )
+    fake.fake_fail(b"fault", 0)
+    with pytest.raises(DriverError, match="a kernel that was launched before this call failed"):
+        call(7, device="cuda:1")
     print("good")
 
 

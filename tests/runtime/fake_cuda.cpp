@@ -35,6 +35,7 @@ struct State {
   int capability[8] = {90, 90, 80, 90, 90, 90, 90, 90};
   int load_delay_us = 0;
   int capturing = 0;
+  int poisoned = 0;  // what a faulted kernel has left for every later call
 };
 
 State& state() {
@@ -88,6 +89,7 @@ EXPORT void fake_reset() {
   state().devices = 2;
   state().load_delay_us = 0;
   state().capturing = 0;
+  state().poisoned = 0;
 }
 
 EXPORT void fake_fail(const char* call, int result) {
@@ -95,6 +97,7 @@ EXPORT void fake_fail(const char* call, int result) {
   state().failures[call] = result;
 }
 
+EXPORT void fake_fault_clear() { state().poisoned = 0; }
 EXPORT void fake_devices(int count) { state().devices = count; }
 EXPORT void fake_load_delay(int us) { state().load_delay_us = us; }
 EXPORT void fake_capture(int status) { state().capturing = status; }
@@ -150,7 +153,7 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   current.pop_back();
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxSynchronize() { return static_cast<CUresult>(state().poisoned); }
 
 EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* options,
                                    void** values) {
@@ -213,6 +216,8 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle
   }
   line << "]}";
   record(line.str());
+  if (state().poisoned != 0) return static_cast<CUresult>(state().poisoned);
+  state().poisoned = planned("fault");
   return planned("cuLaunchKernelEx");
 }
 EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
@@ -261,6 +266,7 @@ EXPORT CUresult cuGetErrorName(CUresult result, const char** text) {
   switch (result) {
     case CUDA_ERROR_INVALID_IMAGE: *text = "CUDA_ERROR_INVALID_IMAGE"; break;
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: *text = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"; break;
+    case CUDA_ERROR_ILLEGAL_ADDRESS: *text = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
     case CUDA_ERROR_NO_DEVICE: *text = "CUDA_ERROR_NO_DEVICE"; break;
     case CUDA_ERROR_NOT_FOUND: *text = "CUDA_ERROR_NOT_FOUND"; break;
     case CUDA_ERROR_INVALID_VALUE: *text = "CUDA_ERROR_INVALID_VALUE"; break;

@@ -15,7 +15,7 @@ from tileops.errors import ArgumentError, DriverError, InternalError, ToolchainE
 from tileops.runtime.binding import native
 
 A, B = 0x7F0000001000, 0x7F0000002000
-INVALID_IMAGE, OUT_OF_RESOURCES = 200, 701  # CUresult values (cuda.h)
+INVALID_IMAGE, ILLEGAL_ADDRESS, OUT_OF_RESOURCES = 200, 700, 701  # CUresult values (cuda.h)
 
 
 def arg_kind(dtype: str) -> str:
@@ -402,3 +402,17 @@ def test_a_cuda_entry_serves_one_capability(fake: Any) -> None:
     op = make([d.p_tensor(0)], [8])
     with pytest.raises(InternalError, match="no entry for these sizes"):
         run(*op, device_index=2)
+
+
+def test_an_error_that_a_kernel_left_lists_the_launches_before_it(fake: Any) -> None:
+    op = make([d.p_tensor(0)], [8])
+    run(*op, n=77, stream=0x55)
+    run(*op, n=78, stream=0x66)
+    fake.fail("cuLaunchKernelEx", ILLEGAL_ADDRESS)
+    with pytest.raises(DriverError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+        run(*op, n=79, stream=0x55)
+    lines = str(caught.value).splitlines()
+    start = next(n for n, line in enumerate(lines) if "newest first" in line)
+    assert lines[start + 1].endswith("with sizes 78 (on another stream)")
+    assert lines[start + 2].endswith("with sizes 77")
+    assert not any("sizes 79" in line for line in lines)
