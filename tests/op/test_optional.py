@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 
 import tileops
 import tileops.language as T
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.op.reading import spec_from_json
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +64,14 @@ def test_schema() -> None:
         "tileops::optional_then_scalar(Tensor X, Tensor? offset, float alpha, *, "
         "int? block_N=None) -> Tensor"
     )
+
+
+@pytest.mark.parametrize("program", [affine, shifted])
+def test_the_spec_survives_its_json(program: tileops.JITImpl) -> None:
+    spec = program._eager.op.spec
+    assert spec_from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    copying = replace(spec, copies_inputs=True)
+    assert spec_from_json(copying.to_json()) == copying
 
 
 @pytest.mark.parametrize("with_scale", [False, True])

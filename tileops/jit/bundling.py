@@ -233,7 +233,7 @@ def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
         )
     found = []
     for variant, consts in wanted:
-        values = provider.values_of(variant.static)
+        values = provider.traced_values(variant.static)
         named = dict(zip(_const_sizes(variant), consts, strict=True))
         found.append((variant, provider.trace_special(op.spec, values, named), consts))
     return op, found, any(wide for _, _, wide in called)

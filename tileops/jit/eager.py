@@ -167,7 +167,7 @@ class EagerProvider(Provider):
         }
         return self.definition.static_values(given)
 
-    def _traced_values(self, static: tuple[object, ...]) -> dict[str, object]:
+    def traced_values(self, static: tuple[object, ...]) -> dict[str, object]:
         """What a trace takes: compile-time values, and None for tensors that were not given."""
         flags = static[len(self.statics) :]
         optional = [n for n in self.definition.tensors if n in self.definition.optional]
@@ -176,7 +176,7 @@ class EagerProvider(Provider):
 
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The program with these compile-time values and symbolic sizes."""
-        return self.definition.trace(self._traced_values(static), None)
+        return self.definition.trace(self.traced_values(static), None)
 
     def trace_special(
         self, spec: OpSpec, static: Mapping[str, object], consts: Mapping[str, int]
@@ -260,7 +260,7 @@ class EagerProvider(Provider):
             chosen = dict(self.tuning.choose(choice))
             options = options_of(chosen.pop("pass_configs", None), None)
             values.update(chosen)
-        traced = {**self._traced_values(variant.static), **values}
+        traced = {**self.traced_values(variant.static), **values}
         program = with_options(self.trace_special(op.spec, traced, consts), options)
         return Request(
             program=program,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tileops.errors import InternalError
 from tileops.op.host_program import HostProgram
-from tileops.op.spec import FORMAT, ArgSpec, OpSpec
+from tileops.op.spec import FORMAT, ArgSpec, OpSpec, with_defaults
 from tileops.op.variant import Output, Rule, SizeRule, TensorRule, Variant
 
 _NOT_FINITE = ("inf", "-inf", "nan")
@@ -17,13 +17,14 @@ def spec_from_json(data: Mapping[str, Any]) -> OpSpec:
     """The inverse of ``OpSpec.to_json``; InternalError for another format."""
     if data["format"] != FORMAT:
         raise InternalError(f"op.json: expected format {FORMAT}, got {data['format']!r}")
+    args = [ArgSpec(a["name"], a["kind"], a["role"], bool(a.get("mutated"))) for a in data["args"]]
+    inputs = [a for a in args if a.role in ("tensor", "scalar")]
     return OpSpec(
         namespace=data["namespace"],
         name=data["name"],
-        args=tuple(
-            ArgSpec(a["name"], a["kind"], a["role"], bool(a.get("mutated"))) for a in data["args"]
-        ),
+        args=(*with_defaults(inputs), *args[len(inputs) :]),
         returns=tuple(int(text.removeprefix("alloc:")) for text in data["returns"]),
+        copies_inputs=data.get("contiguous") == "copy",
     )
 
 

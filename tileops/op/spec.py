@@ -163,15 +163,15 @@ def spec_of(
                 args.append(ArgSpec(param.name, kind, "tensor", param.name in mutated))
             case ScalarParam():
                 args.append(ArgSpec(param.name, scalar_kind(param.var.dtype), "scalar"))
-    args = _with_defaults(args)
+    args = with_defaults(args)
     args.extend(statics)
     if not any(a.role == "tensor" for a in args):
         args.append(ArgSpec("device", "device?", "device"))
     return OpSpec(namespace, name, tuple(args), returned_outputs(program), copies_inputs)
 
 
-def _with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:
-    # A schema allows defaults at the end only.
+def with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:
+    """The inputs of an op, of which a schema lets only the last ones have a default."""
     last = max((n for n, a in enumerate(args) if not a.kind.endswith("?")), default=-1)
     return [replace(a, is_required=n < last) for n, a in enumerate(args)]
 
