@@ -1,0 +1,19 @@
+"""A two-layer transformer of tile programs trains as torch's does."""
+
+from __future__ import annotations
+
+import torch
+from transformer import Programs, Torch, losses
+
+# Single precision: sums of at most 64 products in each of some 20 operations a step, and what a
+# step's rounding does to the next ones.
+TOLERANCE = 20 * 20 * 64 * torch.finfo(torch.float32).eps
+
+
+def test_twenty_steps_in_one_graph() -> None:
+    torch._dynamo.reset()
+    expected = losses(Torch, "cpu", "eager")
+    torch._dynamo.reset()
+    got = losses(Programs, "cpu", "aot_eager")
+    assert max(abs(a - b) for a, b in zip(got, expected, strict=True)) <= TOLERANCE
+    assert got[-1] < 0.9 * got[0]
