@@ -29,6 +29,13 @@ def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     os.environ.update(before)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if path := os.environ.get("TILEOPS_TEST_RECORD"):
+        from tests.docs.recording import Recorder
+
+        config.pluginmanager.register(Recorder(Path(path).absolute()))
+
+
 def has_gpu() -> bool:
     """True if this machine has a CUDA device that torch can use."""
     import torch

@@ -17,6 +17,7 @@ from tileops.compiler import gxx
 from tileops.compiler.artifact import StageError
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
+from tileops.pass_configs import DEBUG_CPU
 from tileops.target import parse_target
 
 TARGET = parse_target("cpu:x86-64-v3")
@@ -144,6 +145,6 @@ def debug_option(X):
 
 
 def test_debug_option_changes_the_flags():
-    assert "-O0" in gxx.flags(TARGET, {gxx.DEBUG_OPTION: "1"})
+    assert "-O0" in gxx.flags(TARGET, {DEBUG_CPU: "1"})
     assert "-O3" in gxx.flags(TARGET, {})
     assert build_eager(debug_option).code.launches[0].scratch_bytes == 0

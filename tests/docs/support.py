@@ -1,36 +1,38 @@
-"""Owns docs/support.md: which executors the test-suite runs each construct on, found in its sources.
+"""Owns docs/support.md: which executors the tests ran each construct on, from recorded runs.
 
-``python -m tests.docs.support`` rewrites the page. A construct has a mark for an executor if a test
-(or a program that a test runs) of that executor's suites uses it; tests that expect an error do not
-count. That the tests pass is what a run of the suite shows.
+``TILEOPS_TEST_RECORD=run.json python -m pytest tests/cpu`` records what passed, and
+``python -m tests.docs.support --merge run.json`` adds that to tests/docs/recorded.json and writes
+the page. ``--fresh`` first drops the marks of the executors that the files speak of.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from functools import lru_cache
+import argparse
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import tileops.language as T
-from tests.docs.examples import ROOT, examples
-from tileops.cli.check_names import Names
+from tests.docs.examples import ROOT
 
 PAGE = ROOT / "docs/support.md"
-# Modules of programs that every executor's tests walk.
-SHARED = ("tests/programs/constructs.py", "tests/programs/traps.py", "tests/checks/programs.py")
-# Executor to the files whose tests and programs it runs.
-EXECUTORS: dict[str, tuple[str, ...]] = {
-    "CPU": ("tests/cpu/*.py", "tests/jit/*.py", "tests/dtypes/*.py", "tests/programs/*.py",
-            "examples/*.py", *SHARED),
-    "compiles for GPUs": ("tests/compile/*.py", "tests/dtypes/*.py", "examples/*.py", *SHARED),
-    "interpreter": (
-        "tests/compile/test_[!git]*.py", "tests/compile/test_gemms.py",
-        "tests/compile/test_interpreter_programs.py", "tests/compile/programs.py",
-        "tests/compile/running.py", "tests/dtypes/*.py", "examples/*.py", *SHARED,
-    ),
-    "GPU": ("tests/gpu/*.py", "tests/dtypes/*_programs.py", "examples/*.py", *SHARED),
-}  # fmt: skip
+RECORDED = Path(__file__).parent / "recorded.json"
+# Executor to the head of its column.
+EXECUTORS = {
+    "cpu": "CPU",
+    "compile": "compiles for GPUs",
+    "interpreter": "interpreter",
+    "gpu": "GPU",
+}
+FORMS = (
+    "`if` in a program",
+    "conditional expression",
+    "`while`",
+    "`break`",
+    "`continue`",
+    "augmented assignment",
+)
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {
     "Programs and launches": (
@@ -51,65 +53,43 @@ _HOMES = {
     "Tensor": "annotations", "SharedBuffer": "annotations", "FragmentBuffer": "annotations",
     "LocalBuffer": "annotations", "Ref": "annotations", "ptr": "pointers",
 }  # fmt: skip
-FORMS = {
-    "`if` in a program": (ast.If,),
-    "conditional expression": (ast.IfExp,),
-    "`while`": (ast.While,),
-    "`break`": (ast.Break,),
-    "`continue`": (ast.Continue,),
-    "augmented assignment": (ast.AugAssign,),
-}
+# (construct, executor) to why that executor has no test of it.
+REASONS: dict[tuple[str, str], str] = {}
+Record = dict[str, list[str]]
 
 
-def used_in(text: str) -> set[str]:
-    """The constructs and forms that the tests and programs of one file use and expect to work."""
-    tree = ast.parse(text)
-    names = Names(tree)
-    used: set[str] = set()
-    # A table of functions: its tests look each name up in the language.
-    by_name = "getattr(T, " in text
-    for node in _working(tree):
-        if isinstance(node, (ast.Attribute, ast.Name)):
-            used.add(names.construct(node) or "")
-        elif isinstance(node, ast.FunctionDef) and _launches(node, names):
-            inside = {type(inner) for inner in ast.walk(node)}
-            used |= {form for form, kinds in FORMS.items() if inside & set(kinds)}
-        elif isinstance(node, ast.Constant) and by_name and isinstance(node.value, str):
-            used.add(node.value)
-    return used & {*T.__all__, *FORMS}
-
-
-def _working(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a file, without the tests that expect an error."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef) and "pytest.raises" in ast.unparse(node):
-            continue
-        yield node
-        yield from _working(node)
-
-
-def _launches(function: ast.FunctionDef, names: Names) -> bool:
-    return any(names.called(node) == "Kernel" for node in ast.walk(function))
-
-
-@lru_cache(maxsize=1)
-def coverage() -> dict[str, set[str]]:
-    """Executor to the constructs that it runs."""
-    found = {
-        executor: {
-            name
-            for pattern in patterns
-            for path in sorted(ROOT.glob(pattern))
-            for name in used_in(path.read_text())
-        }
-        for executor, patterns in EXECUTORS.items()
-    }
-    for example in examples():
-        used = used_in(example.text)
-        found["CPU"] |= used
-        found["compiles for GPUs"] |= used
-        found["interpreter"] |= used
+def load() -> dict[str, Any]:
+    """What is recorded: ``constructs`` with their executors, and ``by_source``, see ``page``."""
+    found: dict[str, Any] = json.loads(RECORDED.read_text())
     return found
+
+
+def merge(recorded: dict[str, Any], runs: Iterable[Record], *, fresh: bool) -> dict[str, Any]:
+    """``recorded`` with the marks of more runs; names that are no construct any more are dropped."""
+    marks = {name: set(executors) for name, executors in recorded["constructs"].items()}
+    by_source = set(recorded["by_source"])
+    runs = list(runs)
+    spoken = {executor for run in runs for executors in run.values() for executor in executors}
+    for executor in spoken if fresh else spoken & by_source:
+        for executors in marks.values():
+            executors.discard(executor)
+    for run in runs:
+        for name, executors in run.items():
+            marks.setdefault(name, set()).update(executors)
+    known = {*FORMS, *(name for names in spellings().values() for name in names)}
+    constructs = {n: [e for e in EXECUTORS if e in marks[n]] for n in sorted(marks) if n in known}
+    return {
+        "by_source": sorted(by_source - spoken),
+        "constructs": {name: executors for name, executors in constructs.items() if executors},
+    }
+
+
+def coverage(recorded: dict[str, Any]) -> dict[str, set[str]]:
+    """Executor to the constructs and forms that it ran."""
+    return {
+        executor: {name for name, marks in recorded["constructs"].items() if executor in marks}
+        for executor in EXECUTORS
+    }
 
 
 def _home(name: str) -> str:
@@ -119,7 +99,7 @@ def _home(name: str) -> str:
     return module.rpartition(".")[2]
 
 
-def _spellings() -> dict[str, list[str]]:
+def spellings() -> dict[str, list[str]]:
     """First name of each construct to all its names; dtypes and classes of values are left out."""
     by_object: dict[int, list[str]] = {}
     for name in T.__all__:
@@ -133,24 +113,45 @@ def _spellings() -> dict[str, list[str]]:
     return {names[0]: names for names in sorted(groups)}
 
 
-def page() -> str:
-    """The whole page."""
-    found = coverage()
-    head = "| construct | " + " | ".join(EXECUTORS) + " |\n|---|" + ":-:|" * len(EXECUTORS)
-    groups = _spellings()
+def missing(recorded: dict[str, Any], executor: str) -> list[str]:
+    """The constructs and forms without a mark for an executor and without a reason."""
+    found = coverage(recorded)[executor]
+    groups = [*spellings().values(), *([form] for form in FORMS)]
+    return [
+        names[0] for names in groups
+        if not found & set(names) and (names[0], executor) not in REASONS
+    ]  # fmt: skip
+
+
+def page(recorded: dict[str, Any]) -> str:
+    """The whole page. The column of an executor in ``by_source`` is what its tests' sources use."""
+    found = coverage(recorded)
+    head = "| construct | " + " | ".join(EXECUTORS.values()) + " |"
+    head += "\n|---|" + ":-:|" * len(EXECUTORS)
+    groups = spellings()
     parts = [
         "# What the tests run where",
-        "Made by `python -m tests.docs.support` from the sources of the tests; a test checks that it is current. A mark\n"
-        "means that a test, or a program that a test runs, uses the construct on that executor and expects a right result:\n"
-        "**CPU**: generated C++. **compiles for GPUs**: the Triton path, compiled for GPUs on any machine. **interpreter**: the\n"
-        "same text under Triton's interpreter. **GPU**: on a device, where there is one. No mark means that no test of that\n"
-        "kind uses the construct by name; it may work.",
+        "Made by `python -m tests.docs.support` from recorded runs of the tests. A mark means that a passed test traced a\n"
+        "program with the construct and ran it there with a right result. **CPU**: generated C++. **compiles for GPUs**: the\n"
+        "Triton path, compiled for GPUs on any machine. **interpreter**: the same text under Triton's interpreter. **GPU**: on\n"
+        "a device. No mark means that no recorded test uses the construct there; it may work.",
     ]
+    for executor in recorded["by_source"]:
+        parts.append(
+            f"The column {EXECUTORS[executor]} is not from a recorded run yet: it says what the "
+            "sources of its tests use."
+        )
     for heading, modules in SECTIONS.items():
         rows = [_row(names, found) for first, names in groups.items() if _home(first) in modules]
         parts.append(f"## {heading}\n\n{head}\n" + "\n".join(rows))
     forms = [_row([form], found) for form in FORMS]
     parts.append(f"## Python's forms\n\n{head}\n" + "\n".join(forms))
+    if REASONS:
+        reasons = [
+            f"- `{name}`, {EXECUTORS[executor]}: {reason}"
+            for (name, executor), reason in REASONS.items()
+        ]
+        parts.append("## What has no test, and why\n\n" + "\n".join(reasons))
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,5 +161,19 @@ def _row(names: list[str], found: dict[str, set[str]]) -> str:
     return f"| {shown} | " + " | ".join(marks) + " |"
 
 
+def main() -> None:
+    """Merge runs if there are any, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--merge", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--fresh", action="store_true", help="drop older marks of these executors")
+    args = parser.parse_args()
+    recorded = load()
+    if args.merge:
+        runs = [json.loads(path.read_text()) for path in args.merge]
+        recorded = merge(recorded, runs, fresh=args.fresh)
+        RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")
+    PAGE.write_text(page(recorded))
+
+
 if __name__ == "__main__":
-    Path(PAGE).write_text(page())
+    main()
