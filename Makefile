@@ -20,7 +20,7 @@ export MAX_JOBS ?= 2
 help:
 	@echo "make quickstart   make .venv, build, run examples/quickstart.py"
 	@echo "make test         run the tests (on the CPU where there is no GPU)"
-	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day"
+	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, fuzzing"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
@@ -42,6 +42,8 @@ RANDOM_SEED ?= $(shell date +%Y%m%d)0000
 nightly: build $(STAMPS)/triton36
 	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
 	    TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests/property $(PYTEST_ARGS)
+	TILEOPS_KILLS=200 $(BIN)/python -m pytest tests/cache/test_processes.py $(PYTEST_ARGS)
+	$(MAKE) fuzz
 
 lint: $(STAMPS)/tools
 	$(BIN)/ruff check .
