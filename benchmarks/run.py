@@ -17,8 +17,8 @@ def main() -> int:
     parser.add_argument(
         "--suite",
         action="append",
-        choices=("gpu", "host", "cpu", "warm", "tune"),
-        help="default: all but tune",
+        choices=("gpu", "host", "cpu", "warm", "tune", "compile"),
+        help="default: all but tune and compile",
     )
     parser.add_argument(
         "--peers",
@@ -49,6 +49,10 @@ def main() -> int:
             from benchmarks import suite_tune
 
             results += suite_tune.results(args.peers)
+        elif suite == "compile":
+            from benchmarks import suite_compile
+
+            results += suite_compile.results()
         elif suite == "warm":
             from benchmarks import suite_warm
 

@@ -75,6 +75,17 @@ def copies(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in inputs)
 
 
+def bits(values: Any) -> list[Any]:
+    """All tensors as their bytes, so that NaN equals itself and 0.0 is not -0.0."""
+    many = [values] if isinstance(values, torch.Tensor) or values is None else values
+    return [
+        x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        if isinstance(x, torch.Tensor)
+        else x
+        for x in many
+    ]
+
+
 def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape).to(dtype)
 

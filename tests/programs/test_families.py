@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from families import FAMILIES, runnable
-from family_case import FamilyCase, copies
+from family_case import FamilyCase, bits, copies
+from lazy import lazy_twin
 
+import tileops
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import compile_kernel
@@ -34,6 +36,26 @@ def test_cpu(case: FamilyCase) -> None:
     before = case.inputs()
     inputs = copies(before)
     case.check(before, inputs, case.impl(*inputs, **case.options))
+
+
+@pytest.mark.parametrize("case", runnable("cpu"), ids=lambda c: c.id)
+def test_lazy_twin(case: FamilyCase) -> None:
+    """A lazy program of the same function is the same program: the same bits, and no compile."""
+    given = case.inputs()
+    eager, lazy = copies(given), copies(given)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several threads add atomically in any order
+    try:
+        expected = case.impl(*eager, **case.options)
+        compiles = tileops.stats()["compiles"]
+        got = lazy_twin(case.impl, given, case.options)(*(x for x in lazy if x is not None))
+    finally:
+        torch.set_num_threads(threads)
+    assert tileops.stats()["compiles"] == compiles
+    for name, one, other in zip(
+        ("outputs", "arguments"), (expected, eager), (got, lazy), strict=True
+    ):
+        assert bits(one) == bits(other), f"{case.id}: {name} differ"
 
 
 @pytest.mark.parametrize("case", runnable("interpreter"), ids=lambda c: c.id)
