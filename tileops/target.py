@@ -100,12 +100,16 @@ def host_cpu_level() -> str:
 
     if platform.machine() in ("aarch64", "arm64"):
         return "aarch64"
+    flags: set[str] = set()
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+        # The kernel writes one block a processor, some milliseconds for all of them.
+        with Path("/proc/cpuinfo").open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("flags"):
+                    flags = set(line.partition(":")[2].split())
+                    break
     except OSError:
         return "x86-64-v2"
-    match = re.search(r"^flags\s*:\s*(.*)$", text, re.MULTILINE)
-    flags = set(match.group(1).split()) if match else set()
     # The psABI's micro-architecture levels (x86-64 psABI, section 3.1.1).
     if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma"} <= flags:
         return "x86-64-v4"
