@@ -1,6 +1,7 @@
 """A model of two programs, exported and packaged by AOTInductor, run with its kernels from a bundle.
 
-``check`` is the test for a device; the C++ program beside this file is its half without Python.
+``check_python`` and ``check_cpp`` are the tests for a device; the C++ program beside this file is the
+half without Python.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def run_python(text: str, cache: Path, *arguments: object) -> str:
         [sys.executable, "-c", text, *map(str, arguments)], capture_output=True, text=True, timeout=600,
         env=os.environ | {"PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(cache)},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr}"
     return done.stdout
 
 
@@ -83,13 +84,22 @@ def build_program(out: Path, *, cuda: bool) -> None:
     )  # fmt: skip
 
 
-def check(folder: Path, device: str, target: str) -> None:
-    """Package, then run from Python and from C++ without Python; each must give what torch gives."""
-    bundle, package = folder / "bundle", folder / "model.pt2"
-    run_python(PACKAGE, folder / "cache", device, target, bundle, package)
+def make(folder: Path, device: str, target: str) -> Path:
+    """``folder`` with the package and the bundle in it, and without the cache that made them."""
+    run_python(PACKAGE, folder / "cache", device, target, folder / "bundle", folder / "model.pt2")
     shutil.rmtree(folder / "cache")
-    assert run_python(RUN, folder / "cache", device, bundle, package).splitlines() == expected()
+    return folder
 
+
+def check_python(folder: Path, device: str) -> None:
+    """From Python the package gives what torch gives, and compiles nothing."""
+    arguments = (device, folder / "bundle", folder / "model.pt2")
+    assert run_python(RUN, folder / "cache", *arguments).splitlines() == expected()
+
+
+def check_cpp(folder: Path, device: str) -> None:
+    """In a process without Python too, as long as the bundle has its kernels."""
+    bundle, package = folder / "bundle", folder / "model.pt2"
     program = folder / "aoti_without_python"
     build_program(program, cuda=device == "cuda")
     library = Path(tileops.__file__).parent / "libtileops.so"
@@ -102,9 +112,10 @@ def check(folder: Path, device: str, target: str) -> None:
     assert done.stdout.splitlines() == ["ops 2", *outputs, *outputs, "python 0"]
 
     # Without the bundle's kernels the package cannot run: they are what ran above.
-    shutil.rmtree(bundle / "programs")
+    (bundle / "programs").rename(folder / "programs")
     done = subprocess.run(
         [program, library, bundle, package, device], capture_output=True, text=True, timeout=120
     )
+    (folder / "programs").rename(bundle / "programs")
     assert done.returncode == 3
     assert "manifest.json: No such file or directory" in done.stderr

@@ -8,7 +8,17 @@ import pytest
 
 from tests.bundle import aoti
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
-def test_a_package_runs_with_kernels_from_a_bundle(tmp_path: Path) -> None:
-    aoti.check(tmp_path, "cpu", "cpu")
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return aoti.make(tmp_path_factory.mktemp("aoti"), "cpu", "cpu")
+
+
+def test_a_package_runs_from_python(made: Path) -> None:
+    aoti.check_python(made, "cpu")
+
+
+def test_a_package_runs_without_python(made: Path) -> None:
+    aoti.check_cpp(made, "cpu")

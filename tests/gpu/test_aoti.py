@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.bundle import aoti
 
+pytestmark = pytest.mark.gpu
 
-def test_a_package_runs_with_kernels_from_a_bundle(tmp_path: Path) -> None:
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     major, minor = torch.cuda.get_device_capability()
-    aoti.check(tmp_path, "cuda", f"cuda:sm_{major}{minor}")
+    folder = tmp_path_factory.mktemp("aoti")
+    return aoti.make(folder, "cuda", f"cuda:sm_{major}{minor}")
+
+
+def test_a_package_runs_from_python(made: Path) -> None:
+    aoti.check_python(made, "cuda")
+
+
+def test_a_package_runs_without_python(made: Path) -> None:
+    aoti.check_cpp(made, "cuda")
