@@ -27,6 +27,9 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, help="folder of the result file (default benchmarks/results)"
     )
+    parser.add_argument(
+        "--thorough", action="store_true", help="repeat tunings ten times instead of three"
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target is missed")
     args = parser.parse_args()
     suites = args.suite or (
@@ -48,7 +51,7 @@ def main() -> int:
         elif suite == "tune":
             from benchmarks import suite_tune
 
-            results += suite_tune.results(args.peers)
+            results += suite_tune.results(args.peers, args.thorough)
         elif suite == "compile":
             from benchmarks import suite_compile
 
