@@ -38,7 +38,23 @@ DEFINITIONS = {
     "prim_func", "macro", "dynamic", "symbolic", "Tensor", "StridedTensor", "SharedBuffer",
     "FragmentBuffer", "LocalBuffer", "Ref", "ptr", "GemmWarpPolicy",
 }  # fmt: skip
-_KINDS = (ast.If, ast.IfExp, ast.While, ast.Break, ast.Continue, ast.AugAssign)
+_LOGIC = (ast.BoolOp, ast.Not)
+# In the order of FORMS: does a node of a program make this form?
+_IS: tuple[Callable[[ast.AST], bool], ...] = (
+    lambda n: isinstance(n, ast.If),
+    lambda n: isinstance(n, ast.IfExp),
+    lambda n: isinstance(n, ast.While),
+    lambda n: isinstance(n, ast.Break),
+    lambda n: isinstance(n, ast.Continue),
+    lambda n: isinstance(n, ast.AugAssign),
+    lambda n: isinstance(n, ast.Assign) and len(n.targets) > 1,
+    lambda n: isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Tuple),
+    lambda n: isinstance(n, _LOGIC),
+    lambda n: isinstance(n, ast.Compare) and len(n.ops) > 1,
+    lambda n: isinstance(n, ast.For) and ast.unparse(n.iter).startswith("range("),
+    lambda n: isinstance(n, ast.Slice) and n.lower is not None,
+    lambda n: isinstance(n, ast.Assert),
+)
 _PACKAGE = str(Path(tileops.__file__).parent)
 
 
@@ -99,6 +115,8 @@ class Recorder:
         for launch in program.launches[:1]:
             if launch.loc is not None:
                 names = names | _written(launch.loc.file, launch.loc.line)
+        if len(program.launches) > 1:
+            names = names | {FORMS[-1]}
         for number in _identities(program):
             self._programs[number] = (program, names)
 
@@ -157,8 +175,8 @@ def _written(file: str, line: int) -> frozenset[str]:
     ]  # fmt: skip
     if not around:
         return frozenset()
-    kinds = {type(node) for node in ast.walk(around[-1])}
-    forms = {form for form, kind in zip(FORMS, _KINDS, strict=True) if kind in kinds}
+    nodes = list(ast.walk(around[-1]))
+    forms = {form for form, is_form in zip(FORMS, _IS, strict=False) if any(map(is_form, nodes))}
     loaded = {node.id for node in ast.walk(around[0]) if isinstance(node, ast.Name)}
     outside = [node for node in tree.body if _defines(node) & loaded]
     names = Names(tree)

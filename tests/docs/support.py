@@ -32,6 +32,14 @@ FORMS = (
     "`break`",
     "`continue`",
     "augmented assignment",
+    "chained assignment",
+    "tuple assignment",
+    "`and`, `or`, `not`",
+    "chained comparison",
+    "`for` over `range`",
+    "slice of a buffer",
+    "`assert`",
+    "several launches",
 )
 # Where each construct stands in the page: heading to the modules that define its constructs.
 SECTIONS = {

@@ -58,10 +58,14 @@ def test_print(capfd: pytest.CaptureFixture[str]) -> None:
 def run_on_gpu(
     func: Any, *args: Any, compiles: bool = True, **static: Any
 ) -> tuple[torch.Tensor, ...]:
-    """Stands for ``tests.compile.running.run``: the tensors change in place as they do there."""
+    """Stands for ``tests.compile.running.run``: the tensors change in place as they do there.
+
+    Products are not in TF32: the tests have the interpreter's bounds.
+    """
     del compiles
     moved = [x.cuda() if isinstance(x, torch.Tensor) else x for x in args]
-    out = tileops.jit(func)(*moved, **static)
+    exact = {"tl.gemm_f32_precision": "ieee"}
+    out = tileops.jit(func, pass_configs=exact)(*moved, **static)
     for before, after in zip(args, moved, strict=True):
         if isinstance(before, torch.Tensor):
             before.copy_(after)

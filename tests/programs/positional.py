@@ -1,4 +1,4 @@
-"""Constructs with all their arguments given by position: exact results on every executor."""
+"""Constructs with all their arguments by position, and Python's forms: exact results everywhere."""
 
 from __future__ import annotations
 
@@ -181,6 +181,32 @@ def unfold_expected(x: torch.Tensor) -> torch.Tensor:
     return windows.permute(0, 1, 3, 4, 2).reshape(16, 72)
 
 
+def python_forms(X):
+    X: T.Tensor((32,), T.int32)
+    Y = T.empty((32,), T.int32)
+    with T.Kernel(2, threads=32) as bx:
+        low = high = 3
+        start, total = bx * 16, low + high
+        assert total == 6, "known when the program is traced"
+        s = T.alloc_shared((16,), "int32")
+        T.copy(X[start : start + 16], s)
+        for i in T.Parallel(16):
+            x = s[i]
+            if (0 < x < 5 and not (x == low or x > total)) or x == 9:
+                s[i] = -x if x > 2 else x * 100
+        for i in range(16):
+            Y[start + i] = s[i]
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(32):
+            Y[i] += 1
+    return Y
+
+
+def python_forms_expected(x: torch.Tensor) -> torch.Tensor:
+    chosen = ((x > 0) & (x < 5) & (x != 3)) | (x == 9)
+    return torch.where(chosen, torch.where(x > 2, -x, x * 100), x) + 1
+
+
 def halves() -> torch.Tensor:
     return ints(16, low=-99, high=100).float() / 4
 
@@ -197,5 +223,6 @@ POSITIONAL: tuple[Construct, ...] = (
     Construct(atomics, lambda: (ints(16),), atomics_expected),
     # Squares of quarters below 25 are exact in float32 where pow is within half a unit.
     Construct(scalars, lambda: (halves(),), scalars_expected, relative=4 * 2.0**-23),
+    Construct(python_forms, lambda: (ints(32),), python_forms_expected),
     Construct(unfold, lambda: (ints(1, 6, 6, 8),), unfold_expected),
 )
