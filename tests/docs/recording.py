@@ -77,7 +77,7 @@ class Recorder:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._ran.clear()
-        self._on_gpu = "gpu" in item.path.parts
+        self._on_gpu = item.path.parent.name == "gpu"
         yield
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
