@@ -15,6 +15,7 @@ from tileops.profiler import (
     assert_close,
     do_bench,
     fill,
+    get_tensor_supply,
     make_tensor,
 )
 from tileops.profiler.bench import summarize
@@ -90,6 +91,13 @@ def test_supply(supply: TensorSupplyType, dtype: torch.dtype) -> None:
     if supply is TensorSupplyType.Auto:
         assert values.abs().max() <= 2
         assert values.unique().numel() > 1
+
+
+def test_a_supply_makes_inputs_for_parameters() -> None:
+    supply = get_tensor_supply(TensorSupplyType.One, "cpu")
+    assert torch.equal(supply(param(torch.int32, 2, 3)), torch.ones(2, 3, dtype=torch.int32))
+    with pytest.raises(ArgumentError, match="set_autotune_inputs"):
+        supply(param(torch.int32, is_scalar=True))
 
 
 def test_run_time_extents_need_a_value() -> None:

@@ -135,6 +135,7 @@ def test_modules_are_the_same_objects(alias: tileops.alias.Alias) -> None:
         ("carver.arch", "driver", "tileops.arch"),
         ("tileop.base", "GemmWarpPolicy", "tileops.language"),
         ("utils.tensor", "torch_assert_close", "tileops.testing"),
+        ("utils.tensor", "get_tensor_supply", "tileops.testing"),
     ],
 )
 def test_modules_that_lie_elsewhere(

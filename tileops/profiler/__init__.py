@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileops.profiler.bench import do_bench
 from tileops.profiler.profiler import Profiler, assert_close
-from tileops.profiler.supply import TensorSupplyType, fill, make_tensor
+from tileops.profiler.supply import TensorSupplyType, fill, get_tensor_supply, make_tensor
 from tileops.profiler.timers import Timer, timer_for
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "assert_close",
     "do_bench",
     "fill",
+    "get_tensor_supply",
     "make_tensor",
     "timer_for",
 ]

@@ -33,6 +33,11 @@ class Profiler:
         self.kernel = kernel
         self.device = torch.device(device)
 
+    @property
+    def func(self) -> Callable[..., object]:
+        """The kernel that is timed and checked."""
+        return self.kernel
+
     def make_inputs(self, sizes: Mapping[str, int] | None = None) -> list[Any]:
         """New inputs, in the order of a call; ArgumentError where a shape is not known."""
         return [

@@ -57,9 +57,23 @@ def make_tensor(
     ArgumentError for a scalar parameter and for an extent that has no value.
     """
     if param.is_scalar:
-        raise ArgumentError(f"parameter '{param.name}' is a scalar; pass input_tensors")
+        raise ArgumentError(
+            f"parameter '{param.name}' is a scalar, which no supply makes; pass input_tensors, or "
+            "tune under set_autotune_inputs(...)"
+        )
     shape = [_extent(param, extent, sizes or {}) for extent in param.shape]
     return fill(shape, param.dtype, supply, device)
+
+
+def get_tensor_supply(
+    supply: TensorSupplyType = TensorSupplyType.Auto, device: str | torch.device | None = None
+) -> Callable[[Param], torch.Tensor]:
+    """A function from a kernel's parameter to an input for it.
+
+    ``device`` is the current CUDA device by default, the CPU on a machine without one.
+    """
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return lambda param: make_tensor(param, supply, place)
 
 
 def _extent(param: Param, extent: int | str, sizes: Mapping[str, int]) -> int:

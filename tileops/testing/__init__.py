@@ -5,6 +5,7 @@ Importing it imports neither Triton nor pytest.
 
 from __future__ import annotations
 
+from tileops.profiler import TensorSupplyType, get_tensor_supply
 from tileops.testing.comparison import torch_assert_close
 from tileops.testing.conditions import (
     requires_cuda,
@@ -20,6 +21,8 @@ from tileops.testing.conditions import (
 from tileops.testing.running import main, set_random_seed
 
 __all__ = [
+    "TensorSupplyType",
+    "get_tensor_supply",
     "main",
     "requires_cuda",
     "requires_cuda_compute_version",
