@@ -20,7 +20,7 @@ from tileops.errors import (
     UnsupportedConstructError,
 )
 from tileops.frontend import trace
-from tileops.pass_configs import options_of
+from tileops.pass_configs import merged, options_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +71,9 @@ def test_configs_of_the_body_are_those_of_the_decorator() -> None:
         tileops.PassConfigKey.TL_ENABLE_FAST_MATH: True, "tl.gemm_f32_precision": "ieee",
         "tl.disable_tma_lower": False, "tl.pass_profile": True,
     }  # fmt: skip
-    assert _with_configs(configs) == options_of(configs)
+    # What is off is left out, once the decorator's have overridden the body's.
+    assert _with_configs(configs) == merged({}, dict(options_of(configs)))
+    assert dict(_with_configs(configs)).keys() == {"tl.enable_fast_math", "tl.gemm_f32_precision"}
 
 
 def test_wrong_configs_of_the_body_are_errors_with_a_place() -> None:
