@@ -14,7 +14,7 @@ from tileops import log, settings
 from tileops.autotuner import search as searches
 from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Checker, Reference
-from tileops.autotuner.database import Best, Record, Row, TuningKey
+from tileops.autotuner.database import Best, Record, Row, TuningKey, words
 from tileops.autotuner.measuring import Measured, Plan
 from tileops.autotuner.param import ProfileArgs
 from tileops.autotuner.preparing import prepare
@@ -146,9 +146,13 @@ def _refuse_where_forbidden(question: Question) -> None:
     elif question.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         reason = "a stream under capture allows no measurement"
     if reason is not None:
+        facts = question.key.facts
+        parts = [words(facts.get(name)) for name in ("static", "sizes", "bucket")]
+        key = " ".join(part for part in parts if part != "-")
         raise CompileMissError(
-            f"op {question.key.op} is not tuned for these arguments, and {reason}; call it once "
-            "before, give its configuration, or use tune='never'"
+            f"op {question.key.op} is not tuned for {key or 'its arguments'} on "
+            f"{facts.get('device', question.device)}, and {reason}; call it once before, give its "
+            "configuration, or use tune='never'"
         )
 
 

@@ -20,11 +20,10 @@ from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import reaches_index64, state_of
 from tileops.jit.lazy import LazyKernels
 from tileops.jit.specialising import specialise
-from tileops.jit.targets import default_target, is_runnable_on
+from tileops.jit.targets import default_target, device_for
 from tileops.op.registration import Buckets
 from tileops.op.variant import Variant
 from tileops.pass_configs import options_of
-from tileops.target import Target
 
 _calls = threading.local()
 
@@ -64,6 +63,11 @@ class TunedProgram(JITImpl):
         finally:
             _calls.arguments = None
 
+    @property
+    def is_tuned(self) -> bool:
+        """True: what a call leaves out, a tuner chooses."""
+        return True
+
     def bind(self, **values: object) -> JITImpl:
         """As ``JITImpl.bind``; the result is tuned too."""
         bound = super().bind(**values)
@@ -85,7 +89,7 @@ class TunedProgram(JITImpl):
         choice = Choice(
             self.definition.name, self._eager.script or "", made.static, given, made.consts,
             made.sizes, target,
-            replace(self.tuner.facts, index64=reaches_index64(made.program)), _device_for(target),
+            replace(self.tuner.facts, index64=reaches_index64(made.program)), device_for(target),
         )  # fmt: skip
         tuning = self._eager.tuning
         assert isinstance(tuning, EagerTuning)
@@ -117,10 +121,14 @@ class EagerTuning:
 
     def choose(self, choice: Choice) -> Mapping[str, Any]:
         """The best config for what a call asks, the default where none can be found."""
-        if any(name in choice.given for name in self._tuner.names):
+        if not self.is_needed(choice.given):
             return {}
         asked = self.asked(choice, self._arguments())
         return {} if asked is None else self._tuner.decide(asked).config
+
+    def is_needed(self, given: frozenset[str]) -> bool:
+        """Whether a call that gives these values leaves the config to choose."""
+        return not self._tuner.is_explicit(sorted(given))
 
     def _arguments(self) -> dict[str, Any] | None:
         """The arguments of the call in progress by name; None for one that came by torch alone."""
@@ -202,7 +210,7 @@ class TunedKernels(LazyKernels):
         if found is not None:
             return found
         target = self.build.target or default_target()
-        device = _device_for(target)
+        device = device_for(target)
         if device is None:
             raise ArgumentError(
                 f"{self.definition.name}: tuning for {target} needs a device that runs it; give "
@@ -238,12 +246,3 @@ def _marked(kernel: JITKernel, decision: Any) -> JITKernel:  # noqa: ANN401
     state.config, state.latency = dict(decision.config), decision.latency
     state.ref_latency = decision.ref_latency
     return kernel
-
-
-def _device_for(target: Target) -> tuple[str, int] | None:
-    if target.kind == "cpu":
-        return ("cpu", 0)
-    if not torch.cuda.is_available():
-        return None
-    device = ("cuda", torch.cuda.current_device())
-    return device if is_runnable_on(target, *device) else None

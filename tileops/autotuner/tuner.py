@@ -207,6 +207,13 @@ class Tuner:
         arguments = asked.arguments
         if arguments is not None and all(p.name in arguments for p in wanted):
             return [_detached(arguments[p.name]) for p in wanted]
+        scalar = next((p.name for p in wanted if p.is_scalar), None)
+        if scalar is not None:
+            raise ArgumentError(
+                f"op {asked.op} is not tuned for these arguments, and a call through torch.ops "
+                f"does not tell the tuner the scalar '{scalar}'; call the tuned function once "
+                "before, or give inputs by set_autotune_inputs or supply_prog"
+            )
         return [make_tensor(p, profile.supply_type, asked.device, asked.dynamic) for p in wanted]
 
 

@@ -7,7 +7,8 @@ import importlib
 import json
 import runpy
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def import_tunings(options: argparse.Namespace) -> int:
     Measurements are added to those that are there; a winner is taken only where there is none.
     """
     root, count = _directory().scripts, 0
-    with tarfile.open(options.file, "r:gz") as archive:
+    with _opened(options.file) as archive:
         for member in archive:
             parts = Path(member.name).parts
             if not _is_sound(member, parts):
@@ -209,6 +210,15 @@ def import_tunings(options: argparse.Namespace) -> int:
                 place.write_bytes(content)
     print(f"{count} tunings from {options.file}")
     return 0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            yield archive
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise CacheError(f"{path} cannot be read as exported tunings: {error}") from error
 
 
 def _is_sound(member: tarfile.TarInfo, parts: tuple[str, ...]) -> bool:

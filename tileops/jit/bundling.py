@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -251,15 +252,16 @@ def _each(
     wide: bool,
 ) -> list[_Wanted]:
     found = []
+    tuned = getattr(op.provider, "tuned", None)  # kernels are what they are
     for variant, program, consts in combinations:
         widths = {True} if reaches_index64(program) else {False, wide}
         for target in targets:
             final = target or own or default_target()
-            found += [
-                _Wanted(op, variant, program, consts, final, Specialization(fast, width))
-                for fast in (True, False)
-                for width in sorted(widths)
-            ]
+            for fast, width in itertools.product((True, False), sorted(widths)):
+                spec = Specialization(fast, width)
+                chosen = None if tuned is None else tuned(op, variant, final, spec, consts)
+                made = program if chosen is None else chosen
+                found.append(_Wanted(op, variant, made, consts, final, spec))
     return found
 
 

@@ -16,7 +16,7 @@ from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.definition import Definition, with_options
 from tileops.jit.kernel_state import NAMESPACE, Build, supply
 from tileops.jit.statics import StaticParam
-from tileops.jit.targets import device_target, device_text, is_runnable_on
+from tileops.jit.targets import device_for, device_target, device_text, is_runnable_on
 from tileops.op import names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import OpSpec, spec_of, written_parameters
@@ -30,7 +30,8 @@ from tileops.target import Target
 class Choice:
     """What a tuner may choose a config by: one entry of an op that a call, or a warmup, asks for.
 
-    ``values`` are all compile-time values, ``given`` the names of those that the caller gave;
+    ``values`` are all compile-time values, and None for tensors that were not given; ``given`` the
+    names of the values that the caller gave;
     ``device`` is None where only code for ``target`` is asked for.
     """
 
@@ -50,6 +51,9 @@ class Tuning(Protocol):
 
     def choose(self, choice: Choice) -> Mapping[str, Any]:
         """Values by name; ``pass_configs`` may be among them."""
+
+    def is_needed(self, given: frozenset[str]) -> bool:
+        """Whether a call that gives these values leaves something to choose."""
 
     def buckets(self, variant: Variant) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """Number and upper bounds of the sizes that kernels are chosen by (see ``Op.buckets``)."""
@@ -232,6 +236,32 @@ class EagerProvider(Provider):
         """The compiled form for these const sizes; ``sizes`` are for people to read."""
         return self._obtain(self._request(op, variant, target, spec, const_values, sizes))
 
+    def tuned(
+        self,
+        op: Op,
+        variant: Variant,
+        target: Target,
+        spec: Specialization,
+        const_values: tuple[int, ...],
+    ) -> Program | None:
+        """The program under the tuned choice, which may measure; None where nothing is chosen.
+
+        ArgumentError where the choice depends on a call's sizes, or no device here runs ``target``.
+        """
+        if self.tuning is None or not self.tuning.is_needed(_given(self, variant)):
+            return None
+        device = device_for(target)
+        reason = None
+        if device is None:
+            reason = f"no device here runs {target}"
+        elif op.buckets(variant):
+            reason = "its choice depends on the run-time sizes of a call"
+        if reason is not None:
+            raise ArgumentError(
+                f"{op.spec.name} is tuned and {reason}; give its configuration with the program"
+            )
+        return self._request(op, variant, target, spec, const_values, {}, device).program
+
     def _obtain(self, wanted: Request) -> Entry:
         entry = obtain(wanted)
         note_script(wanted, entry)
@@ -249,18 +279,17 @@ class EagerProvider(Provider):
     ) -> Request:
         names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
         consts = dict(zip(names_of_consts, const_values, strict=True))
-        values = self.values_of(variant.static)
+        traced = self.traced_values(variant.static)
         options: tuple[tuple[str, str], ...] = ()
         if self.tuning is not None:
             given = _given(self, variant)
             script = self.script or ""
             choice = Choice(
-                op.spec.name, script, values, given, consts, sizes, target, spec, device
+                op.spec.name, script, traced, given, consts, sizes, target, spec, device
             )
             chosen = dict(self.tuning.choose(choice))
             options = options_of(chosen.pop("pass_configs", None), None)
-            values.update(chosen)
-        traced = {**self.traced_values(variant.static), **values}
+            traced = {**traced, **chosen}
         program = with_options(self.trace_special(op.spec, traced, consts), options)
         return Request(
             program=program,

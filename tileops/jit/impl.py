@@ -398,6 +398,11 @@ class JITImpl:
         """The mode; known from the source, whatever the arguments."""
         return self.mode
 
+    @property
+    def is_tuned(self) -> bool:
+        """True if a tuner chooses parameters that a call leaves out."""
+        return False
+
     def is_lazy_mode(self) -> bool:
         """True if a call returns a kernel."""
         return self._is_lazy

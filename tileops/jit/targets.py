@@ -85,6 +85,18 @@ def is_runnable_on(target: Target, device_type: str, device_index: int) -> bool:
     return device_type == "cuda" and device_target("cuda", device_index) == target
 
 
+def device_for(target: Target) -> tuple[str, int] | None:
+    """A device here that runs code for ``target``: the CPU, the current GPU, or None."""
+    import torch
+
+    if target.kind == "cpu":
+        return ("cpu", 0)
+    if not torch.cuda.is_available():
+        return None
+    device = ("cuda", torch.cuda.current_device())
+    return device if is_runnable_on(target, *device) else None
+
+
 def device_text(device_type: str, device_index: int) -> str:
     """A device as torch prints it."""
     return device_type if device_type == "cpu" else f"{device_type}:{device_index}"

@@ -108,6 +108,8 @@ def _form_of(item: object, wanted: Target | None) -> _Form:
     if arguments and isinstance(arguments[-1], Mapping):
         arguments, keywords = arguments[:-1], arguments[-1]
     match program:
+        case JITImpl() if program.is_lazy_mode() and program.is_tuned:
+            return _kernel_form(state_of(program.compile(*arguments, **keywords).name), wanted)
         case JITImpl() if program.is_lazy_mode():
             traced = program.get_tir(*arguments, **keywords)
             build = Build(wanted) if wanted is not None else program._build

@@ -1,0 +1,195 @@
+"""``python -m tileops tune``, each subcommand, and the progress bar of a tuning."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tileops
+from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+from tileops import log
+from tileops.autotuner.progress import Bar
+from tileops.cli.main import main
+
+PROGRAM = """
+import sys, torch, tileops
+from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+timer = FakeTimer({8: 3.0, 16: 2.0, 32: 1.0})
+program = tileops.autotune(configs=[{"block": 8}, {"block": 32}], timer=timer)(fresh_const())
+program(torch.randn(int(sys.argv[1])))
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path) -> Iterator[Path]:
+    log.forget_warnings()
+    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*tuned_.*")
+        yield tmp_path / "cache"
+
+
+def tune(size: int = 100, blocks: tuple[int, ...] = (8, 32)) -> FakeTimer:
+    timer = FakeTimer({8: 3.0, 16: 2.0, 32: 1.0, 64: 0.5})
+    space = [{"block": b} for b in blocks]
+    tileops.autotune(configs=space, timer=timer, ref_prog=lambda a: a * 2)(fresh_const())(
+        torch.randn(size)
+    )
+    return timer
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["tune", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_ls_lists_tunings_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no tunings" in run(capsys, "ls")[1]
+    assert json.loads(run(capsys, "ls", "--json")[1]) == []
+    tune(100)
+    tune(200)
+    code, out, _ = run(capsys, "ls")
+    assert code == 0
+    assert len(out.splitlines()) == 3
+    assert "N=200" in out
+    found = json.loads(run(capsys, "ls", "--json")[1])
+    assert [item["op"] for item in found] == ["tuned_double_const"] * 2
+    assert {item["best"] for item in found} == {"block=32"}
+    assert [(item["configs"], item["failed"]) for item in found] == [(3, 0)] * 2
+    assert json.loads(run(capsys, "ls", "another", "--json")[1]) == []
+
+
+def test_show_orders_by_time_and_finds_by_op_or_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    tune()
+    code, out, _ = run(capsys, "show", "tuned_double_const")
+    assert code == 0
+    assert [n for n in (32, 16, 8) if f"block={n}" in out] == [32, 16, 8]
+    assert out.index("block=32") < out.index("block=16") < out.index("block=8 ")
+    (summary,) = json.loads(run(capsys, "show", "tuned_double_const", "--json")[1])
+    assert {row["config"]["block"]: row["latency"] for row in summary["rows"]} == {
+        8: 3.0, 16: 2.0, 32: 1.0,
+    }  # fmt: skip
+    (same,) = json.loads(run(capsys, "show", summary["hash"][:10], "--json")[1])
+    assert same == summary
+    assert run(capsys, "show", "nothing")[0] == 1
+
+
+def test_a_picture_without_matplotlib_names_the_extra(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = run(capsys, "show", "tuned_double_const", "--picture", tmp_path / "p.png")
+    assert code != 0
+    assert "tileops[viz]" in err
+    assert not (tmp_path / "p.png").exists()
+
+
+def test_export_and_import_move_tunings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tune()
+    run(capsys, "export", tmp_path / "all.tgz")
+    with tileops.option.cache_dir(tmp_path / "other"):
+        assert run(capsys, "import", tmp_path / "all.tgz")[0] == 0
+        assert len(json.loads(run(capsys, "ls", "--json")[1])) == 1
+        assert tune().calls == []
+        run(capsys, "import", tmp_path / "all.tgz")  # adds nothing twice
+        (shown,) = json.loads(run(capsys, "ls", "--json")[1])
+        assert shown["configs"] == 3
+        assert tune(blocks=(8, 32, 64)).calls == [64]
+
+
+def test_import_refuses_other_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import io
+    import tarfile
+
+    with tarfile.open(tmp_path / "bad.tgz", "w:gz") as archive:
+        member = tarfile.TarInfo("../../outside")
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"x"))
+    code, _, err = run(capsys, "import", tmp_path / "bad.tgz")
+    assert code != 0
+    assert "no part of a tuning" in err
+    (tmp_path / "text.tgz").write_text("no archive")
+    for name in ("text.tgz", "missing.tgz"):
+        code, _, err = run(capsys, "import", tmp_path / name)
+        assert code != 0
+        assert name in err
+
+
+def test_run_tunes_and_says_so(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    with caplog.at_level("INFO"):
+        code, _, err = run(capsys, "run", script, 300)
+    assert code == 0
+    said = err + caplog.text
+    assert "tune tuned_double_const: 3 of 3 configs" in said
+    (found,) = json.loads(run(capsys, "ls", "--json")[1])
+    assert "N=300" in found["sizes"]
+
+
+class FakeBar:
+    """What tqdm is asked for."""
+
+    made: list[FakeBar] = []
+
+    def __init__(self, total: int, **options: Any) -> None:
+        self.total, self.options = total, options
+        self.count, self.text, self.is_closed = 0, "", False
+        FakeBar.made.append(self)
+
+    def set_postfix_str(self, text: str) -> None:
+        self.text = text
+
+    def update(self, count: int) -> None:
+        self.count += count
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_bar_is_shown_on_terminals_only(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    FakeBar.made = []
+    stream = types.SimpleNamespace(isatty=lambda: is_terminal, write=lambda text: len(text),
+                                   flush=lambda: None)  # fmt: skip
+    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=FakeBar))  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Bar("op", 3) as bar:
+        bar.tell(0, 2.0, "block=8")
+        bar.tell(1, None, "block=16")
+        bar.tell(2, 1.0, "block=32")
+        bar.tell(2, 1.5, "block=32")
+    if not is_terminal:
+        assert FakeBar.made == []
+        return
+    (made,) = FakeBar.made
+    assert (made.total, made.count, made.is_closed) == (3, 3, True)
+    assert "block=32" in made.text
+    assert "1 ms" in made.text
+
+
+def test_a_picture_is_drawn_by_matplotlib(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError:
+        pytest.skip("matplotlib is not installed")
+    tune()
+    assert run(capsys, "show", "tuned_double_const", "--picture", tmp_path / "p.png")[0] == 0
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
