@@ -450,6 +450,63 @@ def narrow_extremes_expected(a: torch.Tensor) -> torch.Tensor:
     return torch.stack([row, a.amin(0).clamp(max=0), a.abs().amax(0), a.amax(0)])
 
 
+# -- extents in parts ------------------------------------------------------------------------------
+def gemm_of_96(A, B):
+    """Every extent is 64 + 32: operands, sums, a nest with places, a reduction on top."""
+    A: T.Tensor((96, 192), T.float16)
+    B: T.Tensor((96, 192), T.float16)
+    C = T.empty((96, 97), T.float32)
+    with T.Kernel(1, threads=128) as _:
+        a = T.alloc_shared((96, 96), T.float16)
+        b = T.alloc_shared((96, 96), T.float16)
+        acc = T.alloc_fragment((96, 96), T.float32)
+        top = T.alloc_fragment((96,), T.float32)
+        T.clear(acc)
+        for k in T.Pipelined(2, num_stages=2):
+            T.copy(A[0, k * 96], a)
+            T.copy(B[0, k * 96], b)
+            T.gemm(a, b, acc, transpose_B=True)
+        for i, j in T.Parallel(96, 96):
+            acc[i, j] = T.if_then_else(j <= i, acc[i, j], -1000)
+        T.reduce_max(acc, top, dim=1)
+        T.copy(acc[0:96, 0:96], C[0:96, 0:96])
+        for i in T.Parallel(96):
+            C[i, 96] = top[i]
+    return C
+
+
+def gemm_of_96_expected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    product = a.float() @ b.float().T
+    product = torch.where(torch.ones(96, 96).tril() > 0, product, torch.tensor(-1000.0))
+    return torch.cat([product, product.amax(1, keepdim=True)], 1)
+
+
+def latent_attention(Q, KV):
+    """One step of attention on a latent cache: 576 columns are keys, the first 512 of them values."""
+    Q: T.Tensor((16, 576), T.float16)
+    KV: T.Tensor((64, 576), T.float16)
+    O = T.empty((16, 512), T.float32)
+    with T.Kernel(1, threads=128) as _:
+        q = T.alloc_shared((16, 576), T.float16)
+        kv = T.alloc_shared((32, 576), T.float16)
+        s = T.alloc_fragment((16, 32), T.float32)
+        p = T.alloc_shared((16, 32), T.float16)
+        acc = T.alloc_fragment((16, 512), T.float32)
+        T.copy(Q, q)
+        T.clear(acc)
+        for k in T.Pipelined(2, num_stages=2):
+            T.copy(KV[k * 32 : (k + 1) * 32, :], kv)
+            T.gemm(q, kv, s, transpose_B=True, clear_accum=True)
+            T.copy(s, p)
+            T.gemm(p, kv[:, 0:512], acc)
+        T.copy(acc, O)
+    return O
+
+
+def latent_attention_expected(q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+    return (q.float() @ kv.float().T) @ kv[:, :512].float()
+
+
 CONSTRUCTS = [
     Construct(narrow_extremes, lambda: (torch.randn(8, 64).bfloat16(),), narrow_extremes_expected),
     Construct(shared_histogram, lambda: (ints(1000, low=0, high=16),), shared_histogram_expected),
@@ -485,4 +542,15 @@ CONSTRUCTS = [
         gather_from_tiles_expected,
     ),
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
+    # Small integers: every product and sum is exact.
+    Construct(
+        gemm_of_96,
+        lambda: (ints(96, 192, low=-3, high=4).half(), ints(96, 192, low=-3, high=4).half()),
+        gemm_of_96_expected,
+    ),
+    Construct(
+        latent_attention,
+        lambda: (ints(16, 576, low=-1, high=2).half(), ints(64, 576, low=-1, high=2).half()),
+        latent_attention_expected,
+    ),
 ]

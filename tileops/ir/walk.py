@@ -264,3 +264,10 @@ def read_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
 def number_statements(launches: tuple[Launch, ...]) -> dict[int, int]:
     """``id(statement)`` to its number: place in program order over all launches, from 0."""
     return {id(stmt): n for n, stmt in enumerate(walk(launches))}
+
+
+def keep_number(numbers: dict[int, int], old: Stmt, new: Stmt) -> Stmt:
+    """``new``, which stands for ``old``, after giving it the number of ``old``."""
+    if id(old) in numbers:
+        numbers[id(new)] = numbers[id(old)]
+    return new

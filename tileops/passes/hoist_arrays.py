@@ -13,7 +13,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Alloc, Atomic, Body, Launch, Parallel, Stmt, Store, View
-from tileops.ir.walk import map_children, map_stmt_exprs, sub_bodies, walk, with_bodies
+from tileops.ir.walk import keep_number, map_children, map_stmt_exprs, sub_bodies, walk, with_bodies
 
 _ONE = fold.const(1)
 
@@ -37,7 +37,7 @@ def _hoisted(body: Body, numbers: dict[int, int]) -> Body:
             inner = sub_bodies(stmt)
             made = tuple(_hoisted(b, numbers) for b in inner)
             same = all(a is b for a, b in zip(inner, made, strict=True))
-            new = [stmt] if same else [_kept_number(numbers, stmt, with_bodies(stmt, made))]
+            new = [stmt] if same else [keep_number(numbers, stmt, with_bodies(stmt, made))]
         changed |= len(new) != 1 or new[0] is not stmt
         out += new
     return tuple(out) if changed else body
@@ -59,7 +59,7 @@ def _of_nest(nest: Parallel, numbers: dict[int, int]) -> list[Stmt]:
         return [nest]
     allocs = [Alloc(b, loc=nest.loc) for b in moved.values()]
     body = _rewritten(inner, moved, vars_, numbers)
-    return [*allocs, _kept_number(numbers, nest, Parallel(vars_, extents, body, loc=nest.loc))]
+    return [*allocs, keep_number(numbers, nest, Parallel(vars_, extents, body, loc=nest.loc))]
 
 
 def _is_array(buffer: Buffer) -> bool:
@@ -92,11 +92,5 @@ def _rewritten(
                 new,
                 dst=Region(moved[dst.buffer.id], (*vars_, *dst.starts), (*ones, *dst.extents)),
             )
-        out.append(_kept_number(numbers, stmt, new))
+        out.append(keep_number(numbers, stmt, new))
     return tuple(out)
-
-
-def _kept_number(numbers: dict[int, int], old: Stmt, new: Stmt) -> Stmt:
-    if id(old) in numbers:
-        numbers[id(new)] = numbers[id(old)]
-    return new

@@ -8,7 +8,7 @@ import itertools
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load
 from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Launch, Stmt, Store, While
-from tileops.ir.walk import sub_bodies, with_bodies
+from tileops.ir.walk import keep_number, sub_bodies, with_bodies
 
 _ZERO = fold.const(0)
 # Ids of the buffers made here; a trace counts its own from 0.
@@ -92,9 +92,7 @@ class _Rewriter:
         return Buffer(next(self._ids), name, (fold.const(1),), fold.BOOL, "var")
 
     def _same(self, old: Stmt, new: Stmt) -> Stmt:
-        if id(old) in self._numbers:
-            self._numbers[id(new)] = self._numbers[id(old)]
-        return new
+        return keep_number(self._numbers, old, new)
 
 
 def _read(flag: Buffer) -> Expr:

@@ -27,6 +27,7 @@ from tileops.passes.analyze_ranges import launch_ranges
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.lower_packed import PACKED, lower_packed
+from tileops.passes.split_extents import split_extents
 from tileops.target import Target
 
 # Triton has no scalar of these types.
@@ -47,6 +48,9 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     # After escapes, which make loops' bodies conditions: a variable leaves those as well.
     launches = tuple(hoist_variables(launch, numbers) for launch in launches)
     dump.after("hoist_variables", replace(program, launches=launches))
+    # Before arrays of points: it cuts the nests that these get their dimensions from.
+    launches = tuple(split_extents(launch, numbers) for launch in launches)
+    dump.after("split_extents", replace(program, launches=launches))
     launches = tuple(hoist_arrays(launch, numbers) for launch in launches)
     dump.after("hoist_arrays", replace(program, launches=launches))
     written: list[_Written] = []

@@ -1,0 +1,337 @@
+"""Owns the rewrite of tiles into parts: buffers, and every statement that uses them.
+
+A statement over a tile in parts becomes one statement for each box of parts that it touches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from tileops.errors import InternalError
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr, Load, Region, Var
+from tileops.ir.program import const_value
+from tileops.ir.stmt import (
+    Alloc,
+    Atomic,
+    Body,
+    Copy,
+    Fill,
+    Gemm,
+    Launch,
+    Parallel,
+    Reduce,
+    Scan,
+    Stmt,
+    Store,
+    Transpose,
+)
+from tileops.ir.walk import (
+    keep_number,
+    loads,
+    map_children,
+    map_stmt_exprs,
+    sub_bodies,
+    walk,
+    with_bodies,
+)
+from tileops.passes.choose_parts import Part, Parts, choose_parts, place
+
+# Ids of the buffers made here; a trace counts its own from 0, the lowering of escapes from 2^30.
+_FIRST_ID = 1 << 29
+_FALSE = fold.const(False)
+Lanes = Mapping[int, int]
+Piece = tuple[int, int] | None  # offset and size; None is all of it
+Axis = list[tuple[str, int]]  # operand and dimension
+
+
+def split_extents(launch: Launch, numbers: dict[int, int]) -> Launch:
+    """``launch`` with the tiles of ``choose_parts`` in parts.
+
+    Afterwards these parts are buffers of their own, and no statement touches two along a dimension.
+    ``numbers`` learns the rewritten statements.
+    """
+    parts = choose_parts(launch)
+    if not parts:
+        return launch
+    return dataclasses.replace(launch, body=_Splitter(parts, numbers).body(launch.body, {}))
+
+
+class _Splitter:
+    def __init__(self, parts: Parts, numbers: dict[int, int]) -> None:
+        self._parts = parts
+        self._numbers = numbers
+        self._ids = itertools.count(_FIRST_ID)
+        self._made: dict[tuple[int, tuple[int, ...]], Buffer] = {}
+        # Statements have their numbers by identity: one that is gone must not lend its own.
+        self._alive: list[Stmt] = []
+
+    # -- statements ----------------------------------------------------------------------------
+    def body(self, body: Body, lanes: Lanes) -> Body:
+        """A statement list in parts; ``lanes`` are the variables of nests with their extents."""
+        out: list[Stmt] = []
+        for stmt in body:
+            for new in self._rewritten(stmt, lanes):
+                out.append(keep_number(self._numbers, stmt, new))
+        return tuple(out)
+
+    def _rewritten(self, stmt: Stmt, lanes: Lanes) -> Iterable[Stmt]:
+        stmt = map_stmt_exprs(stmt, lambda e: self._expr(e, lanes))
+        match stmt:
+            case Alloc(buffer=buffer):
+                return self._allocs(stmt, buffer)
+            case Parallel():
+                return self._nest(stmt, lanes)
+            case Store(buffer=buffer, indices=indices):
+                buffer, indices = self._element(buffer, indices, lanes)
+                return [dataclasses.replace(stmt, buffer=buffer, indices=indices)]
+            case Atomic(dst=dst) if not dst.squeezed():
+                buffer, starts = self._element(dst.buffer, dst.starts, lanes)
+                return [dataclasses.replace(stmt, dst=Region(buffer, starts, dst.extents))]
+            case Gemm():
+                return self._gemm(stmt)
+            case Copy() | Fill() | Reduce() | Scan() | Transpose() | Atomic():
+                return self._tile_statement(stmt, _axes(stmt))
+        inner = tuple(self.body(b, lanes) for b in sub_bodies(stmt))
+        return [with_bodies(stmt, inner) if inner else stmt]
+
+    def _allocs(self, stmt: Alloc, buffer: Buffer) -> Iterable[Stmt]:
+        dims = [range(len(self._of(buffer, d)) or 1) for d in range(buffer.ndim)]
+        for key in itertools.product(*dims):
+            yield dataclasses.replace(stmt, buffer=self._part(buffer, key))
+
+    def _gemm(self, stmt: Gemm) -> Iterable[Stmt]:
+        ra, rb, rc = stmt.a.buffer.ndim, stmt.b.buffer.ndim, stmt.c.buffer.ndim
+        am, ak = (ra - 1, ra - 2) if stmt.transpose_a else (ra - 2, ra - 1)
+        bk, bn = (rb - 1, rb - 2) if stmt.transpose_b else (rb - 2, rb - 1)
+        m = self._pieces((stmt.a, am), (stmt.c, rc - 2))
+        n = self._pieces((stmt.b, bn), (stmt.c, rc - 1))
+        k = self._pieces((stmt.a, ak), (stmt.b, bk))
+        for rows, columns in itertools.product(m, n):
+            for number, depth in enumerate(k):
+                yield dataclasses.replace(
+                    stmt,
+                    a=self._cut(stmt.a, {am: rows, ak: depth}),
+                    b=self._cut(stmt.b, {bk: depth, bn: columns}),
+                    c=self._cut(stmt.c, {rc - 2: rows, rc - 1: columns}),
+                    clear=stmt.clear if number == 0 else _FALSE,
+                )
+
+    def _tile_statement(self, stmt: Stmt, axes: list[Axis]) -> Iterable[Stmt]:
+        """One statement for each box of pieces along ``axes``."""
+        pieces = [self._pieces(*((_region(stmt, field), d) for field, d in axis)) for axis in axes]
+        for box in itertools.product(*pieces):
+            cuts: dict[str, dict[int, Piece]] = {f: {} for axis in axes for f, _ in axis}
+            for axis, piece in zip(axes, box, strict=True):
+                for field, d in axis:
+                    cuts[field][d] = piece
+            changes: dict[str, object] = {
+                field: self._cut(_region(stmt, field), at) for field, at in cuts.items()
+            }
+            if isinstance(stmt, Reduce):
+                piece = cuts["src"][stmt.dim]
+                changes["clear"] = stmt.clear and (piece is None or piece[0] == 0)
+            yield dataclasses.replace(stmt, **changes)  # type: ignore[arg-type]
+
+    # -- nests ---------------------------------------------------------------------------------
+    def _nest(self, nest: Parallel, lanes: Lanes) -> Iterable[Stmt]:
+        """The nest once for each box of pieces of its variables, with allocations of its own."""
+        vars_, extents, body = nest.vars, nest.extents, nest.body
+        while len(body) == 1 and isinstance(body[0], Parallel):
+            vars_, extents, body = vars_ + body[0].vars, extents + body[0].extents, body[0].body
+        sizes = [const_value(e) for e in extents]
+        inside = {v.id: n for v, n in zip(vars_, sizes, strict=True) if n is not None}
+        cuts = self._cuts(body, {**lanes, **inside})
+        pieces = [
+            [None] if n is None else _intervals(n, cuts.get(v.id, set()))
+            for v, n in zip(vars_, sizes, strict=True)
+        ]
+        for number, box in enumerate(itertools.product(*pieces)):
+            moved: dict[int, Expr] = {}
+            spans = list(extents)
+            for at, (var, piece) in enumerate(zip(vars_, box, strict=True)):
+                if piece is not None:
+                    moved[var.id] = fold.add(var, fold.const(piece[0]))
+                    spans[at] = fold.const(piece[1])
+            own = self._substituted(body, moved, self._renamed(body) if number else {})
+            sized = {v.id: const_value(e) for v, e in zip(vars_, spans, strict=True)}
+            known = {**lanes, **{v: n for v, n in sized.items() if n is not None}}
+            yield Parallel(vars_, tuple(spans), self.body(own, known), loc=nest.loc)
+
+    def _cuts(self, body: Body, lanes: Lanes) -> dict[int, set[int]]:
+        """Where the variables of a nest pass from part to part of some tile."""
+        cuts: dict[int, set[int]] = {}
+        for stmt in walk(body):
+            used = [(e.buffer, e.indices) for e in loads(stmt)]
+            if isinstance(stmt, Store):
+                used.append((stmt.buffer, stmt.indices))
+            elif isinstance(stmt, Atomic):
+                used.append((stmt.dst.buffer, stmt.dst.starts))
+            for buffer, indices in used:
+                for d, index in enumerate(indices):
+                    parts = self._of(buffer, d)
+                    found = place(index, lanes) if parts else None
+                    if found is not None and found[0] is not None:
+                        cuts.setdefault(found[0], set()).update(o - found[1] for o, _ in parts)
+        return cuts
+
+    def _renamed(self, body: Body) -> dict[int, Buffer]:
+        allocs = (s.buffer for s in walk(body) if isinstance(s, Alloc))
+        return {b.id: dataclasses.replace(b, id=next(self._ids)) for b in allocs}
+
+    def _substituted(
+        self, body: Body, moved: Mapping[int, Expr], renamed: Mapping[int, Buffer]
+    ) -> Body:
+        def expr(e: Expr) -> Expr:
+            if isinstance(e, Var):
+                return moved.get(e.id, e)
+            e = map_children(e, expr)
+            if isinstance(e, Load) and e.buffer.id in renamed:
+                return dataclasses.replace(e, buffer=renamed[e.buffer.id])
+            return e
+
+        out: list[Stmt] = []
+        for stmt in body:
+            new = map_stmt_exprs(stmt, expr)
+            if inner := sub_bodies(new):
+                made = tuple(self._substituted(b, moved, renamed) for b in inner)
+                new = with_bodies(new, made)
+            match new:
+                case Alloc(buffer=b) | Store(buffer=b) if b.id in renamed:
+                    new = dataclasses.replace(new, buffer=renamed[b.id])
+                case Atomic(dst=dst) if dst.buffer.id in renamed:
+                    dst = dataclasses.replace(dst, buffer=renamed[dst.buffer.id])
+                    new = dataclasses.replace(new, dst=dst)
+            out.append(keep_number(self._numbers, stmt, new))
+        self._alive += out
+        return tuple(out)
+
+    # -- buffers -------------------------------------------------------------------------------
+    def _of(self, buffer: Buffer, dim: int) -> tuple[Part, ...]:
+        """The parts of one dimension; none where it is held whole."""
+        if not buffer.is_on_chip:
+            return ()
+        return self._parts.get(const_value(buffer.shape[dim]) or 0, ())
+
+    def _part(self, buffer: Buffer, key: tuple[int, ...]) -> Buffer:
+        """The buffer that holds the parts ``key``, one number a dimension."""
+        shape = list(buffer.shape)
+        name = buffer.name
+        for d, number in enumerate(key):
+            if parts := self._of(buffer, d):
+                shape[d] = fold.const(parts[number][1])
+                name += f"_{number}"
+        if name == buffer.name:
+            return buffer
+        if (buffer.id, key) not in self._made:
+            made = dataclasses.replace(buffer, id=next(self._ids), name=name, shape=tuple(shape))
+            self._made[buffer.id, key] = made
+        return self._made[buffer.id, key]
+
+    def _expr(self, expr: Expr, lanes: Lanes) -> Expr:
+        expr = map_children(expr, lambda e: self._expr(e, lanes))
+        if isinstance(expr, Load):
+            buffer, indices = self._element(expr.buffer, expr.indices, lanes)
+            return Load(expr.dtype, buffer, indices)
+        return expr
+
+    def _element(
+        self, buffer: Buffer, indices: Sequence[Expr], lanes: Lanes
+    ) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The part that holds an element, and the element's place in it."""
+        key, out = [0] * len(indices), list(indices)
+        for d, index in enumerate(indices):
+            if parts := self._of(buffer, d):
+                found = place(index, lanes)
+                if found is None:
+                    raise InternalError(f"`{buffer.name}` is in parts but not used in parts")
+                key[d] = _number(parts, found[1])
+                out[d] = fold.sub(index, fold.const(parts[key[d]][0]))
+        return self._part(buffer, tuple(key)), tuple(out)
+
+    def _pieces(self, *sides: tuple[Region, int]) -> list[Piece]:
+        """One dimension of a statement, which each of ``sides`` walks, cut where a part ends."""
+        sizes = [const_value(region.extents[d]) for region, d in sides]
+        size = next((n for n in sizes if n is not None), None)
+        if size is None:
+            return [None]
+        cuts: set[int] = set()
+        for region, d in sides:
+            if parts := self._of(region.buffer, d):
+                start = const_value(region.starts[d]) or 0
+                cuts |= {offset - start for offset, _ in parts}
+        return _intervals(size, cuts)
+
+    def _cut(self, region: Region, pieces: Mapping[int, Piece]) -> Region:
+        """The pieces of a region, within one part along each dimension."""
+        buffer = region.buffer
+        starts, extents, key = list(region.starts), list(region.extents), [0] * buffer.ndim
+        for d, piece in pieces.items():
+            if piece is not None:
+                starts[d] = fold.add(starts[d], fold.const(piece[0]))
+                extents[d] = fold.const(piece[1])
+        for d in range(buffer.ndim):
+            if parts := self._of(buffer, d):
+                start = const_value(starts[d])
+                if start is None:
+                    raise InternalError(f"`{buffer.name}` is in parts but not used in parts")
+                key[d] = _number(parts, start)
+                starts[d] = fold.const(start - parts[key[d]][0])
+        return Region(self._part(buffer, tuple(key)), tuple(starts), tuple(extents))
+
+
+def _intervals(size: int, cuts: set[int]) -> list[Piece]:
+    """``0 .. size`` in pieces; one that is None where nothing cuts it."""
+    bounds = [0, *sorted(c for c in cuts if 0 < c < size), size]
+    if len(bounds) == 2:
+        return [None]
+    return [(lo, hi - lo) for lo, hi in itertools.pairwise(bounds)]
+
+
+def _number(parts: Sequence[Part], at: int) -> int:
+    """Which part holds place ``at``; the outermost ones stand for places outside."""
+    return max(0, sum(offset <= at for offset, _ in parts) - 1)
+
+
+def _region(stmt: Stmt, field: str) -> Region:
+    region = getattr(stmt, field)
+    if not isinstance(region, Region):
+        raise InternalError(f"the operand {field} of a statement in parts is no region")
+    return region
+
+
+def _axes(stmt: Stmt) -> list[Axis]:
+    """The dimensions that a tile statement walks: for each, the operands with their dimensions."""
+    match stmt:
+        case Copy(src=src, dst=dst):
+            return _paired("src", src.squeezed(), "dst", dst.squeezed())
+        case Atomic(value=Region() as value, dst=dst):
+            return _paired("value", value.squeezed(), "dst", dst.squeezed())
+        case Fill(dst=dst) | Atomic(dst=dst):
+            return [[("dst", d)] for d in dst.squeezed()]
+        case Reduce(src=src, dst=dst, dim=dim):
+            kept = tuple(d for d in range(len(src.extents)) if d != dim)
+            own = tuple(range(len(dst.extents)))
+            if len(own) == len(kept) + 1:
+                own = tuple(d for d in own if d != (dim if kept else 0))
+            elif len(own) != len(kept):
+                kept = tuple(d for d in src.squeezed() if d != dim)
+                own = dst.squeezed()
+            return [[("src", dim)], *_paired("src", kept, "dst", own)]
+        case Scan(src=src):
+            dims = tuple(range(len(src.extents)))
+            return _paired("src", dims, "dst", dims)
+        case Transpose(src=src):
+            dims = tuple(range(len(src.extents)))
+            return _paired("src", dims, "dst", (*dims[:-2], dims[-1], dims[-2]))
+        case _:
+            raise InternalError(f"no parts of {type(stmt).__name__}")
+
+
+def _paired(a: str, a_dims: Sequence[int], b: str, b_dims: Sequence[int]) -> list[Axis]:
+    if len(a_dims) != len(b_dims):
+        # The generator refuses such a statement with its place in the program.
+        return []
+    return [[(a, m), (b, n)] for m, n in zip(a_dims, b_dims, strict=True)]
