@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tileops.dtypes import DType
 from tileops.errors import ArgumentError
 
 CPU_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
@@ -21,6 +22,16 @@ _SHARED_LIMIT = {
     103: 232448,
     120: 101376,
     121: 101376,
+}
+
+
+# The first compute capability with instructions for a dtype, by construct (PTX ISA, the target
+# notes of mma and cvt); what is not listed exists from sm_80 on.
+_LEAST_CAPABILITY = {
+    ("gemm", "float8_e4m3fn"): 89,
+    ("gemm", "float8_e5m2"): 89,
+    ("convert", "float8_e4m3fn"): 89,
+    ("convert", "float8_e5m2"): 89,
 }
 
 
@@ -51,6 +62,16 @@ class Target:
     @property
     def warp_size(self) -> int:
         return 64 if self.kind == "hip" and self.arch.startswith("gfx9") else 32
+
+    def supports(self, construct: str, dtype: DType) -> bool:
+        """True if the hardware has the construct for elements of ``dtype``.
+
+        Constructs are ``gemm`` and ``convert``. What is not supported is done exactly in integers
+        or in a wider dtype, or refused.
+        """
+        if self.kind == "cuda":
+            return self.capability >= _LEAST_CAPABILITY.get((construct, str(dtype)), 0)
+        return construct == "convert" or not dtype.is_fp8
 
     @property
     def shared_limit(self) -> int:

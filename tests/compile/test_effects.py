@@ -10,7 +10,7 @@ from tests.compile.test_targets import CUDA
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
-from tileops.errors import InternalError
+from tileops.errors import ArgumentError
 from tileops.frontend.trace import trace
 from tileops.target import parse_target
 
@@ -40,7 +40,7 @@ def test_checks_hold_for_the_active_points() -> None:
     (out,) = run(checked, x)
     assert torch.equal(out, x)
     x[4] = -1
-    with pytest.raises(InternalError, match="device assertion failed: negative"):
+    with pytest.raises(ArgumentError, match="assertion failed: negative"):
         run(checked, x, compiles=False)
 
 

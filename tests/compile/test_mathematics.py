@@ -30,8 +30,9 @@ def test_bits_and_integer_division() -> None:
     assert torch.equal(out, mathematics.bits_expected(a))
 
 
-@pytest.mark.parametrize("target", CUDA)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "target"), [*(("float32", t) for t in CUDA), ("float64", "cuda:sm_90")]
+)
 def test_functions_compile(dtype: str, target: str) -> None:
     program = trace(mathematics.program(dtype), name="functions", static={}, consts={})
     built = parse_target(target)

@@ -56,16 +56,16 @@ def test_every_pass_has_a_file_in_order() -> None:
     with option.debug.dump_ir():
         path, _ = _compile(200, "cuda:sm_90")
     assert _names(path) == [
-        "00_trace.txt", "01_lower_escapes.txt", "02_hoist_variables.txt", "03_hoist_arrays.txt",
-        "04_generate.txt", "05_launch0_ttir.txt", "06_launch0_ttgir.txt", "07_launch0_llir.txt",
-        "08_launch0_ptx.txt",
+        "00_trace.txt", "01_lower_escapes.txt", "02_hoist_variables.txt", "03_split_extents.txt",
+        "04_hoist_arrays.txt", "05_generate.txt", "06_launch0_ttir.txt", "07_launch0_ttgir.txt",
+        "08_launch0_llir.txt", "09_launch0_ptx.txt",
     ]  # fmt: skip
     read = {p.name: p.read_text() for p in (path / "ir").iterdir()}
     assert read["00_trace.txt"] == (path / "program.txt").read_text()
     assert "break" in read["00_trace.txt"]
     assert "break" not in read["01_lower_escapes.txt"]
-    assert read["04_generate.txt"] == (path / "kernel.py").read_text()
-    assert ".target sm_90a" in read["08_launch0_ptx.txt"]
+    assert read["05_generate.txt"] == (path / "kernel.py").read_text()
+    assert ".target sm_90a" in read["09_launch0_ptx.txt"]
 
 
 def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> None:

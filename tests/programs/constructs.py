@@ -507,6 +507,48 @@ def latent_attention_expected(q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor
     return (q.float() @ kv.float().T) @ kv[:, :512].float()
 
 
+# -- 8-bit floats ----------------------------------------------------------------------------------
+def fp8_program(dtype: str) -> Any:
+    def fp8_arithmetic(A, B):
+        """A tile that is rounded at each update, copies with conversions, a product, a reduction."""
+        A: T.Tensor((64, 64), dtype)
+        B: T.Tensor((64, 64), T.float32)
+        C = T.empty((64, 130), T.float32)
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((64, 64), dtype)
+            f = T.alloc_fragment((64, 64), dtype)
+            acc = T.alloc_fragment((64, 64), T.float32)
+            top = T.alloc_fragment((64,), T.float32)
+            T.copy(A, a)
+            T.copy(B, f)
+            for i, j in T.Parallel(64, 64):
+                f[i, j] += a[i, j]
+                x = f[i, j] * T.cast(0.5, dtype)
+                f[i, j] = T.if_then_else(x > a[i, j], x, -a[i, j])
+            T.gemm(a, f, acc, clear_accum=True)
+            T.reduce_max(f, top, dim=1)
+            T.copy(f, C[0:64, 0:64])
+            T.copy(acc, C[0:64, 64:128])
+            for i in T.Parallel(64):
+                C[i, 128] = top[i]
+                C[i, 129] = T.cast(T.reinterpret(a[i, 0], "uint8"), "float32")
+        return C
+
+    return fp8_arithmetic
+
+
+def fp8_expected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return x.to(a.dtype).float()
+
+    wide = a.float()
+    f = rounded(rounded(b) + wide)
+    x = rounded(f * 0.5)
+    f = torch.where(x > wide, x, -wide)
+    bits = a.view(torch.uint8)[:, :1].float()
+    return torch.cat([f, wide @ f, f.amax(1, keepdim=True), bits], 1)
+
+
 CONSTRUCTS = [
     Construct(narrow_extremes, lambda: (torch.randn(8, 64).bfloat16(),), narrow_extremes_expected),
     Construct(shared_histogram, lambda: (ints(1000, low=0, high=16),), shared_histogram_expected),
@@ -542,6 +584,18 @@ CONSTRUCTS = [
         gather_from_tiles_expected,
     ),
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
+    # Values of a few bits: every product and sum is exact.
+    *(
+        Construct(
+            fp8_program(dtype),
+            lambda dtype=dtype: (
+                ints(64, 64, low=-8, high=9).float().to(getattr(torch, dtype)),
+                ints(64, 64, low=-60, high=61).float() / 8,
+            ),
+            fp8_expected,
+        )
+        for dtype in ("float8_e4m3fn", "float8_e5m2")
+    ),
     # Small integers: every product and sum is exact.
     Construct(
         gemm_of_96,

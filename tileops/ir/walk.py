@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Region, Select, Unary, Var
 from tileops.ir.stmt import (
@@ -27,6 +28,8 @@ from tileops.ir.stmt import (
     View,
     While,
 )
+
+_AnyStmt = TypeVar("_AnyStmt", bound=Stmt)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -266,8 +269,24 @@ def number_statements(launches: tuple[Launch, ...]) -> dict[int, int]:
     return {id(stmt): n for n, stmt in enumerate(walk(launches))}
 
 
-def keep_number(numbers: dict[int, int], old: Stmt, new: Stmt) -> Stmt:
+def keep_number(numbers: dict[int, int], old: Stmt, new: _AnyStmt) -> _AnyStmt:
     """``new``, which stands for ``old``, after giving it the number of ``old``."""
     if id(old) in numbers:
         numbers[id(new)] = numbers[id(old)]
     return new
+
+
+def map_body_exprs(body: Body, fn: Callable[[Expr], Expr], numbers: dict[int, int]) -> Body:
+    """``body`` with ``fn`` applied to every statement's expressions; itself if nothing changes.
+
+    Rewritten statements keep their numbers.
+    """
+    out = []
+    for stmt in body:
+        inner = sub_bodies(stmt)
+        made = tuple(map_body_exprs(b, fn, numbers) for b in inner)
+        new = map_stmt_exprs(stmt, fn)
+        if any(a is not b for a, b in zip(inner, made, strict=True)):
+            new = with_bodies(new, made)
+        out.append(new if new is stmt else keep_number(numbers, stmt, new))
+    return body if all(a is b for a, b in zip(body, out, strict=True)) else tuple(out)

@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
+
+def _byte_of(largest: float, *, mantissa: int, bias: int) -> list[str]:
+    """The rounding of a float32 to a sign, an exponent and ``mantissa`` bits, in integers."""
+    shift = 23 - mantissa
+    # Added to a float32, this leaves multiples of the smallest subnormal, rounded by the addition.
+    magic = 2.0 ** (23 + 1 - bias - mantissa)
+    magic_bits = (24 - bias - mantissa + 127) << 23
+    half = (1 << (shift - 1)) - 1
+    return [
+        "sign = (value.to(tl.uint32, bitcast=True) >> 24) & 128",
+        f"size = tl.minimum(tl.abs(value), {largest})",
+        "wide = size.to(tl.uint32, bitcast=True)",
+        f"normal = ((wide + {half} + ((wide >> {shift}) & 1)) >> {shift}) - "
+        f"{(127 - bias) << mantissa}",
+        f"small = (size + {magic}).to(tl.uint32, bitcast=True) - {magic_bits}",
+        f"code = tl.where(size < {2.0 ** (1 - bias)!r}, small, normal)",
+        "code = tl.where(value == value, code, 127)",
+        "return (sign | code).to(tl.uint8)",
+    ]
+
+
 # Triton 3.6 gives the extreme of bfloat16 in float32, which a reduction refuses.
 _BODIES = {
     "floordiv": (
@@ -28,6 +49,32 @@ _BODIES = {
     "add": ("a, b", "Sum of two values.", ["return a + b"]),
     "bit_and": ("a, b", "Bitwise and.", ["return a & b"]),
     "bit_or": ("a, b", "Bitwise or.", ["return a | b"]),
+    "e4m3_value": (
+        "bits",
+        "The float32 that a byte of e4m3 stands for.",
+        [
+            "wide = bits.to(tl.uint16)",
+            "# The exponent's bias is 8 less than that of float16.",
+            "half = ((wide & 128) << 8) | ((wide & 127) << 7)",
+            "value = half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0",
+            'return tl.where((wide & 127) == 127, float("nan"), value)',
+        ],
+    ),
+    "e4m3_bits": (
+        "value",
+        "The byte of e4m3 nearest to a float32, ties to even, the largest one beyond the range.",
+        _byte_of(448.0, mantissa=3, bias=7),
+    ),
+    "e5m2_value": (
+        "bits",
+        "The float32 that a byte of e5m2 stands for.",
+        ["return (bits.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)"],
+    ),
+    "e5m2_bits": (
+        "value",
+        "The byte of e5m2 nearest to a float32, ties to even, the largest one beyond the range.",
+        _byte_of(57344.0, mantissa=2, bias=15),
+    ),
     "bit_xor": ("a, b", "Bitwise exclusive or.", ["return a ^ b"]),
 }
 

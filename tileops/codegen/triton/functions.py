@@ -56,6 +56,8 @@ def emit_call(ctx: Context, expr: Call, args: list[Val]) -> Val:
     name, first = expr.name, args[0]
     if name == "reinterpret":
         return _reinterpret(first, expr.dtype)
+    if name.startswith(("e4m3_", "e5m2_")):
+        return text.call(ctx.helper(name), text.typed(first), dtype=expr.dtype)
     if name in ("isnan", "isinf", "isfinite"):
         return _classify(ctx, name, first)
     if name in _INTEGER:

@@ -97,7 +97,7 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
 
 def _has_instruction(ctx: Context, dtype: DType, acc: DType) -> bool:
     if dtype.is_fp8:
-        return ctx.target.kind == "cuda" and ctx.target.capability >= 89
+        return ctx.target.supports("gemm", dtype)
     if dtype.is_integer:
         return dtype == "int8" and acc.is_integer
     return str(dtype) in ("float16", "bfloat16", "tfloat32", "float32", "float64")

@@ -17,16 +17,19 @@ from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
 from tileops.codegen.triton.text import identifier
+from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir import dump
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
-from tileops.ir.walk import number_statements, walk
+from tileops.ir.walk import keep_number, number_statements, walk
 from tileops.passes.analyze_ranges import launch_ranges
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
+from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
 from tileops.passes.lower_packed import PACKED, lower_packed
+from tileops.passes.round_fp8 import round_fp8
 from tileops.passes.split_extents import split_extents
 from tileops.target import Target
 
@@ -42,6 +45,7 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     lowered = lower_packed(program, _LOWERED)
     program = lowered.program
     numbers = number_statements(program.launches)
+    program = _with_floats_of(target, program, numbers)
     # Escapes first: the flags that they become are scalars of each point, not arrays.
     launches = tuple(lower_escapes(launch, numbers) for launch in program.launches)
     dump.after("lower_escapes", replace(program, launches=launches))
@@ -69,6 +73,19 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     statements = lowered.original(statements)
     codes = tuple(k.code for k in written)
     return KernelCode("triton", source, codes, statements, tuple(workspaces))
+
+
+def _with_floats_of(target: Target, program: Program, numbers: dict[int, int]) -> Program:
+    """The program with bytes for the 8-bit floats that the target cannot convert."""
+    if target.supports("convert", DType("float8_e4m3fn")):
+        return program
+    launches = tuple(keep_number(numbers, n, round_fp8(n, numbers)) for n in program.launches)
+    program = replace(program, launches=launches)
+    dump.after("round_fp8", program)
+    # After the rounding, which leaves conversions alone to be rewritten.
+    program = hold_fp8_as_bytes(program, numbers)
+    dump.after("hold_fp8_as_bytes", program)
+    return program
 
 
 def _entry(program: Program, index: int) -> str:

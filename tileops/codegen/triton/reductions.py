@@ -13,6 +13,7 @@ from tileops.ir import fold
 from tileops.ir.stmt import Reduce
 
 _INT32 = DType("int32")
+_FLOAT32 = DType("float32")
 _BOOL = DType("bool")
 
 _REDUCERS = {
@@ -29,7 +30,8 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
     """``dst = reduce(src, dim)``; not ``clear`` folds dst's old value in."""
     extents = extents_of(ctx, stmt.src)
     vars_ = ctx.synthetic_vars(len(extents))
-    dtype = stmt.dst.dtype
+    # 8-bit floats are reduced in float32 and rounded once.
+    dtype = _FLOAT32 if stmt.dst.dtype.is_fp8 else stmt.dst.dtype
     with ctx.over(vars_, extents) as space:
         tile = convert(load_region(ctx, stmt.src, range(len(extents)), vars_), dtype)
         if stmt.kind in ("absmax", "abssum"):
@@ -50,7 +52,7 @@ def _without_padding(ctx: Context, space: Space, axis: int, tile: Val, stmt: Red
     bound = Val(str(space.extents[axis]), _INT32, static=True)
     hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
     neutral = text.strict(
-        text.literal(fold.const(neutral_value(stmt.kind, stmt.dst.dtype), stmt.dst.dtype))
+        text.literal(fold.const(neutral_value(stmt.kind, tile.dtype), tile.dtype))
     )
     return Val(
         f"tl.where({hit.text}, {tile.text}, {neutral.text})", tile.dtype, tile.axes | hit.axes
@@ -102,7 +104,7 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
         result = Val(result.text, result.dtype, space.all_axes(), result.prec)
         dims = _result_dims(ctx, stmt, len(extents))
         if not stmt.clear:
-            old = load_region(ctx, stmt.dst, dims, vars_)
+            old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
             result = combined(ctx, stmt.kind, old, result, stmt.nan_propagate)
         store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, dims, vars_), result)
 

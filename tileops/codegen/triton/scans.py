@@ -13,6 +13,7 @@ from tileops.ir import fold
 from tileops.ir.stmt import Scan
 
 _INT32 = DType("int32")
+_FLOAT32 = DType("float32")
 _BOOL = DType("bool")
 
 
@@ -21,7 +22,8 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
     extents = extents_of(ctx, stmt.src)
     rank = len(extents)
     vars_ = ctx.synthetic_vars(rank)
-    dtype = stmt.dst.dtype
+    # 8-bit floats are summed in float32 and rounded once.
+    dtype = _FLOAT32 if stmt.dst.dtype.is_fp8 else stmt.dst.dtype
     with ctx.over(vars_, extents) as space:
         tile = convert(load_region(ctx, stmt.src, range(rank), vars_), dtype)
         axes = space.all_axes()

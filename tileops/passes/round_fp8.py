@@ -1,0 +1,53 @@
+"""Owns arithmetic on 8-bit floats: done in float32, each result rounded once.
+
+No GPU adds or multiplies them. Afterwards an expression of such a dtype is an element, a variable,
+a conversion, a choice or a bit cast, and nothing compares two of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tileops.dtypes import DType
+from tileops.ir import fold
+from tileops.ir.expr import Binary, Call, Cast, Const, Expr, Unary
+from tileops.ir.stmt import Launch
+from tileops.ir.walk import map_body_exprs, map_children
+
+_FLOAT32 = DType("float32")
+
+
+def round_fp8(launch: Launch, numbers: dict[int, int]) -> Launch:
+    """``launch`` without arithmetic on 8-bit floats; ``numbers`` learns the statements."""
+    body = map_body_exprs(launch.body, _rounded, numbers)
+    return launch if body is launch.body else dataclasses.replace(launch, body=body)
+
+
+def _rounded(expr: Expr) -> Expr:
+    if isinstance(expr, Const):
+        if not expr.dtype.is_fp8:
+            return expr
+        return Cast(expr.dtype, Const(_FLOAT32, float(expr.value)))
+    expr = map_children(expr, _rounded)
+    match expr:
+        case Call(name="reinterpret"):
+            return expr
+        case Binary(a=a, b=b) if a.dtype.is_fp8 or b.dtype.is_fp8:
+            return _in_float32(expr, dataclasses.replace(expr, a=_wide(a), b=_wide(b)))
+        case Unary(a=a) if a.dtype.is_fp8:
+            return _in_float32(expr, dataclasses.replace(expr, a=_wide(a)))
+        case Call(args=args) if any(a.dtype.is_fp8 for a in args):
+            return _in_float32(expr, dataclasses.replace(expr, args=tuple(map(_wide, args))))
+        case _:
+            return expr
+
+
+def _wide(expr: Expr) -> Expr:
+    return fold.cast(expr, _FLOAT32) if expr.dtype.is_fp8 else expr
+
+
+def _in_float32(old: Expr, new: Expr) -> Expr:
+    """``new``, whose operands are float32, with a result of the dtype of ``old``."""
+    if not old.dtype.is_fp8:
+        return new
+    return Cast(old.dtype, dataclasses.replace(new, dtype=_FLOAT32))
