@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.compile.test_targets import CUDA
-from tests.programs.constructs import CONSTRUCTS, Construct
+from tests.programs.construct import Construct
+from tests.programs.constructs import CONSTRUCTS
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import tileops
-from tests.programs.constructs import CONSTRUCTS, Construct
+from tests.programs.construct import Construct
+from tests.programs.constructs import CONSTRUCTS
 
 
 @pytest.mark.parametrize("case", CONSTRUCTS, ids=lambda c: c.id)

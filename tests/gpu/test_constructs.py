@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tileops
-from tests.programs.constructs import CONSTRUCTS, Construct
+from tests.programs.construct import Construct
+from tests.programs.constructs import CONSTRUCTS
 
 pytestmark = pytest.mark.gpu
 
