@@ -1,0 +1,76 @@
+"""Ranks that call a tuned program: ``python -m tests.autotuner.tuned_ranks FOLDER PLANS``.
+
+One forked process for each plan, with a cache of its own; a plan holds ``times`` by block, and
+``die_after`` so many configs or ``warm`` (it has tuned alone before). Each writes what it did to
+``FOLDER/<rank>.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import tileops
+from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+from tileops.autotuner import decorator as _decorator  # noqa: F401  (imported before the fork)
+
+
+class RankTimer(FakeTimer):
+    """A timer that may end its process."""
+
+    __qualname__ = "RankTimer"
+    die_after = -1
+
+    def __call__(self, config, kernel, inputs):  # type: ignore[no-untyped-def]
+        if len(self.calls) == self.die_after:
+            os._exit(9)
+        time.sleep(0.05)
+        return super().__call__(config, kernel, inputs)
+
+
+def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    timer = RankTimer({int(block): ms for block, ms in plan["times"].items()})
+    space = [{"block": block} for block in timer.times]
+    a = torch.arange(100.0)
+    with tileops.option.cache_dir(folder / f"cache{rank}"):
+        if plan.get("warm"):
+            tileops.autotune(configs=space, timer=timer)(fresh_const())(a)
+            timer.calls.clear()
+        timer.die_after = plan.get("die_after", -1)
+        store = f"file://{folder / 'store'}"
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
+        program = tileops.autotune(configs=space, timer=timer)(fresh_const())
+        start = time.monotonic()
+        is_right = torch.equal(program(a), a * 2)
+        seconds = time.monotonic() - start
+        calls = list(timer.calls)
+        config = dict(program.compile(a).config)
+        report = {"right": is_right, "config": config, "calls": calls, "seconds": seconds}
+        (folder / f"{rank}.json").write_text(json.dumps(report))
+    time.sleep(0.5)  # the store lives in no rank, but answers are read for a moment yet
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    place, plans = Path(sys.argv[1]), json.loads(sys.argv[2])
+    pids = []
+    for number, one in enumerate(plans):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                main(number, len(plans), place, one)
+            finally:
+                os._exit(1)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
