@@ -199,3 +199,10 @@ def test_bundles_carry_the_tuned_choice_or_are_refused(tmp_path: Path) -> None:
     assert chosen == bundled(tmp_path / "sizes", (program, [{"N": 78}]))
     with pytest.raises(tileops.TileopsError, match="tuned and no device here runs cuda:sm_90"):
         bundled(tmp_path / "elsewhere", program, "cuda:sm_90")
+
+
+def test_all_devices_of_a_cpu_are_one() -> None:
+    program = tileops.autotune(configs=SPACE, devices="all", warmup=1, rep=2)(fresh_const())
+    a = torch.randn(90)
+    assert torch.equal(program(a), a * 2)
+    assert program.compile(a).latency is not None
