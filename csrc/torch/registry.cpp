@@ -2,6 +2,8 @@
 #include <atomic>
 #include <mutex>
 
+#include <pthread.h>
+
 #include "core/counters.h"
 #include "core/driver.h"
 #include "core/hooks.h"
@@ -82,7 +84,12 @@ void torch_parallel(int64_t count, ParallelBody body, void* context) {
   check_torch(torch_parallel_for(0, count, 1, body, context), "torch_parallel_for");
 }
 
+// The threads of torch's pool end with the process that started them: a forked child that asked for
+// them would wait for ever.
+std::atomic<bool> is_forked{false};
+
 int torch_threads() {
+  if (is_forked.load(std::memory_order_relaxed)) return 1;
   uint32_t threads = 1;
   return torch_get_num_threads(&threads) == 0 ? static_cast<int>(threads) : 1;
 }
@@ -100,6 +107,8 @@ Op& op_of_handle(uint64_t handle) {
 }
 
 void install_torch_hooks() {
+  // Fails for want of memory only, and the library has just been loaded.
+  pthread_atfork(nullptr, nullptr, [] { is_forked.store(true, std::memory_order_relaxed); });
   hooks().parallel_for = torch_parallel;
   hooks().thread_count = torch_threads;
 }

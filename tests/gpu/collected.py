@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 
-def tests_of(module: ModuleType, *, calling: str) -> list[Any]:
+def gathered(module: ModuleType, *, calling: str) -> list[Any]:
     """The tests of a module that reach its function ``calling``, as parameters without arguments.
 
     Tests with fixtures and tests that expect a refusal are left out.

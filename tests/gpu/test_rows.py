@@ -15,7 +15,7 @@ from positional import POSITIONAL
 import tests.compile.test_constructs as small
 import tileops
 import tileops.language as T
-from tests.gpu.collected import tests_of
+from tests.gpu.collected import gathered
 
 pytestmark = pytest.mark.gpu
 
@@ -73,7 +73,7 @@ def run_on_gpu(
     return tuple(x.cpu() for x in outs)
 
 
-@pytest.mark.parametrize("test", tests_of(small, calling="run"))
+@pytest.mark.parametrize("test", gathered(small, calling="run"))
 def test_small_program(test: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small, "run", run_on_gpu)
     test()
