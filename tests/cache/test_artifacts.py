@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -183,11 +184,11 @@ def test_a_damaged_gpu_artifact_is_compiled_once_and_healed(
 def _artifact(program: object, target: str = "cuda:sm_90") -> tuple[Path, dict[str, bytes]]:
     from tileops.jit import kernel_state
 
-    kernel_state._states.clear()  # what a new process knows
-    store().clear_memory()
-    kernel = tileops.compile(program, target=target)
-    assert kernel.cache_path is not None
-    return kernel.cache_path, dict(kernel.artifact.files)
+    with mock.patch.dict(kernel_state._states, clear=True):  # what a new process knows
+        store().clear_memory()
+        kernel = tileops.compile(program, target=target)
+        assert kernel.cache_path is not None
+        return kernel.cache_path, dict(kernel.artifact.files)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
