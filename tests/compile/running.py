@@ -14,6 +14,7 @@ from tileops.target import parse_target
 from tileops.testing.interpreter import interpret
 
 TARGET = parse_target("cuda:sm_90")
+CUDA = ("cuda:sm_80", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120")
 
 
 def run(func: Any, *args: Any, compiles: bool = True, **static: Any) -> tuple[torch.Tensor, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.compile.test_targets import CUDA
+from tests.compile.running import CUDA
 from tests.programs.construct import Construct
 from tests.programs.constructs import CONSTRUCTS
 from tileops.codegen.kernel_code import KernelCode, Specialization

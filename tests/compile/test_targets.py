@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from programs import PROGRAMS, _matmul
 
+from tests.compile.running import CUDA
 from tileops import settings
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import Artifact, compile_kernel
 from tileops.target import parse_target
 
-CUDA = ("cuda:sm_80", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120")
 # One of each kind of program on every target; the rest differ in masks only.
 EVERYWHERE = ("matmul_dynamic", "add", "rms_norm_1000", "softmax", "split_k", "attention_64")
 
