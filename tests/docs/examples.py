@@ -31,10 +31,10 @@ class Example:
         return found.group(1) if found else ""
 
 
-def examples() -> list[Example]:
+def examples(documents: tuple[Path, ...] = DOCUMENTS) -> list[Example]:
     """All examples of the documents, in order."""
     found = []
-    for path in DOCUMENTS:
+    for path in documents:
         text = path.read_text()
         for match in _BLOCK.finditer(text):
             line = text.count("\n", 0, match.start()) + 2

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tileops.language as T
-from tests.docs.examples import DOCUMENTS, Example, examples
+from tests.docs.examples import DOCUMENTS, ROOT, Example, examples
 
-EXAMPLES = examples()
+EXAMPLES = [*examples(), *examples((ROOT / "docs/ops.md",))]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.id)

@@ -102,7 +102,8 @@ def _compile_unspilled(
     """The launch with the warps asked for, or with more where those spill registers to memory.
 
     The tiles of a block are the same, so that more warps hold less each. An attention forward of
-    128 x 128 tiles in 4 warps spills 584 bytes a thread and runs at 84 TFLOP/s on an H200.
+    128 x 128 tiles spills 584 bytes a thread in 4 warps and runs at 84 TFLOP/s on an H200; in 8
+    warps it spills nothing and runs at 392.
     """
     built = _compile_fitting(code, source, launch, target, options)
     first = spilled = _spilled_bytes(built, target)
