@@ -1,8 +1,8 @@
 // Owns the table of all ops and their registration with torch.
+#include <pthread.h>
+
 #include <atomic>
 #include <mutex>
-
-#include <pthread.h>
 
 #include "core/counters.h"
 #include "core/driver.h"
