@@ -335,7 +335,8 @@ def test_both_names_of_a_program_with_a_gradient(tmp_path: Path, run_python: Run
 def test_one_bundle_for_cpu_and_gpu(tmp_path: Path, run_python: Run) -> None:
     folder = tileops.bundle(tmp_path / "b", samples.axpy, ["cpu", "cuda:sm_90"])
     document = json.loads((folder / "ops" / "sample_axpy" / "op.json").read_text())
-    (variant,) = document["variants"]
+    # Other tests of this process may have called the op with other compile-time values.
+    variant = document["variants"][0]
     found = {(e["target"], e["entry"]["fast"]): e["entry"] for e in variant["entries"]}
     assert set(found) == {(t, f) for t in (host(), "cuda:sm_90a") for f in (True, False)}
     assert found["cuda:sm_90a", True]["capability"] == 90
