@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def launch_of(body: Any, columns: int = 576) -> Launch:
 
 def split(body: Any) -> list[str]:
     launch = launch_of(body)
-    out = split_extents(launch, number_statements((launch,)))
+    out = split_extents(launch, number_statements((launch,)), itertools.count(1 << 29))
     return [line.strip() for line in print_body(out.body)]
 
 
@@ -78,7 +79,7 @@ def test_extents_without_a_product_stay_whole() -> None:
             T.copy(a, A)
 
     launch = trace(program, name="program", static={}, consts={}).launches[0]
-    assert split_extents(launch, {}) is launch
+    assert split_extents(launch, {}, itertools.count(1 << 29)) is launch
 
 
 def test_nests_are_cut_where_parts_end() -> None:

@@ -182,6 +182,10 @@ class Region:
             if not (isinstance(e, Const) and int(e.value) == 1)
         )
 
+    def walked(self) -> tuple[int, ...]:
+        """The dimensions that a copy pairs: ``squeezed``, or the last where it leaves none."""
+        return self.squeezed() or (len(self.extents) - 1,)
+
     def is_whole(self) -> bool:
         """True if the region covers its whole buffer from the origin."""
         zero = all(isinstance(s, Const) and s.value == 0 for s in self.starts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -17,6 +17,7 @@ from tileops.ir.expr import (
     Cast,
     Const,
     Expr,
+    Region,
     Select,
     Unary,
 )
@@ -264,3 +265,13 @@ def ceildiv(a: Expr, b: Expr) -> Expr:
 def truth(a: Expr) -> Expr:
     """``a`` as a bool: itself, or ``a != 0``."""
     return _truth(a)
+
+
+def region_indices(
+    region: Region, dims: Sequence[int], offsets: Sequence[Expr]
+) -> tuple[Expr, ...]:
+    """The indices of a region's element: its starts, plus ``offsets`` along ``dims``."""
+    by_dim = dict(zip(dims, offsets, strict=True))
+    return tuple(
+        add(start, by_dim[d]) if d in by_dim else start for d, start in enumerate(region.starts)
+    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Region, Select, Unary, Var
+from tileops.ir.program import Program
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
@@ -262,6 +264,20 @@ def read_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
         case _:
             found.extend(r.buffer for r in regions(stmt) if not isinstance(stmt, Fill))
     return tuple(found)
+
+
+def fresh_ids(program: Program) -> Iterator[int]:
+    """Ids that no buffer and no variable of ``program`` has, in order."""
+    used = [b.id for b in (*(p.buffer for p in program.tensors()), *program.workspaces)]
+    used += [s.var.id for s in program.sizes] + [s.var.id for s in program.scalars()]
+    for launch in program.launches:
+        used += [v.id for v in launch.block_vars]
+        for stmt in walk(launch.body):
+            if isinstance(stmt, (AddressView, Alloc, View)):
+                used.append(stmt.buffer.id)
+            for expr in exprs(stmt):
+                used += [e.id for e in walk_expr(expr) if isinstance(e, Var)]
+    return itertools.count(max(used, default=-1) + 1)
 
 
 def number_statements(launches: tuple[Launch, ...]) -> dict[int, int]:

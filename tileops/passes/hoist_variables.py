@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, While
-from tileops.ir.walk import sub_bodies, with_bodies
+from tileops.ir.walk import keep_number, sub_bodies, with_bodies
 
 
 def hoist_variables(launch: Launch, numbers: dict[int, int]) -> Launch:
@@ -61,10 +61,7 @@ def _taken(body: Body, numbers: dict[int, int], found: list[Stmt]) -> Body:
 def _rebuilt(stmt: Stmt, bodies: tuple[Body, ...], numbers: dict[int, int]) -> Stmt:
     if all(a is b for a, b in zip(sub_bodies(stmt), bodies, strict=True)):
         return stmt
-    new = with_bodies(stmt, bodies)
-    if id(stmt) in numbers:
-        numbers[id(new)] = numbers[id(stmt)]
-    return new
+    return keep_number(numbers, stmt, with_bodies(stmt, bodies))
 
 
 def _unless_same(body: Body, made: list[Stmt]) -> Body:

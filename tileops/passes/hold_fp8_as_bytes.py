@@ -7,8 +7,7 @@ a byte to the float32 that it stands for, and back with one rounding to nearest 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedOnTargetError
@@ -39,17 +38,15 @@ from tileops.ir.walk import keep_number, map_children, map_stmt_exprs, sub_bodie
 _BYTE, _HALF, _FLOAT32, _INT32 = DType("uint8"), DType("float16"), DType("float32"), DType("int32")
 _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 _ZERO = fold.const(0)
-# Ids of what is made here; a trace counts its own from 0, other passes from 2^29 and 2^30.
-_FIRST_ID = 1 << 28
 
 
-def hold_fp8_as_bytes(program: Program, numbers: dict[int, int]) -> Program:
+def hold_fp8_as_bytes(program: Program, numbers: dict[int, int], ids: Iterator[int]) -> Program:
     """``program`` without 8-bit floats; before, ``round_fp8`` has left no arithmetic on them.
 
-    ``numbers`` learns the rewritten statements. UnsupportedOnTargetError for what has no exact
-    form.
+    ``numbers`` learns the rewritten statements; what is made gets ``ids``. UnsupportedOnTargetError
+    for what has no exact form.
     """
-    rewriter = _Rewriter(numbers)
+    rewriter = _Rewriter(numbers, ids)
     launches = tuple(keep_number(numbers, n, rewriter.launch(n)) for n in program.launches)
     params = tuple(
         dataclasses.replace(p, buffer=_held(p.buffer)) if isinstance(p, TensorParam) else p
@@ -99,9 +96,8 @@ def _converted(a: Expr, source: DType, target: DType) -> Expr:
 
 
 class _Rewriter:
-    def __init__(self, numbers: dict[int, int]) -> None:
-        self._numbers = numbers
-        self._ids = itertools.count(_FIRST_ID)
+    def __init__(self, numbers: dict[int, int], ids: Iterator[int]) -> None:
+        self._numbers, self._ids = numbers, ids
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with bytes for 8-bit floats."""
@@ -143,9 +139,11 @@ class _Rewriter:
         lead = dst if dst.buffer.is_on_chip else src
         sizes = [lead.extents[d] for d in lead.squeezed()]
         vars_ = tuple(Var(_INT32, next(self._ids), f"e{n}") for n in range(len(sizes)))
-        value = Load(_held(src.buffer).dtype, _held(src.buffer), _places(src, vars_))
-        converted = _converted(value, src.dtype, dst.dtype)
-        store = Store(_held(dst.buffer), _places(dst, vars_), converted, loc=stmt.loc)
+        source, target = _held(src.buffer), _held(dst.buffer)
+        at = fold.region_indices(src, src.squeezed(), vars_)
+        converted = _converted(Load(source.dtype, source, at), src.dtype, dst.dtype)
+        at = fold.region_indices(dst, dst.squeezed(), vars_)
+        store = Store(target, at, converted, loc=stmt.loc)
         return Parallel(vars_, tuple(sizes), (store,), loc=stmt.loc)
 
     def _computing(self, stmt: Stmt) -> Iterable[Stmt]:
@@ -194,12 +192,3 @@ class _Rewriter:
             next(self._ids), f"{region.buffer.name}_wide", region.extents, dtype, "fragment"
         )
         return Region(buffer, (_ZERO,) * len(region.extents), region.extents)
-
-
-def _places(region: Region, vars_: tuple[Var, ...]) -> tuple[Expr, ...]:
-    """The element of a region at ``vars_``, which run along its dimensions of more than one."""
-    by_dim = dict(zip(region.squeezed(), vars_, strict=True))
-    return tuple(
-        fold.add(start, by_dim[d]) if d in by_dim else start
-        for d, start in enumerate(region.starts)
-    )

@@ -29,32 +29,38 @@ from tileops.ir.stmt import (
     Store,
     While,
 )
-from tileops.ir.walk import children, exprs, regions, sub_bodies, with_bodies, written_buffers
+from tileops.ir.walk import (
+    children,
+    exprs,
+    fresh_ids,
+    regions,
+    sub_bodies,
+    with_bodies,
+    written_buffers,
+)
 from tileops.location import Location
 from tileops.passes.analyze_index import needs_guard
 from tileops.passes.analyze_ranges import Ranges, launch_ranges
 
 _TRUE = fold.const(True)
-# Ids of the variables made here; a trace counts its own from 0, other passes from elsewhere.
-_FIRST_ID = 1 << 29
 
 
 def insert_checks(program: Program, *, bounds: bool, nans: bool) -> Program:
     """``program`` with the checks asked for; itself where none is."""
     if not (bounds or nans):
         return program
-    inserter = _Inserter(bounds, nans)
+    inserter = _Inserter(bounds, nans, fresh_ids(program))
     sizes = tuple(s.var for s in program.sizes)
     launches = tuple(inserter.launch(x, launch_ranges(x, sizes)) for x in program.launches)
     return dataclasses.replace(program, launches=launches)
 
 
 class _Inserter:
-    """Rewrites statement lists; counts the variables that it makes."""
+    """Rewrites statement lists; the variables that it makes get ``ids``."""
 
-    def __init__(self, bounds: bool, nans: bool) -> None:
+    def __init__(self, bounds: bool, nans: bool, ids: Iterator[int]) -> None:
         self._bounds, self._nans = bounds, nans
-        self._next = _FIRST_ID
+        self._ids = ids
 
     def launch(self, launch: Launch, ranges: Ranges) -> Launch:
         return dataclasses.replace(launch, body=self._body(launch.body, ranges, ()))
@@ -111,7 +117,7 @@ class _Inserter:
 
     def _region_nan(self, region: Region, loc: Location | None) -> Stmt:
         vars_ = tuple(self._var(d) for d in range(len(region.extents)))
-        at = tuple(fold.add(s, v) for s, v in zip(region.starts, vars_, strict=True))
+        at = fold.region_indices(region, range(len(vars_)), vars_)
         place: Expr = fold.const(0, fold.INT64)
         for index, extent in zip(at, region.buffer.shape, strict=True):
             place = fold.add(fold.mul(place, _wide(extent)), _wide(index))
@@ -119,8 +125,7 @@ class _Inserter:
         return Parallel(vars_, region.extents, (check,), loc=loc)
 
     def _var(self, dim: int) -> Var:
-        self._next += 1
-        return Var(fold.INT32, self._next, f"at{dim}")
+        return Var(fold.INT32, next(self._ids), f"at{dim}")
 
 
 # -- indices ---------------------------------------------------------------------------------------

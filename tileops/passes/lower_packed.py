@@ -8,7 +8,6 @@ another dtype, which are bytes too; expressions compute on carriers and round af
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 
 from tileops.dtypes import DType
@@ -67,7 +66,7 @@ class _Lowering:
 
     def __init__(self, program: Program, dtypes: frozenset[str]) -> None:
         self._program, self._dtypes = program, dtypes
-        self._ids = itertools.count(_first_free_id(program))
+        self._ids = walk.fresh_ids(program)
         self._globals: dict[int, Form] = {}
         self._even: set[int] = set()
         for buffer, loc in _global_buffers(program):
@@ -154,19 +153,6 @@ def _global_buffers(program: Program) -> Iterator[tuple[Buffer, Location | None]
         yield param.buffer, param.loc
     for buffer in program.workspaces:
         yield buffer, None
-
-
-def _first_free_id(program: Program) -> int:
-    ids = [b.id for b, _ in _global_buffers(program)]
-    ids += [s.var.id for s in program.sizes] + [s.var.id for s in program.scalars()]
-    for launch in program.launches:
-        ids += [v.id for v in launch.block_vars]
-        for stmt in walk.walk(launch.body):
-            if isinstance(stmt, (AddressView, Alloc, View)):
-                ids.append(stmt.buffer.id)
-            for expr in walk.exprs(stmt):
-                ids += [e.id for e in walk.walk_expr(expr) if isinstance(e, Var)]
-    return max(ids, default=0) + 1
 
 
 def _origins(before: Program, after: Program) -> tuple[int, ...]:

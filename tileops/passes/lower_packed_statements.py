@@ -172,7 +172,7 @@ class Statements:
 
     def _nest(self, stmt: Copy) -> Stmt:
         """A copy element by element; where two share a byte of the target, two a time."""
-        src_dims, dst_dims = _walked(stmt.src), _walked(stmt.dst)
+        src_dims, dst_dims = stmt.src.walked(), stmt.dst.walked()
         packed = self._kind(stmt.dst.buffer) == "packed"
         if len(src_dims) != len(dst_dims):
             raise UnsupportedConstructError(
@@ -197,11 +197,13 @@ class Statements:
 
         def element(shift: int) -> Expr:
             at = [*points[:-1], fold.add(points[-1], fold.const(shift))]
-            load = Load(stmt.src.dtype, stmt.src.buffer, _moved(stmt.src, src_dims, at))
+            load = Load(
+                stmt.src.dtype, stmt.src.buffer, fold.region_indices(stmt.src, src_dims, at)
+            )
             return fold.cast(load, stmt.dst.dtype)
 
         value = pair(element(0), element(1)) if packed else element(0)
-        place = _moved(stmt.dst, dst_dims, points)
+        place = fold.region_indices(stmt.dst, dst_dims, points)
         store = self._store(Store(stmt.dst.buffer, place, value, loc=stmt.loc))
         ends = tuple(map(self._values, extents))
         return Parallel(names, ends, store, loc=stmt.loc)
@@ -301,17 +303,6 @@ def _targets(stmt: Stmt) -> tuple[Region, ...]:
 def _byte(low: Expr, high: Expr, dtype: DType) -> Expr:
     upper = fold.binary("shl", encode(high, dtype), fold.const(4, BYTE))
     return fold.binary("or", encode(low, dtype), upper)
-
-
-def _walked(region: Region) -> tuple[int, ...]:
-    return region.squeezed() or (len(region.extents) - 1,)
-
-
-def _moved(region: Region, dims: tuple[int, ...], points: list[Expr]) -> tuple[Expr, ...]:
-    at = list(region.starts)
-    for dim, point in zip(dims, points, strict=True):
-        at[dim] = fold.add(at[dim], point)
-    return tuple(at)
 
 
 def _odd_region(construct: str, region: Region, stmt: Stmt) -> UnsupportedConstructError:

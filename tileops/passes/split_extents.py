@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tileops.errors import InternalError
 from tileops.ir import fold
@@ -39,31 +39,29 @@ from tileops.ir.walk import (
 )
 from tileops.passes.choose_parts import Part, Parts, choose_parts, place
 
-# Ids of the buffers made here; a trace counts its own from 0, the lowering of escapes from 2^30.
-_FIRST_ID = 1 << 29
 _FALSE = fold.const(False)
 Lanes = Mapping[int, int]
 Piece = tuple[int, int] | None  # offset and size; None is all of it
 Axis = list[tuple[str, int]]  # operand and dimension
 
 
-def split_extents(launch: Launch, numbers: dict[int, int]) -> Launch:
+def split_extents(launch: Launch, numbers: dict[int, int], ids: Iterator[int]) -> Launch:
     """``launch`` with the tiles of ``choose_parts`` in parts.
 
     Afterwards these parts are buffers of their own, and no statement touches two along a dimension.
-    ``numbers`` learns the rewritten statements.
+    ``numbers`` learns the rewritten statements; the parts get ``ids``.
     """
     parts = choose_parts(launch)
     if not parts:
         return launch
-    return dataclasses.replace(launch, body=_Splitter(parts, numbers).body(launch.body, {}))
+    return dataclasses.replace(launch, body=_Splitter(parts, numbers, ids).body(launch.body, {}))
 
 
 class _Splitter:
-    def __init__(self, parts: Parts, numbers: dict[int, int]) -> None:
+    def __init__(self, parts: Parts, numbers: dict[int, int], ids: Iterator[int]) -> None:
         self._parts = parts
         self._numbers = numbers
-        self._ids = itertools.count(_FIRST_ID)
+        self._ids = ids
         self._made: dict[tuple[int, tuple[int, ...]], Buffer] = {}
         # Statements have their numbers by identity: one that is gone must not lend its own.
         self._alive: list[Stmt] = []

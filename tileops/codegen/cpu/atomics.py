@@ -8,7 +8,7 @@ from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState
 from tileops.errors import InternalError
 from tileops.ir import fold
-from tileops.ir.expr import Expr, Load, Region, Var
+from tileops.ir.expr import Load, Region
 from tileops.ir.stmt import Atomic, Body, Parallel
 
 
@@ -47,22 +47,15 @@ def _emit_scalar(state: LaunchState, stmt: Atomic) -> None:
 
 def _as_nest(state: LaunchState, stmt: Atomic) -> Parallel:
     """The tile form as a nest over the dimensions that both sides walk."""
-    dims = stmt.dst.squeezed() or (len(stmt.dst.extents) - 1,)
+    dims = stmt.dst.walked()
     names = [state.fresh_var(f"e{n}") for n in range(len(dims))]
     value = stmt.value
     if isinstance(value, Region):
-        source_dims = value.squeezed() or (len(value.extents) - 1,)
+        source_dims = value.walked()
         if len(source_dims) != len(dims):
             raise InternalError(f"atomic pairs {len(source_dims)} with {len(dims)} dimensions")
-        value = Load(value.dtype, value.buffer, _moved(value, source_dims, names))
-    at = _moved(stmt.dst, dims, names)
+        value = Load(value.dtype, value.buffer, fold.region_indices(value, source_dims, names))
+    at = fold.region_indices(stmt.dst, dims, names)
     ones = tuple(fold.const(1) for _ in at)
     one = Atomic(stmt.op, Region(stmt.dst.buffer, at, ones), value, order=stmt.order)
     return Parallel(tuple(names), tuple(stmt.dst.extents[d] for d in dims), (one,))
-
-
-def _moved(region: Region, dims: tuple[int, ...], names: list[Var]) -> tuple[Expr, ...]:
-    at = list(region.starts)
-    for d, name in zip(dims, names, strict=True):
-        at[d] = fold.add(at[d], name)
-    return tuple(at)

@@ -74,14 +74,9 @@ def _single_conditions(
     return conditions
 
 
-def walked(region: Region) -> tuple[int, ...]:
-    """The dimensions that a copy pairs: those of extent other than 1, or the last where none is."""
-    return region.squeezed() or (len(region.extents) - 1,)
-
-
 def emit_copy(state: LaunchState, stmt: Copy) -> None:
     """``dst = cast(src)`` row by row; rows outside src give its safe value, outside dst nothing."""
-    src_dims, dst_dims = walked(stmt.src), walked(stmt.dst)
+    src_dims, dst_dims = stmt.src.walked(), stmt.dst.walked()
     if len(src_dims) != len(dst_dims):
         raise InternalError(f"copy pairs {len(src_dims)} with {len(dst_dims)} dimensions")
     emit_paired_copy(state, stmt.src, src_dims, stmt.dst, dst_dims)
@@ -215,7 +210,7 @@ def emit_fill(state: LaunchState, stmt: Fill) -> None:
     """Every element of a region that exists becomes one value."""
     w, region = state.writer, stmt.dst
     with w.block():
-        write = axes(state, region, walked(region))
+        write = axes(state, region, region.walked())
         write, _ = _merged(write, write)
         kind = storage(region.dtype)
         w.line(f"const {kind} what = {stored(state, stmt.value)};")

@@ -10,12 +10,12 @@ from tileops.codegen.triton.elements import (
     extents_of,
     load_element,
     load_region,
-    region_indices,
 )
 from tileops.codegen.triton.expressions import emit_expr
 from tileops.codegen.triton.text import Val, convert, typed
 from tileops.codegen.triton.updates import update_tile
 from tileops.dtypes import DType
+from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region
 from tileops.ir.stmt import Atomic
 
@@ -67,7 +67,7 @@ def _emit_tile(ctx: Context, stmt: Atomic) -> None:
             value = emit_expr(ctx, stmt.value)
         else:
             raise ctx.unsupported(f"the atomic `{stmt.op}` of a tile")
-        result = _update(ctx, stmt, region_indices(stmt.dst, target, vars_), value)
+        result = _update(ctx, stmt, fold.region_indices(stmt.dst, target, vars_), value)
         if result.text:
             ctx.writer.line(result.text)
 

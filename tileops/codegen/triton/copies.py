@@ -7,7 +7,6 @@ from tileops.codegen.triton.elements import (
     extents_of,
     load_element,
     load_region,
-    region_indices,
     store_element,
 )
 from tileops.codegen.triton.expressions import emit_expr
@@ -29,7 +28,7 @@ def emit_copy(ctx: Context, stmt: Copy) -> None:
         value = load_region(ctx, stmt.src, paired(ctx, stmt.src, dims), vars_)
         target = paired(ctx, stmt.dst, dims)
         value = convert(value, stmt.dst.dtype)
-        store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, target, vars_), value)
+        store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, target, vars_), value)
 
 
 def leading(stmt: Copy) -> Region:
@@ -58,7 +57,7 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
     vars_ = ctx.synthetic_vars(len(dims))
     with ctx.over(vars_, tuple(extents[d] for d in dims)):
         value = emit_expr(ctx, stmt.value)
-        store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, dims, vars_), value)
+        store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, dims, vars_), value)
 
 
 def emit_transpose(ctx: Context, stmt: Transpose) -> None:
@@ -69,7 +68,7 @@ def emit_transpose(ctx: Context, stmt: Transpose) -> None:
     swapped = (*vars_[:-2], vars_[-1], vars_[-2])
     with ctx.over(vars_, extents):
         value = convert(load_region(ctx, stmt.src, range(rank), vars_), stmt.dst.dtype)
-        indices = region_indices(stmt.dst, range(rank), swapped)
+        indices = fold.region_indices(stmt.dst, range(rank), swapped)
         store_element(ctx, stmt.dst.buffer, indices, value)
 
 
@@ -84,7 +83,7 @@ def emit_im2col(ctx: Context, stmt: Im2col) -> None:
     with ctx.over(vars_, (rows, cols)):
         indices = _im2col_indices(stmt, rows, cols, vars_)
         value = load_element(ctx, Load(stmt.image.dtype, stmt.image, indices))
-        target = region_indices(stmt.dst, (rank - 2, rank - 1), vars_)
+        target = fold.region_indices(stmt.dst, (rank - 2, rank - 1), vars_)
         store_element(ctx, stmt.dst.buffer, target, convert(value, stmt.dst.dtype))
 
 

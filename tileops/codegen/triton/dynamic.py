@@ -44,20 +44,12 @@ def as_nest(ctx: Context, stmt: Copy | Fill) -> Parallel:
             guard = fold.binary("land", guard, fold.binary("land", *inside))
     if isinstance(stmt, Fill):
         value = stmt.value
-        target = _indices(stmt.dst, dims, offsets)
+        target = fold.region_indices(stmt.dst, dims, offsets)
     else:
-        source = _indices(stmt.src, paired(ctx, stmt.src, dims), offsets)
+        source = fold.region_indices(stmt.src, paired(ctx, stmt.src, dims), offsets)
         value = fold.cast(Load(stmt.src.dtype, stmt.src.buffer, source), stmt.dst.dtype)
-        target = _indices(stmt.dst, paired(ctx, stmt.dst, dims), offsets)
+        target = fold.region_indices(stmt.dst, paired(ctx, stmt.dst, dims), offsets)
     body: Stmt = Store(stmt.dst.buffer, target, value, loc=stmt.loc)
     if const_value(guard) is None:
         body = If(guard, (body,), loc=stmt.loc)
     return Parallel(vars_, tuple(extents), (body,), loc=stmt.loc)
-
-
-def _indices(region: Region, dims: tuple[int, ...], offsets: list[Expr]) -> tuple[Expr, ...]:
-    by_dim = dict(zip(dims, offsets, strict=True))
-    return tuple(
-        fold.add(start, by_dim[d]) if d in by_dim else start
-        for d, start in enumerate(region.starts)
-    )

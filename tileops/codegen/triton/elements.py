@@ -49,21 +49,11 @@ def extents_of(ctx: Context, region: Region) -> tuple[int, ...]:
     return extents
 
 
-def region_indices(region: Region, dims: Sequence[int], vars_: Sequence[Var]) -> tuple[Expr, ...]:
-    """The indices of a region's elements.
-
-    Its starts, plus ``vars_`` along the dimensions ``dims``.
-    """
-    by_dim = dict(zip(dims, vars_, strict=True))
-    return tuple(
-        fold.add(start, by_dim[d]) if d in by_dim else start
-        for d, start in enumerate(region.starts)
-    )
-
-
 def load_region(ctx: Context, region: Region, dims: Sequence[int], vars_: Sequence[Var]) -> Val:
     """The elements of a region in the current space, ``vars_`` running along ``dims``."""
-    return load_element(ctx, Load(region.dtype, region.buffer, region_indices(region, dims, vars_)))
+    return load_element(
+        ctx, Load(region.dtype, region.buffer, fold.region_indices(region, dims, vars_))
+    )
 
 
 def is_one(expr: Expr) -> bool:

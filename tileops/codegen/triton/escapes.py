@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from collections.abc import Iterator
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load
@@ -11,15 +11,16 @@ from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Launch, Stmt,
 from tileops.ir.walk import keep_number, sub_bodies, with_bodies
 
 _ZERO = fold.const(0)
-# Ids of the buffers made here; a trace counts its own from 0.
-_FIRST_ID = 1 << 30
 
 
-def lower_escapes(launch: Launch, numbers: dict[int, int]) -> Launch:
-    """``launch`` without Break and Continue; ``numbers`` learns the rewritten statements."""
+def lower_escapes(launch: Launch, numbers: dict[int, int], ids: Iterator[int]) -> Launch:
+    """``launch`` without Break and Continue.
+
+    ``numbers`` learns the rewritten statements; the flags get ``ids``.
+    """
     if not _has_escape((launch,), inside_loops=True):
         return launch
-    rewriter = _Rewriter(numbers)
+    rewriter = _Rewriter(numbers, ids)
     return dataclasses.replace(launch, body=rewriter.body(launch.body))
 
 
@@ -37,9 +38,8 @@ def _has_escape(body: Body, *, inside_loops: bool) -> bool:
 class _Rewriter:
     """Gives each loop with escapes two flags: whether it goes on, and whether this turn does."""
 
-    def __init__(self, numbers: dict[int, int]) -> None:
-        self._numbers = numbers
-        self._ids = itertools.count(_FIRST_ID)
+    def __init__(self, numbers: dict[int, int], ids: Iterator[int]) -> None:
+        self._numbers, self._ids = numbers, ids
 
     def body(self, body: Body) -> Body:
         """A statement list outside any loop that it could leave."""

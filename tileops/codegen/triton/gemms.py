@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
+from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text
 from tileops.codegen.triton.text import Val, convert, infix, triton_type
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
+from tileops.ir import fold
 from tileops.ir.expr import Region, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Gemm
@@ -32,7 +33,7 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     extents = extents_of(ctx, stmt.c)
     rank = len(extents)
     with ctx.over(vars_, extents[-2:]) as space:
-        indices = region_indices(stmt.c, (rank - 2, rank - 1), vars_)
+        indices = fold.region_indices(stmt.c, (rank - 2, rank - 1), vars_)
         start = _start(ctx, stmt, vars_, acc_dtype)
         options = _options(ctx, stmt, a.dtype, acc_dtype)
         args = [left, right, *([] if start is None else [start]), *options]

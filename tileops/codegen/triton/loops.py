@@ -17,7 +17,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Body, For, If, Parallel, Stmt, While
-from tileops.ir.walk import map_stmt_exprs, sub_bodies, substitute, walk_expr, with_bodies
+from tileops.ir.walk import map_body_exprs, substitute, walk_expr
 
 _BOOL = DType("bool")
 # Lanes of one piece of a nest whose extent is known at run time only.
@@ -242,14 +242,8 @@ def _in_pieces(
         inner_vars[n], inner_extents[n] = lane, fold.const(piece)
         loops.append((step, fold.ceildiv(extents[n], fold.const(piece))))
         guard = fold.binary("land", guard, fold.binary("lt", place, extents[n]))
-    moved = tuple(_substituted(s, mapping) for s in body)
+    moved = map_body_exprs(body, lambda e: substitute(e, mapping), {})
     out: Stmt = Parallel(tuple(inner_vars), tuple(inner_extents), (If(guard, moved),), loc=nest.loc)
     for step, count in reversed(loops):
         out = For("serial", step, fold.const(0), count, (out,), loc=nest.loc)
     return out
-
-
-def _substituted(stmt: Stmt, mapping: dict[int, Expr]) -> Stmt:
-    bodies = tuple(tuple(_substituted(s, mapping) for s in b) for b in sub_bodies(stmt))
-    out = map_stmt_exprs(stmt, lambda e: substitute(e, mapping))
-    return with_bodies(out, bodies) if bodies else out

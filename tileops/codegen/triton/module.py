@@ -5,6 +5,7 @@ One Triton function a launch, assembled into the text of ``kernel.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
@@ -23,7 +24,7 @@ from tileops.ir import dump
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
-from tileops.ir.walk import keep_number, number_statements, walk
+from tileops.ir.walk import fresh_ids, keep_number, number_statements, walk
 from tileops.passes.analyze_ranges import launch_ranges
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
@@ -45,15 +46,16 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     lowered = lower_packed(program, _LOWERED)
     program = lowered.program
     numbers = number_statements(program.launches)
-    program = _with_floats_of(target, program, numbers)
+    ids = fresh_ids(program)  # of everything that a pass below makes
+    program = _with_floats_of(target, program, numbers, ids)
     # Escapes first: the flags that they become are scalars of each point, not arrays.
-    launches = tuple(lower_escapes(launch, numbers) for launch in program.launches)
+    launches = tuple(lower_escapes(launch, numbers, ids) for launch in program.launches)
     dump.after("lower_escapes", replace(program, launches=launches))
     # After escapes, which make loops' bodies conditions: a variable leaves those as well.
     launches = tuple(hoist_variables(launch, numbers) for launch in launches)
     dump.after("hoist_variables", replace(program, launches=launches))
     # Before arrays of points: it cuts the nests that these get their dimensions from.
-    launches = tuple(split_extents(launch, numbers) for launch in launches)
+    launches = tuple(split_extents(launch, numbers, ids) for launch in launches)
     dump.after("split_extents", replace(program, launches=launches))
     launches = tuple(hoist_arrays(launch, numbers) for launch in launches)
     dump.after("hoist_arrays", replace(program, launches=launches))
@@ -75,7 +77,9 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     return KernelCode("triton", source, codes, statements, tuple(workspaces))
 
 
-def _with_floats_of(target: Target, program: Program, numbers: dict[int, int]) -> Program:
+def _with_floats_of(
+    target: Target, program: Program, numbers: dict[int, int], ids: Iterator[int]
+) -> Program:
     """The program with bytes for the 8-bit floats that the target cannot convert."""
     if target.supports("convert", DType("float8_e4m3fn")):
         return program
@@ -83,7 +87,7 @@ def _with_floats_of(target: Target, program: Program, numbers: dict[int, int]) -
     program = replace(program, launches=launches)
     dump.after("round_fp8", program)
     # After the rounding, which leaves conversions alone to be rewritten.
-    program = hold_fp8_as_bytes(program, numbers)
+    program = hold_fp8_as_bytes(program, numbers, ids)
     dump.after("hold_fp8_as_bytes", program)
     return program
 

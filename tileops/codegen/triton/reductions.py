@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
+from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.space import Space
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.codegen.triton.tiles import spread
@@ -106,7 +106,7 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
         if not stmt.clear:
             old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
             result = combined(ctx, stmt.kind, old, result, stmt.nan_propagate)
-        store_element(ctx, stmt.dst.buffer, region_indices(stmt.dst, dims, vars_), result)
+        store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, dims, vars_), result)
 
 
 def _result_dims(ctx: Context, stmt: Reduce, count: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import extents_of, load_region, region_indices, store_element
+from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.reductions import neutral_value
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.codegen.triton.tiles import spread
@@ -28,7 +28,7 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
         tile = convert(load_region(ctx, stmt.src, range(rank), vars_), dtype)
         axes = space.all_axes()
         axis = space.axis_of(vars_[stmt.dim].id)
-        indices = region_indices(stmt.dst, range(rank), vars_)
+        indices = fold.region_indices(stmt.dst, range(rank), vars_)
         if axis is None:
             store_element(ctx, stmt.dst.buffer, indices, tile)
             return
