@@ -332,6 +332,21 @@ def test_both_names_of_a_program_with_a_gradient(tmp_path: Path, run_python: Run
     ]  # fmt: skip
 
 
+def test_none_for_a_parameter_whose_default_is_none(tmp_path: Path) -> None:
+    @tileops.jit(name="bundled_without_a_factor")
+    def scaled(A, factor=None):
+        A: T.Tensor((8,), T.float32)
+        B = T.empty((8,), T.float32)
+        with T.Kernel(1):
+            for i in T.Parallel(8):
+                B[i] = A[i] * (2.0 if factor is None else factor)
+        return B
+
+    folder = tileops.bundle(tmp_path / "b", [(scaled, [{"factor": None}])], ["cpu"])
+    document = json.loads((folder / "ops" / "bundled_without_a_factor" / "op.json").read_text())
+    assert len(document["variants"]) == 1
+
+
 def test_one_bundle_for_cpu_and_gpu(tmp_path: Path, run_python: Run) -> None:
     folder = tileops.bundle(tmp_path / "b", samples.axpy, ["cpu", "cuda:sm_90"])
     document = json.loads((folder / "ops" / "sample_axpy" / "op.json").read_text())

@@ -191,10 +191,7 @@ class _Route:
 
 def _route(program: JITImpl, given: Mapping[str, object]) -> _Route:
     program.definition.static_values(given)  # refuses one that leaves out a required value
-    bound = program._not_carried(given)
-    if bound:
-        rest = {k: v for k, v in given.items() if k not in bound}
-        return _route(program.bind(**bound), rest)
+    program, given = program.carrier(given)
     provider = program._eager
     op = provider.register(given, is_derived=program._is_derived)
     encoded = [p.encode(given[p.name]) if p.name in given else None for p in provider.statics]

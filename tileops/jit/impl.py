@@ -236,7 +236,9 @@ class JITImpl:
     # ------------------------------------------------------------------
     def carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
         """The program whose op carries these compile-time values, and those that it carries."""
-        bound = self._not_carried(given)
+        params = self._params(given)
+        given = {n: v for n, v in given.items() if not params[n].is_left_out(v)}
+        bound = self._not_carried(given, params)
         rest = {k: v for k, v in given.items() if k not in bound}
         return self.bind(**bound).carrier(rest) if bound else (self, rest)
 
@@ -248,21 +250,17 @@ class JITImpl:
         """
         given = dict(zip(names, values, strict=True))
         self.definition.static_values(given)  # refuses a call that leaves out a required one
-        params = self._params(given)
-        given = {n: v for n, v in given.items() if not params[n].is_left_out(v)}
-        bound = self._not_carried(given)
-        if bound:
-            rest = {k: v for k, v in given.items() if k not in bound}
-            return str(self.bind(**bound)._route(tuple(rest), *rest.values()))
-        op = self._eager.register(given, is_derived=self._is_derived)
-        wraps = "tuple" if self._eager.wraps_result else "plain"
+        program, given = self.carrier(given)
+        op = program._eager.register(given, is_derived=program._is_derived)
+        wraps = "tuple" if program._eager.wraps_result else "plain"
         full = op.spec.name if op.plain_name else ""
         plain = op.plain_name or op.spec.name
         return f"{op.spec.namespace}::{plain}::{full}::{wraps}::{','.join(given)}"
 
-    def _not_carried(self, given: Mapping[str, object]) -> dict[str, object]:
+    def _not_carried(
+        self, given: Mapping[str, object], params: Mapping[str, StaticParam]
+    ) -> dict[str, object]:
         found: dict[str, object] = {}
-        params = self._params(given)
         for name, value in given.items():
             try:
                 params[name].encode(value)

@@ -65,8 +65,16 @@ class EventTimer:
 
     def times(self, fn: Function, count: int, before: Function | None = None) -> list[float]:
         """Milliseconds of each call."""
+        return self._bracketed(fn, count, before)
+
+    def _bracketed(
+        self, fn: Function, count: int, before: Function | None, hold_cycles: int = 0
+    ) -> list[float]:
+        """Milliseconds of each call; ``hold_cycles`` keep the device from starting the first."""
         pairs = []
         with torch.cuda.device(self.device):
+            if hold_cycles:
+                torch.cuda._sleep(hold_cycles)  # type: ignore[no-untyped-call,unused-ignore]
             for _ in range(count):
                 if before is not None:
                     before()
@@ -85,24 +93,13 @@ class KernelTimer(EventTimer):
 
     def times(self, fn: Function, count: int, before: Function | None = None) -> list[float]:
         """Milliseconds of each call."""
-        empty = self._held(lambda: None, _BRACKETS, None)
+        empty = self._bracketed(lambda: None, _BRACKETS, None, _HOLD_CYCLES)
         cost = statistics.median(empty)
         found: list[float] = []
         while len(found) < count:
-            found += self._held(fn, min(_QUEUED, count - len(found)), before)
+            queued = min(_QUEUED, count - len(found))
+            found += self._bracketed(fn, queued, before, _HOLD_CYCLES)
         return [max(ms - cost, 0.0) for ms in found]
-
-    def _held(self, fn: Function, count: int, before: Function | None) -> list[float]:
-        pairs = []
-        with torch.cuda.device(self.device):
-            torch.cuda._sleep(_HOLD_CYCLES)  # type: ignore[no-untyped-call,unused-ignore]
-            for _ in range(count):
-                if before is not None:
-                    before()
-                self.flush()
-                pairs.append(_bracket(fn))
-            torch.cuda.synchronize(self.device)
-        return [start.elapsed_time(end) for start, end in pairs]
 
 
 class GraphTimer(EventTimer):
