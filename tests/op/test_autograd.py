@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import tileops
 import tileops.language as T
@@ -242,6 +243,24 @@ def test_a_kernel_of_a_lazy_function() -> None:
     region = torch.compile(lambda x, y: kernel(x, y) * 3, fullgraph=True, backend="aot_eager")
     (dx,) = torch.autograd.grad(region(x, y).sum(), x)
     assert torch.equal(dx, x.grad)
+
+
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_a_tangent_is_refused_and_not_dropped(with_gradient: bool) -> None:
+    x, tangent = torch.randn(3, 5), torch.ones(3, 5)
+    kernel = samples.lazy_add(5, 64)
+
+    def function(a):
+        return scaled_product(a, x, 0.5) if with_gradient else samples.axpy(a[0], x[0], 0.5)
+
+    for call in (function, lambda a: kernel(a[0], x[0])):
+        with pytest.raises(NotDifferentiableError, match="forward-mode"):
+            torch.func.jvp(call, (x,), (tangent,))
+        with forward_ad.dual_level():
+            with pytest.raises(NotDifferentiableError, match="forward-mode"):
+                call(forward_ad.make_dual(x, tangent))
+            assert torch.equal(call(x), call(x.clone()))  # what has no tangent runs
+    assert torch.equal(function(x), function(x.clone()))
 
 
 def test_what_can_have_no_gradient() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from torch.autograd import forward_ad
 
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
 from tileops.ir.program import Program
@@ -103,7 +104,7 @@ class JITImpl:
     # -- calling -----------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run an eager program, or build the kernel of a lazy one."""
-        if kwargs or len(args) != self._count:
+        if kwargs or len(args) != self._count or forward_ad._current_level >= 0:
             return self._call_general(args, kwargs)
         # Only tensors have the attribute; asking each for its class costs more than all the rest.
         try:
@@ -120,6 +121,8 @@ class JITImpl:
             return self._call_lazy(args, kwargs)
         inputs, given, extra = self._split(args, kwargs)
         self._check_kinds(inputs)
+        if forward_ad._current_level >= 0 and self._differentiable is not False:
+            gradient.refuse_tangents(self._title, inputs)
         if not self._is_direct or not self._are_exact(given):
             return self._call_routed(inputs, given, extra)
         return self._op_for(inputs)(*inputs, **given, **extra)

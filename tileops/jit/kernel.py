@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tileops.errors import ArgumentError, NotDifferentiableError
 from tileops.ir import fold
@@ -20,6 +21,7 @@ from tileops.ir.program import Program, TensorParam
 from tileops.jit import sass
 from tileops.jit.kernel_state import NAMESPACE, Build, state_for, state_of
 from tileops.jit.tracing import constant
+from tileops.op import gradient
 from tileops.op.variant import pack_of
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class JITKernel:
         NotDifferentiableError for an input that requires grad in grad mode where the kernel has no
         gradient.
         """
+        if forward_ad._current_level >= 0:
+            gradient.refuse_tangents(f"kernel {self._name}", args)
         op = self._op
         for value in args:
             if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():

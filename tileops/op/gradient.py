@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import torch
+from torch.autograd import forward_ad
+
 from tileops.errors import ArgumentError, NotDifferentiableError
 
 
@@ -23,3 +28,20 @@ def refuse(op: str, argument: str, *, differentiable: bool | None, writes_leaf: 
             f"{op}: argument '{argument}' is a leaf that requires grad, and the op writes into it; "
             "call it under torch.no_grad() or pass a detached tensor"
         )
+
+
+def refuse_tangents(op: str, inputs: Iterable[object]) -> None:
+    """NotDifferentiableError for an input with a tangent: torch would give a result without one.
+
+    Only inside ``forward_ad.dual_level``, and so inside ``torch.func.jvp``, can there be one:
+    callers look at the level first, which costs nothing.
+    """
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            continue
+        dual = forward_ad.unpack_dual(value)  # type: ignore[no-untyped-call,unused-ignore]
+        if dual.tangent is not None:
+            raise NotDifferentiableError(
+                f"{op}: an argument has a tangent, and the op has no rule for forward-mode "
+                "differentiation; use reverse mode, or pass the primal value"
+            )
