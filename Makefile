@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 NEXT := $(abspath $(VENV)-next)
 TORCH_NEXT ?= 2.14.1
 FUZZ_SECONDS ?= 600
-MEMCHECKED ?= tests/gpu/test_calls.py tests/gpu/test_bundles.py tests/gpu/test_programs.py
+MEMCHECKED ?= tests/gpu/test_programs.py tests/gpu/test_constructs.py tests/gpu/test_rows.py
 RACECHECKED ?= tests/gpu/test_programs.py
 export MAX_JOBS ?= 2
 
@@ -101,14 +101,9 @@ test-torch-next: wheel
 	cd $(NEXT)/tree && $(NEXT)/bin/python -m pytest tests/runtime tests/op tests/jit tests/cpu \
 	    tests/programs tests/bundle $(PYTEST_ARGS)
 
-# Every allocation its own, so that memcheck sees accesses between tensors. TILEOPS_CACHE_DIR is
-# filled first: compiling is not what is checked.
 gpu-sanitize:
-	$(PYTHON) -m pytest -q $(MEMCHECKED)
-	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \
-	    --print-limit 20 $(PYTHON) -m pytest -q -x $(MEMCHECKED)
-	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool racecheck --racecheck-report all \
-	    --error-exitcode 1 --print-limit 20 $(PYTHON) -m pytest -q -x $(RACECHECKED)
+	$(PYTHON) -m tests.gpu.sanitizing memcheck $(MEMCHECKED)
+	$(PYTHON) -m tests.gpu.sanitizing racecheck $(RACECHECKED)
 
 clean:
 	rm -rf build dist *.egg-info tileops/*.so $(STAMPS)/built
