@@ -5,11 +5,40 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from benchmarks.harness import ROOT, Result, environment, report
+
+
+def suite_results(suite: str, peers: str | None, thorough: bool) -> Iterable[Result]:
+    """The results of one suite, those that come one by one as they come."""
+    if suite == "gpu":
+        from benchmarks import suite_gpu
+
+        return suite_gpu.results()
+    if suite == "host":
+        from benchmarks import suite_host
+
+        return suite_host.results(peers)
+    if suite == "tune":
+        from benchmarks import suite_tune
+
+        return suite_tune.results(peers, thorough)
+    if suite == "compile":
+        from benchmarks import suite_compile
+
+        return suite_compile.results()
+    if suite == "warm":
+        from benchmarks import suite_warm
+
+        return suite_warm.results(peers)
+    from benchmarks import suite_cpu
+
+    return suite_cpu.results()
 
 
 def main() -> int:
@@ -39,32 +68,18 @@ def main() -> int:
     info = environment()
     card = re.sub(r"[^A-Za-z0-9]+", "-", info["card"]).strip("-").lower()
     out = (args.out or ROOT / "benchmarks" / "results") / f"{card}-{info['commit']}.json"
+    failed = False
     for suite in suites:
-        if suite == "gpu":
-            from benchmarks import suite_gpu
-
-            results += suite_gpu.results()
-        elif suite == "host":
-            from benchmarks import suite_host
-
-            results += suite_host.results(args.peers)
-        elif suite == "tune":
-            from benchmarks import suite_tune
-
-            results += suite_tune.results(args.peers, args.thorough)
-        elif suite == "compile":
-            from benchmarks import suite_compile
-
-            results += suite_compile.results()
-        elif suite == "warm":
-            from benchmarks import suite_warm
-
-            results += suite_warm.results(args.peers)
-        else:
-            from benchmarks import suite_cpu
-
-            results += suite_cpu.results()
+        try:
+            for result in suite_results(suite, args.peers, args.thorough):
+                results.append(result)
+                report(results, out)  # what was obtained stays, whatever ends the rest
+        except Exception:
+            traceback.print_exc()
+            failed = True
     sys.stdout.write(report(results, out) + f"\nwritten to {out}\n")
+    if failed:
+        return 1
     return int(args.strict and any(r.met is False for r in results))
 
 

@@ -16,21 +16,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import tileops
-from benchmarks.harness import ROOT, Result, Timing, cost_result, time_gpu
+from benchmarks.harness import ROOT, Flusher, Result, Timing, cost_result
+from benchmarks.judging import Judge, Verdict
 from benchmarks.programs import bench_matmul
 from benchmarks.suite_gpu import close, label
 
 SIZE = 4096
 REPETITIONS, THOROUGH = 3, 10  # tunings that are judged: by default, and when asked
-LIMIT_SECONDS = 230.0  # of the whole suite with the default number of repetitions
+LIMIT_SECONDS, THOROUGH_SECONDS = 230.0, 380.0  # of the whole suite
 ONE_SECONDS = 150.0  # of one process
+KEPT_SECONDS = 60.0  # for judging, and for second processes
+STARTS = 3  # second processes of each kind
+# Inputs that winners are judged on, and rounds on each: of all configs, and of the best.
+SESSIONS, LOOKS, RACES = 4, 20, 100
 CONFIGS: tuple[dict[str, int], ...] = tuple(
     {
         "block_M": m, "block_N": n, "block_K": k, "num_stages": s,
@@ -153,36 +158,37 @@ def _end_group(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
+def say(text: str) -> None:
+    """Progress, for who waits."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 def _tried(what: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
     """What ``run`` gives, None and a line on stderr where it fails."""
     try:
         return run()
     except RuntimeError as error:
-        sys.stderr.write(f"{what}: {error}\n")
+        say(f"{what}: {error}")
         return None
 
 
-def tuning_time_results(
-    folder: Path, peers: str | None, clock: Clock, turns: int
-) -> Iterator[Result]:
-    """Tunings with empty caches on each side, one after the other in turn."""
+def tuning_time_results(folder: Path, peers: str | None, clock: Clock) -> Iterator[Result]:
+    """Tunings with empty caches: two of ours, and between them one of the peer's, which takes long."""
     samples: dict[str, list[float]] = {"tileops": [], "tilelang": []}
     chosen: dict[str, Any] = {}
-    sides = [("tileops", TILEOPS_TUNE, None), ("tilelang", TILELANG_TUNE, peers)]
-    for number in range(turns):
-        for name, code, path in sides[: 2 if peers else 1]:
-            place = folder / f"{name}{number}"
-            place.mkdir()
-            found = _tried(
-                f"tuning by {name}",
-                lambda code=code, place=place, path=path: in_fresh_process(
-                    code, place, clock, path
-                ),
-            )
-            if found is not None:
-                samples[name].append(found["seconds"] * 1e6)
-                chosen[name] = found["config"]
-                sys.stderr.write(f"tuning by {name}: {found['seconds']:.1f} s\n")
+    ours, theirs = ("tileops", TILEOPS_TUNE, None), ("tilelang", TILELANG_TUNE, peers)
+    for number, (name, code, path) in enumerate([ours, *([theirs] if peers else []), ours]):
+        place = folder / f"{name}{number}"
+        place.mkdir()
+        found = _tried(
+            f"tuning by {name}",
+            lambda code=code, place=place, path=path: in_fresh_process(code, place, clock, path),
+        )
+        if found is not None:
+            samples[name].append(found["seconds"] * 1e6)
+            chosen[name] = found["config"]
+            say(f"tuning by {name}: {found['seconds']:.1f} s")
     timings = {name: Timing.of(got) for name, got in samples.items() if got}
     if "tileops" not in timings:
         return
@@ -194,43 +200,91 @@ def tuning_time_results(
     )  # fmt: skip
 
 
-def careful_medians(cache: Path) -> dict[str, float]:
-    """Microseconds of every config, checked, from many interleaved rounds.
-
-    ``cache`` holds their kernels already. A config that cannot run is left out.
-    """
-    a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
+def right_configs(
+    a: torch.Tensor, b: torch.Tensor, chosen: Sequence[Mapping[str, int]]
+) -> dict[str, Callable[[], Any]]:
+    """A call for each config, and for what was chosen beside them, that runs and is right."""
     check = close(a @ b, 2.0**-10)
-    runs = {}
-    with tileops.option.cache_dir(cache):
-        for config in CONFIGS:
-            try:
-                check(bench_matmul(a, b, **config))
-            except (tileops.TileopsError, AssertionError) as error:
-                sys.stderr.write(f"{label(config)} cannot run: {error}\n")
-                continue
-            runs[label(config)] = lambda config=config: bench_matmul(a, b, **config)
-        return {name: t.median_us for name, t in time_gpu(runs, rounds=100, warmup=20).items()}
+    runs: dict[str, Callable[[], Any]] = {}
+    for config in {label(c): c for c in [*CONFIGS, *chosen]}.values():
+        try:
+            check(bench_matmul(a, b, **config))
+        except (tileops.TileopsError, AssertionError) as error:
+            say(f"{label(config)} cannot run: {error}")
+            continue
+        runs[label(config)] = lambda config=config: bench_matmul(a, b, **config)
+    return runs
+
+
+def judged(winners: Sequence[dict[str, int]]) -> Verdict:
+    """The winners, by their labels, against the best of all configs, over several sets of inputs."""
+    judge: Judge | None = None
+    flush = Flusher()
+    for _ in range(SESSIONS):
+        a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
+        runs = right_configs(a, b, winners)
+
+        def sample(
+            names: Sequence[str], runs: Mapping[str, Callable[[], Any]] = runs
+        ) -> list[float]:
+            pairs = []
+            for name in names:
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                flush()
+                begin.record()
+                runs[name]()
+                end.record()
+                pairs.append((begin, end))
+            torch.cuda.synchronize()
+            return [begin.elapsed_time(end) * 1e3 for begin, end in pairs]
+
+        if judge is None:
+            judge = Judge(list(runs), [label(winner) for winner in winners])
+        for _ in range(5):
+            sample(list(runs))  # clocks and caches as in the middle of work
+        judge.look(sample, LOOKS)
+        judge.race(sample, RACES)
+    assert judge is not None
+    return judge.verdict()
+
+
+def tunings(cache: Path, clock: Clock, repetitions: int) -> list[dict[str, Any]]:
+    """Tunings one after the other, each without records but with compiled configs."""
+    a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
+    found: list[dict[str, Any]] = []
+    for number in range(repetitions):
+        if clock.left() < KEPT_SECONDS:
+            say(f"no time for more than {number} repeated tunings")
+            break
+        for tuning in list(cache.rglob("tuning")):
+            shutil.rmtree(tuning)
+        start = time.perf_counter()
+        try:
+            with tileops.option.cache_dir(cache):
+                tuned = tileops.autotune(configs=list(CONFIGS))(bench_matmul)
+                config = dict(tuned.compile(a, b).config)
+        except tileops.TileopsError as error:
+            say(f"repeated tuning {number + 1}: {error}")
+            continue
+        found.append({"seconds": time.perf_counter() - start, "config": config})
+        say(f"repeated tuning {number + 1}: {found[-1]['seconds']:.1f} s, {label(config)}")
+    return found
 
 
 def quality_results(folder: Path, clock: Clock, repetitions: int) -> Iterator[Result]:
-    """Tunings from a cache of compiled configs, each judged by the careful measurement."""
+    """Tunings from a cache of compiled configs, their winners judged by a careful measurement."""
     place = folder / "tileops0"
     if not (place / "t").is_dir():
         return
-    medians = careful_medians(place / "t")
-    best = min(medians.values())
-    found: list[dict[str, Any]] = []
-    for _ in range(repetitions):
-        for tuning in list((place / "t").rglob("tuning")):
-            shutil.rmtree(tuning)
-        one = _tried("a repeated tuning", lambda: in_fresh_process(TILEOPS_TUNE, place, clock))
-        if one is not None:
-            found.append(one)
+    found = tunings(place / "t", clock, repetitions)
     if not found:
         return
-    winners = [label({name: one["config"][name] for name in CONFIGS[0]}) for one in found]
-    ratios = [medians[winner] / best for winner in winners]
+    chosen = [{name: one["config"][name] for name in CONFIGS[0]} for one in found]
+    winners = [label(config) for config in chosen]
+    with tileops.option.cache_dir(place / "t"):
+        verdict = judged(chosen)
+    ratios = [verdict.ratios[winner] for winner in winners]
+    best = verdict.medians[verdict.best]
     timings = {
         "found": Timing.of([ratio * best for ratio in ratios]),
         "best": Timing(best, best, best, 1),
@@ -239,7 +293,8 @@ def quality_results(folder: Path, clock: Clock, repetitions: int) -> Iterator[Re
         f"slowest of {len(found)} tuned matmuls {SIZE}^3", "best", "found", timings, max(ratios),
         "time of the slowest found / best of all configs", target=1.02, higher_is_better=False,
         extra={
-            "winners": winners, "medians_us": medians, "ratios": ratios,
+            "winners": winners, "medians_us": verdict.medians, "ratios": ratios,
+            "best": verdict.best, "intervals_99": verdict.intervals,
             "seconds": [one["seconds"] for one in found],
         },
     )  # fmt: skip
@@ -251,13 +306,14 @@ def second_process_results(place: Path, clock: Clock, config: dict[str, Any]) ->
     plain = TILEOPS_UNTUNED.replace("CONFIG_TEXT", repr(json.dumps(config)))
     codes = {"tileops": TILEOPS_TUNE, "config given": plain}
     samples: dict[str, list[float]] = {name: [] for name in codes}
-    for _ in range(5):
+    for _ in range(STARTS):
         for name, code in codes.items():
             one = _tried(
                 f"second process, {name}", lambda code=code: in_fresh_process(code, place, clock)
             )
             if one is not None:
                 samples[name].append(one["seconds"] * 1e6)
+                say(f"second process, {name}: {one['seconds'] * 1e3:.1f} ms")
     timings = {name: Timing.of(got) for name, got in samples.items() if got}
     if "tileops" in timings:
         yield Result(
@@ -268,9 +324,10 @@ def second_process_results(place: Path, clock: Clock, config: dict[str, Any]) ->
 
 
 def results(peers: str | None, thorough: bool = False) -> Iterator[Result]:
-    """All results; ``thorough`` repeats more and has three times as long."""
-    clock = Clock(LIMIT_SECONDS * (3 if thorough else 1))
+    """All results as they come; ``thorough`` judges more tunings and may take longer."""
+    clock = Clock(THOROUGH_SECONDS if thorough else LIMIT_SECONDS)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        yield from tuning_time_results(folder, peers, clock, 2 if thorough else 1)
+        yield from tuning_time_results(folder, peers, clock)
         yield from quality_results(folder, clock, THOROUGH if thorough else REPETITIONS)
+        say(f"{clock.left():.0f} s of the suite's time are left")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import tileops
+from tests.autotuner.processes import is_running
 from tests.gpu.risky import FAILURES, program, risky, scale_in_place
+from tileops.autotuner import benches, compilers, pipes
 from tileops.autotuner.benches import ChildBench
 from tileops.autotuner.campaign import Setting, find_fastest
 from tileops.autotuner.checking import Reference
@@ -45,35 +49,70 @@ def operands(device: str = "cuda:0") -> tuple[torch.Tensor, torch.Tensor]:
     return a, b
 
 
-def test_bad_configs_are_recorded_and_harm_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The process ids of all workers and measuring children that a test starts."""
+    found: list[int] = []
+
+    class Noted(pipes.Child):
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            super().__init__(*arguments, **keywords)
+            found.append(self.pid)
+
+    monkeypatch.setattr(benches, "Child", Noted)
+    monkeypatch.setattr(compilers, "Child", Noted)
+    return found
+
+
+def left_over(children: list[int]) -> list[int]:
+    """Those of ``children`` that are there, or that the driver says have a context on a card."""
+    there = {pid for pid in children if is_running(pid)}
+    if shutil.which("nvidia-smi") is not None:
+        table = subprocess.run(
+            ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        listed = {int(line) for line in table.stdout.split() if line.isdigit()}
+        if os.getpid() in listed:  # else its numbers are those outside of this container
+            there |= listed & set(children)
+    return sorted(there)
+
+
+def test_bad_configs_are_recorded_and_harm_nothing(tmp_path: Path, children: list[int]) -> None:
     a, b = operands()
     ways = ["outside", "loop", "good", "wrong", "too_large", "refused"]
     jobs = [job(program(how, a, b)) for how in ways]
+    # Loading and running the good config takes a fraction of a second, on a busy machine too.
     setting = Setting(
-        (a.device,), [a, b], str(tmp_path), reference(), Plan(warmup=5, timeout_s=10.0)
+        (a.device,), [a, b], str(tmp_path), reference(), Plan(warmup=5, timeout_s=5.0)
     )
-    a.float() @ b.float()  # the memory that cuBLAS keeps for itself is there from now on
+    expected = a.float() @ b.float()  # what cuBLAS keeps for itself is there from now on
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    allocated, (free, _) = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()
+    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     start = time.monotonic()
     found = find_fastest(jobs, setting)
-    assert time.monotonic() - start < 180
+    assert time.monotonic() - start < 120
     outcomes = dict(zip(ways, found.outcomes, strict=True))
     assert {w: o.measured.status for w, o in outcomes.items()} == {**FAILURES, "good": "ok"}
     assert all(outcomes[way].measured.reason for way in FAILURES)
     assert "address" in outcomes["outside"].measured.reason.lower()
     assert [ways[n] for n in found.ranking] == ["good"]
-    # This process's context works, and the memory that the child had is back.
+    # The memory of the card belongs to other tests too: what is looked at is this process's own,
+    # and that the processes which had the rest are gone, for the system and for the driver.
     torch.cuda.empty_cache()
     assert torch.cuda.memory_allocated() == allocated
-    deadline = time.monotonic() + 20
-    while (
-        abs(free - torch.cuda.mem_get_info()[0]) > 512 << 20 and time.monotonic() < deadline
-    ):  # the driver takes a killed process apart in its own time
+    assert torch.cuda.memory_reserved() == reserved
+    # One child for the card, one for each that ended badly (and its spare), and the workers.
+    assert len(children) >= 4
+    deadline = time.monotonic() + 20  # the driver takes a killed process apart in its own time
+    while left_over(children) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert abs(free - torch.cuda.mem_get_info()[0]) <= 512 << 20
-    assert bool(((risky(a, b) - a.float() @ b.float()).abs() <= TOLERANCE).all())
+    assert left_over(children) == []
+    # This process's context works.
+    with tileops.option.cache_dir(tmp_path):
+        assert bool(((risky(a, b) - expected).abs() <= TOLERANCE).all())
+    torch.cuda.synchronize()
 
 
 def test_programs_that_write_in_place_leave_the_callers_tensor_alone(tmp_path: Path) -> None:
