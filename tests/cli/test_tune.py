@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import types
@@ -181,15 +180,3 @@ def test_a_bar_is_shown_on_terminals_only(
     assert (made.total, made.count, made.is_closed) == (3, 3, True)
     assert "block=32" in made.text
     assert "1 ms" in made.text
-
-
-def test_a_picture_is_drawn_by_matplotlib(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError:
-        pytest.skip("matplotlib is not installed")
-    tune()
-    assert run(capsys, "show", "tuned_double_const", "--picture", tmp_path / "p.png")[0] == 0
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import runpy
 import tarfile
@@ -18,6 +17,7 @@ from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.files import make_directories
 from tileops.cache.scripts import aligned
+from tileops.cli.tune_picture import Drawn, draw
 from tileops.errors import CacheError
 
 # A tuning is four small files; a larger one is none of ours.
@@ -133,7 +133,11 @@ def show_tunings(options: argparse.Namespace) -> int:
         for summary, rows in tunings:
             _print(summary, rows)
     if options.picture is not None:
-        draw(tunings, options.picture)
+        keys = [database.read_json(folder / database.KEY) or {} for folder in found]
+        draw(
+            [Drawn(s["op"], key, rows) for (s, rows), key in zip(tunings, keys, strict=True)],
+            options.picture,
+        )
     return 0
 
 
@@ -149,29 +153,6 @@ def _print(summary: Mapping[str, Any], rows: list[database.Row]) -> None:
         status = f"{row.status}: {reason}" if reason else row.status
         lines.append([time, ratio, str(row.samples), describe(row.config), status])
     print(aligned(lines))
-
-
-def draw(tunings: list[tuple[dict[str, Any], list[database.Row]]], path: Path) -> None:
-    """Write a picture: a bar for each right config of a tuning, best times where there are several.
-
-    CacheError where matplotlib is missing.
-    """
-    try:
-        importlib.import_module("matplotlib").use("Agg")
-        pyplot = importlib.import_module("matplotlib.pyplot")
-    except ImportError:
-        raise CacheError("a picture needs matplotlib: pip install 'tileops[viz]'") from None
-    height = sum(1 + len(rows) for _, rows in tunings) * 0.22 + 1
-    figure, axes = pyplot.subplots(len(tunings), 1, figsize=(9, height), squeeze=False)
-    for axis, (summary, rows) in zip(axes[:, 0], tunings, strict=True):
-        right = sorted((r for r in rows if r.is_right), key=lambda r: -(r.latency or 0.0))
-        axis.barh([describe(r.config) for r in right], [r.latency for r in right])
-        axis.set_title(f"{summary['op']}: {summary['sizes']}", fontsize=9)
-        axis.set_xlabel("milliseconds")
-        axis.tick_params(labelsize=7)
-    figure.tight_layout()
-    figure.savefig(path)
-    pyplot.close(figure)
 
 
 def export_tunings(options: argparse.Namespace) -> int:

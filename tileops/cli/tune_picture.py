@@ -1,0 +1,226 @@
+"""Owns the picture of tunings: latency by config, and by size where there are several tunings."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tileops.autotuner.database import Row, words
+from tileops.autotuner.spaces import describe
+from tileops.errors import CacheError
+
+_ROW_INCHES = 0.26
+_REASON = 90  # characters of a failure's reason
+_FAILURES = 12  # listed; the table of ``show`` has all
+_CONFIGS = 40  # rows of the table of configs by sizes, the best ones
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One tuning to draw: its op, its key's facts, and the last row of each config."""
+
+    op: str
+    key: Mapping[str, Any]
+    rows: Sequence[Row]
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes that it is good for, those in buckets by their bounds."""
+        return {**(self.key.get("sizes") or {}), **(self.key.get("bucket") or {})}
+
+    @property
+    def group(self) -> str:
+        """What but the sizes tells it from other tunings."""
+        facts = [self.op, str(self.key.get("device", "?")), words(self.key.get("static"))]
+        return ", ".join(fact for fact in facts if fact != "-")
+
+    @property
+    def right(self) -> list[Row]:
+        """The configs that have a time, fastest first."""
+        return sorted((r for r in self.rows if r.is_right), key=lambda r: r.latency or 0.0)
+
+    @property
+    def failed(self) -> list[Row]:
+        """The configs that failed."""
+        return [r for r in self.rows if not r.is_right]
+
+
+def draw(tunings: Sequence[Drawn], path: Path) -> None:
+    """Write a picture of one tuning's configs, or of several tunings by size and by config.
+
+    The suffix of ``path`` says the format. CacheError where matplotlib is missing or cannot write
+    there.
+    """
+    try:
+        importlib.import_module("matplotlib").use("Agg")
+        pyplot = importlib.import_module("matplotlib.pyplot")
+    except ImportError:
+        raise CacheError("a picture needs matplotlib: pip install 'tileops[viz]'") from None
+    figure = _one(pyplot, tunings[0]) if len(tunings) == 1 else _several(pyplot, tunings)
+    try:
+        figure.savefig(path, dpi=120, bbox_inches="tight")
+    except (OSError, ValueError) as error:
+        raise CacheError(f"the picture cannot be written to {path}: {error}") from None
+    finally:
+        pyplot.close(figure)
+
+
+# -- one tuning ------------------------------------------------------------------------------------
+def _one(pyplot: Any, tuning: Drawn) -> Any:  # noqa: ANN401
+    rows, notes = tuning.right, _failures(tuning.failed)
+    height = max(1.6, _ROW_INCHES * len(rows) + 1.1)
+    figure, axis = pyplot.subplots(figsize=(9, height))
+    _bars(axis, rows)
+    axis.set_title(f"{tuning.group}\n{words(tuning.sizes)}", fontsize=10)
+    if notes:
+        figure.text(0.02, 0.0, notes, va="top", fontsize=7, family="monospace")
+    return figure
+
+
+def _bars(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
+    """A bar for each config, the fastest on top, with quartiles and the ratio to it."""
+    times = [row.latency or 0.0 for row in rows]
+    places = range(len(rows))
+    errors = [
+        [max(0.0, t - (t if r.low is None else r.low)) for r, t in zip(rows, times, strict=True)],
+        [max(0.0, (t if r.high is None else r.high) - t) for r, t in zip(rows, times, strict=True)],
+    ]
+    colors = ["tab:green" if n == 0 else "tab:blue" for n in places]
+    axis.barh(places, times, xerr=errors, color=colors, ecolor="black", error_kw={"linewidth": 0.8})
+    axis.set_yticks(places, [describe(row.config) for row in rows], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("milliseconds a call (lines: quartiles)")
+    if not rows:
+        axis.text(0.5, 0.5, "no config is right", ha="center", transform=axis.transAxes)
+        return
+    axis.set_xlim(0, 1.22 * max(r.high or t for r, t in zip(rows, times, strict=True)))
+    for place, (row, time) in enumerate(zip(rows, times, strict=True)):
+        ratio = "" if place == 0 else f"  {time / times[0]:.2f}x"
+        end = max(row.high or 0.0, time)
+        axis.text(end, place, f" {time:.4g}{ratio}", va="center", fontsize=7)
+
+
+def _failures(rows: Sequence[Row]) -> str:
+    """The failed configs with their reasons, a line each."""
+    if not rows:
+        return ""
+    seen: dict[str, int] = {}
+    for row in rows:
+        reason = row.reason.strip().splitlines()[0][:_REASON] if row.reason.strip() else ""
+        text = f"{describe(row.config)}: {row.status}{': ' if reason else ''}{reason}"
+        seen[text] = seen.get(text, 0) + 1
+    lines = [f"  {text}{f' ({n} times)' if n > 1 else ''}" for text, n in seen.items()]
+    more = [f"  and {len(lines) - _FAILURES} more"] if len(lines) > _FAILURES else []
+    shown = [f"{len(rows)} failed:", *lines[:_FAILURES], *more]
+    return "\n".join(line.replace("$", r"\$") for line in shown)
+
+
+# -- several tunings -------------------------------------------------------------------------------
+def _several(pyplot: Any, tunings: Sequence[Drawn]) -> Any:  # noqa: ANN401
+    ordered = sorted(tunings, key=lambda t: (t.group, _order(t.sizes)))
+    configs = _by_quality(ordered)
+    height = _ROW_INCHES * len(configs) + 2.2
+    width = max(9.0, 4.0 + 0.62 * len(ordered))
+    figure, (upper, lower) = pyplot.subplots(
+        2, 1, figsize=(width, 3.6 + height), height_ratios=[3.6, height], layout="constrained"
+    )
+    _by_size(upper, ordered)
+    _table(figure, lower, ordered, configs)
+    failed = [row for tuning in ordered for row in tuning.failed]
+    if failed:
+        figure.text(0.02, 0.0, _failures(failed), va="top", fontsize=7, family="monospace")
+    return figure
+
+
+def _order(sizes: Mapping[str, Any]) -> tuple[tuple[bool, float, str], ...]:
+    """Sizes by their numbers; buckets that are no numbers come last."""
+    return tuple(
+        (False, float(v), "") if isinstance(v, (int, float)) else (True, 0.0, str(v))
+        for v in sizes.values()
+    )
+
+
+def _varying(tunings: Sequence[Drawn]) -> list[str]:
+    names = dict.fromkeys(name for tuning in tunings for name in tuning.sizes)
+    return [n for n in names if len({str(t.sizes.get(n)) for t in tunings}) > 1]
+
+
+def _by_size(axis: Any, tunings: Sequence[Drawn]) -> None:  # noqa: ANN401
+    """The best time by size: over numbers where one size varies, else over the tunings in turn."""
+    varying = _varying(tunings)
+    values = [t.sizes.get(varying[0]) if varying else None for t in tunings]
+    is_scale = len(varying) == 1 and all(isinstance(v, int) and v > 0 for v in values)
+    groups = list(dict.fromkeys(t.group for t in tunings))
+    for number, group in enumerate(groups, 1):
+        points = [
+            (tuning.sizes[varying[0]] if is_scale else place, tuning.right[0].latency)
+            for place, tuning in enumerate(tunings)
+            if tuning.group == group and tuning.right
+        ]
+        if points:
+            label = f"({number}) {group}" if len(groups) > 1 else group
+            axis.plot(*zip(*points, strict=True), marker="o", label=label)
+    axis.set_yscale("log")
+    axis.set_ylabel("best, milliseconds a call")
+    axis.grid(visible=True, which="both", alpha=0.3)
+    if is_scale:
+        axis.set_xscale("log", base=2)
+        numbers = sorted({t.sizes[varying[0]] for t in tunings})
+        axis.set_xticks(numbers, [str(n) for n in numbers], fontsize=7)
+        axis.set_xlabel(varying[0])
+    else:
+        axis.set_xticks(range(len(tunings)), _columns(tunings), rotation=60, ha="right", fontsize=7)
+    axis.set_title("best time by size", fontsize=10)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize=7)
+
+
+def _columns(tunings: Sequence[Drawn]) -> list[str]:
+    """A short name for each tuning: the sizes that vary, a letter for each group."""
+    varying = _varying(tunings)
+    groups = list(dict.fromkeys(t.group for t in tunings))
+    return [
+        " ".join(f"{n}={t.sizes[n]}" for n in varying if n in t.sizes)
+        + (f" ({groups.index(t.group) + 1})" if len(groups) > 1 or not varying else "")
+        for t in tunings
+    ]
+
+
+def _by_quality(tunings: Sequence[Drawn]) -> list[str]:
+    """The configs by their mean ratio to the best, where they have a time at all."""
+    ratios: dict[str, list[float]] = {}
+    for tuning in tunings:
+        for row in tuning.right:
+            best = tuning.right[0].latency or 1.0
+            ratios.setdefault(describe(row.config), []).append((row.latency or 0.0) / best)
+    mean = {name: sum(found) / len(found) for name, found in ratios.items()}
+    return sorted(mean, key=lambda name: (-len(ratios[name]), mean[name]))[:_CONFIGS]
+
+
+def _table(figure: Any, axis: Any, tunings: Sequence[Drawn], configs: Sequence[str]) -> None:  # noqa: ANN401
+    """Each config's time over the best of the same tuning, as colours and figures."""
+    table = [[float("nan")] * len(tunings) for _ in configs]
+    failed: set[tuple[int, int]] = set()
+    for column, tuning in enumerate(tunings):
+        for row in tuning.rows:
+            name = describe(row.config)
+            if name not in configs:
+                continue
+            if row.is_right:
+                best = tuning.right[0].latency or 1.0
+                table[configs.index(name)][column] = (row.latency or 0.0) / best
+            else:
+                failed.add((configs.index(name), column))
+    image = axis.imshow(table or [[1.0]], aspect="auto", cmap="RdYlGn_r", vmin=1.0, vmax=2.0)
+    for place, line in enumerate(table):
+        for column, ratio in enumerate(line):
+            text = "failed" if (place, column) in failed else f"{ratio:.2f}"
+            if text != "nan":
+                axis.text(column, place, text, ha="center", va="center", fontsize=6)
+    axis.set_yticks(range(len(configs)), configs, fontsize=7)
+    axis.set_xticks(range(len(tunings)), _columns(tunings), rotation=60, ha="right", fontsize=7)
+    axis.set_title("time of each config over the best of its column", fontsize=10)
+    figure.colorbar(image, ax=axis, shrink=0.6, label="time / best (2 and more: red)")
