@@ -170,7 +170,6 @@ def test_a_prelude_of_c_text() -> None:
         (("A.tag = 3",), (5, 9, "assignment to an attribute")),
         (("A[0:8, 0] = 0.0",), (5, 9, "assignment to a slice")),
         (("T.copy(A[0:16:2, 0], A)",), (5, 23, "a slice with a step")),
-        (("T.annotate_layout({A: L})",), (5, 28, "T.annotate_layout of the global tensor `A`")),
         (("class C:", "    pass"), (5, 9, "`class`")),
         (("global g", "g = 1"), (5, 9, "`global`")),
         (("yield A",), (5, 9, "`yield`")),
@@ -226,10 +225,7 @@ def test_an_eager_program_is_a_program() -> None:
                     pass
             return C
     """
-    assert found(text) == [
-        (11, 34, "T.annotate_layout of the global tensor `C`"),
-        (12, 9, "`try`"),
-    ]
+    assert found(text) == [(12, 9, "`try`")]
 
 
 def test_columns_count_characters() -> None:

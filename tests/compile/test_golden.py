@@ -19,11 +19,11 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "triton"
 def test_text_is_golden(name: str) -> None:
     code = generate(PROGRAMS[name](), parse_target("cuda:sm_90"), Specialization(fast=True))
     path = GOLDEN / f"{name}.py.txt"
-    if os.environ.get("UPDATE_GOLDEN") == "1":
+    if os.environ.get("TILEOPS_UPDATE_GOLDEN") == "1":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code.source)
     assert code.source == path.read_text(), (
-        f"the text of {name} differs from {path}; if that is meant, run with UPDATE_GOLDEN=1"
+        f"the text of {name} differs from {path}; if that is meant, run with TILEOPS_UPDATE_GOLDEN=1"
     )
 
 

@@ -147,12 +147,66 @@ def construct_that_tileops_lacks(A):
         T.barrier_wait(barrier, 0)
 
 
-@bad(UnsupportedConstructError)
-def layout_of_a_global_tensor(A):
+@bad(ProgramValueError)
+def layout_of_another_shape(A):
     M = T.const("M")
-    A: T.Tensor((M,), T.float32)
+    A: T.Tensor((M, 8), T.float32)
     with T.Kernel(1):
-        T.annotate_layout({A: T.Layout((8,), lambda i: i)})
+        T.annotate_layout({A: T.Layout((4, 16), lambda i, j: (j, i))})
+
+
+@bad(ProgramValueError)
+def layout_by_more_than_indices(A, n: T.int32):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        T.annotate_layout({A: lambda i: (i + n) % 8})
+
+
+@bad(ProgramValueError)
+def two_layouts_of_a_tensor(A):
+    A: T.Tensor((8, 8), T.float32)
+    with T.Kernel(1):
+        T.annotate_layout({A: lambda i, j: (j, i)})
+        T.annotate_layout({A: lambda i, j: (i, j)})
+
+
+@bad(ProgramTypeError)
+def layout_that_is_none(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        T.annotate_layout({A: 3})
+
+
+@bad(UnsupportedConstructError)
+def layout_of_a_strided_tensor(A):
+    A: T.StridedTensor((8, 8), (16, 1), T.float32)
+    with T.Kernel(1):
+        T.annotate_layout({A: lambda i, j: (j, i)})
+
+
+@bad(UnsupportedConstructError)
+def layout_of_half_bytes(A):
+    A: T.Tensor((8, 8), T.int4)
+    with T.Kernel(1):
+        T.annotate_layout({A: lambda i, j: (j, i)})
+
+
+@bad(UnsupportedConstructError)
+def layout_of_neighbours(A, B):
+    A: T.Tensor((8, 8), T.float32)
+    B: T.Tensor((8, 8), T.float32)
+    with T.Kernel(1):
+        T.annotate_layout({A: lambda i, j: (j, i)})
+        T.atomic_addx2(A[0, 0], B[0, 0])
+
+
+@bad(UnsupportedConstructError)
+def neighbours_before_a_layout(A, B):
+    A: T.Tensor((8, 8), T.float32)
+    B: T.Tensor((8, 8), T.float32)
+    with T.Kernel(1):
+        T.atomic_addx4(A[0, 0], B[0, 0])
+        T.annotate_layout({A: lambda i, j: (j, i)})
 
 
 @bad_definition(NoBuilderError)

@@ -10,6 +10,7 @@ import torch
 import tileops.language as T
 from tests.programs.construct import Construct, ints
 from tests.programs.parts import PARTS
+from tests.programs.placed import PLACED
 
 
 # -- atomics and scatters on tiles -----------------------------------------------------------------
@@ -449,4 +450,5 @@ CONSTRUCTS = [
     ),
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
     *PARTS,
+    *PLACED,
 ]

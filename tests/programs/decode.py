@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from attention import LOG2_E, NONE, attend, softmax_step
-from family_case import U_SUM, UNIT, Bounded, FamilyCase, randn, rounded
+from family_case import U_SUM, UNIT, Bounded, FamilyCase, exact, randn, rounded
 
 import tileops
 import tileops.language as T
@@ -165,9 +165,22 @@ def decode_mla(Q, Q_rope, KV, K_rope, heads: int = 16, block_N: int = 32):
     return O
 
 
+def in_fragments(t):
+    """A layout in which 8 by 8 elements of the last two dimensions lie as two columns of 32."""
+    return T.Layout(
+        t.shape,
+        lambda b, h, s, d: (b, h, s // 8, d // 8, d % 2, 4 * (s % 8) + (d % 8) // 2),
+    )
+
+
 @tileops.jit
-def attention_backward(Q, K, V, dO, lse, delta, dQ, block_M: int = 32, block_N: int = 32):
-    """One block owns keys and values and adds to dQ with atomics; ``lse`` is to the base 2."""
+def attention_backward(
+    Q, K, V, dO, lse, delta, dQ, block_M: int = 32, block_N: int = 32, permuted: bool = False
+):
+    """One block owns keys and values and adds to dQ with atomics; ``lse`` is to the base 2.
+
+    ``permuted``: dQ's storage is permuted; ``gather_gradient`` puts it right.
+    """
     B, H, S, D = T.const("B, H, S, D")
     Q: T.Tensor((B, H, S, D), "float16")
     K: T.Tensor((B, H, S, D), "float16")
@@ -194,6 +207,8 @@ def attention_backward(Q, K, V, dO, lse, delta, dQ, block_M: int = 32, block_N: 
         dv = T.alloc_fragment((block_N, D), "float32")
         dk = T.alloc_fragment((block_N, D), "float32")
         dq = T.alloc_fragment((block_M, D), "float32")
+        if permuted:
+            T.annotate_layout({dQ: in_fragments(dQ)})
         T.copy(K[bz, bx, by * block_N : (by + 1) * block_N, :], K_s)
         T.copy(V[bz, bx, by * block_N : (by + 1) * block_N, :], V_s)
         T.clear(dv)
@@ -227,6 +242,21 @@ def attention_backward(Q, K, V, dO, lse, delta, dQ, block_M: int = 32, block_N: 
     return dK, dV
 
 
+@tileops.jit
+def gather_gradient(dQ, block_M: int = 32):
+    """The gradient that ``attention_backward`` left permuted, row-major and in half the bytes."""
+    B, H, S, D = T.const("B, H, S, D")
+    dQ: T.Tensor((B, H, S, D), "float32")
+    out = T.empty((B, H, S, D), "float16")
+    with T.Kernel(T.ceildiv(S, block_M), H, B, threads=128) as (bx, by, bz):
+        T.annotate_layout({dQ: in_fragments(dQ)})
+        T.copy(
+            dQ[bz, by, bx * block_M : (bx + 1) * block_M, :],
+            out[bz, by, bx * block_M : (bx + 1) * block_M, :],
+        )
+    return out
+
+
 def _paged_inputs() -> tuple[torch.Tensor, ...]:
     table = torch.randperm(8, dtype=torch.int32).reshape(2, 4)
     q, k, v = (randn(*s, 32, dtype=torch.float16) for s in ((2, 32), (128, 2), (128, 2)))
@@ -253,13 +283,27 @@ def _mla_reference(q, q_rope, kv, k_rope) -> list[Bounded]:
     return [rounded(attend(torch.cat([q, q_rope], -1), keys, kv), q.dtype)]
 
 
-def _backward_inputs() -> tuple[torch.Tensor, ...]:
-    q, k, v, do = (randn(1, 2, 50, 32, dtype=torch.float16) for _ in range(4))
+def as_stored(x: torch.Tensor) -> torch.Tensor:
+    """``x`` of shape (B, H, S, D) with its elements where ``in_fragments`` puts them."""
+    b, h, s, d = x.shape
+    pairs = x.reshape(b, h, s // 8, 8, d // 8, 4, 2)
+    return pairs.permute(0, 1, 2, 4, 6, 3, 5).reshape(x.shape)
+
+
+def _as_indexed(x: torch.Tensor) -> torch.Tensor:
+    """What ``as_stored`` was given."""
+    b, h, s, d = x.shape
+    parts = x.reshape(b, h, s // 8, d // 8, 2, 8, 4)
+    return parts.permute(0, 1, 2, 5, 3, 6, 4).reshape(x.shape)
+
+
+def _backward_inputs(length: int = 50) -> tuple[torch.Tensor, ...]:
+    q, k, v, do = (randn(1, 2, length, 32, dtype=torch.float16) for _ in range(4))
     scores = q.double() @ k.double().mT * 32**-0.5
     out = scores.softmax(-1) @ v.double()
     delta = (out * do.double()).sum(-1).float()
     lse = (scores.logsumexp(-1) * LOG2_E).float()
-    return q, k, v, do, lse, delta, torch.zeros(1, 2, 50, 32)
+    return q, k, v, do, lse, delta, torch.zeros(1, 2, length, 32)
 
 
 def _backward_reference(q, k, v, do, lse, delta, dq) -> list[Bounded]:
@@ -280,6 +324,11 @@ def _backward_reference(q, k, v, do, lse, delta, dq) -> list[Bounded]:
         (p.mT @ do, p_error.mT @ do.abs() + tail * (p.mT @ do.abs()) + 1e-9),
         (ds @ k, ds_error @ k.abs() + tail * (ds.abs() @ k.abs()) + 1e-9),
     ]
+
+
+def _permuted_reference(*inputs) -> list[Bounded]:
+    dk, dv, dq = _backward_reference(*inputs)
+    return [dk, dv, tuple(map(as_stored, dq))]
 
 
 def _cases() -> Iterator[FamilyCase]:
@@ -307,6 +356,20 @@ def _cases() -> Iterator[FamilyCase]:
         _backward_inputs,
         _backward_reference,
         mutated=(6,),
+    )
+    yield FamilyCase(
+        "attention_backward-permuted",
+        attention_backward,
+        lambda: _backward_inputs(72),
+        _permuted_reference,
+        {"permuted": True},
+        mutated=(6,),
+    )
+    yield FamilyCase(
+        "gather_gradient",
+        gather_gradient,
+        lambda: (as_stored(torch.randn(1, 2, 72, 32)),),
+        lambda x: [rounded(exact(_as_indexed(x)), torch.float16)],
     )
 
 

@@ -134,7 +134,7 @@ def test_a_fragment_layout_of_a_tensor_is_refused() -> None:
         with T.Kernel(1):
             T.annotate_layout({A: T.Fragment((64, 64), forward_fn=lambda i, j: (i, j))})
 
-    with pytest.raises(UnsupportedConstructError, match="permutes"):
+    with pytest.raises(UnsupportedConstructError, match="names threads"):
         trace(program, name="program", static={}, consts={})
 
 

@@ -110,8 +110,6 @@ class _Program:
                     yield from self._target(target)
             elif isinstance(node, ast.Subscript):
                 yield from self._subscript(node)
-            elif isinstance(node, ast.Call):
-                yield from self._layout(node)
 
     def _loop(self, node: ast.For | ast.While) -> Iterator[tuple[Form, str, str]]:
         if node.orelse:
@@ -155,18 +153,6 @@ class _Program:
             for index in _indices(node):
                 if isinstance(index, ast.Slice) and index.step is not None:
                     yield index.step, "a slice with a step", "tiles are contiguous"
-
-    def _layout(self, node: ast.Call) -> Iterator[tuple[Form, str, str]]:
-        if self._names.called(node) != "annotate_layout":
-            return
-        for argument in node.args:
-            for key in argument.keys if isinstance(argument, ast.Dict) else ():
-                if isinstance(key, ast.Name) and key.id in self._tensors:
-                    yield (
-                        key,
-                        f"T.annotate_layout of the global tensor `{key.id}`",
-                        "it permutes the tensor's storage",
-                    )
 
 
 def _indices(node: ast.Subscript) -> list[ast.expr]:

@@ -38,6 +38,7 @@ from tileops.ir.stmt import (
     Intrinsic,
     Launch,
     Parallel,
+    Placement,
     Print,
     Reduce,
     Scan,
@@ -196,9 +197,16 @@ def _head(stmt: Stmt) -> str | None:
             grid = ", ".join(map(print_expr, stmt.grid))
             attrs = "".join(f" {k}={v}" for k, v in stmt.attrs)
             safe = "".join(f" safe {_ref(b)}={print_expr(v)}" for b, v in stmt.safe_values)
-            return f"launch {names} in [{grid}] threads {stmt.threads}{attrs}{safe}:"
+            placed = "".join(map(_placement, stmt.placements))
+            return f"launch {names} in [{grid}] threads {stmt.threads}{attrs}{safe}{placed}:"
         case _:
             return None
+
+
+def _placement(placement: Placement) -> str:
+    names = ", ".join(map(print_expr, placement.vars))
+    places = ", ".join(map(print_expr, placement.indices))
+    return f" place {_ref(placement.buffer)}[{names}] at [{places}]"
 
 
 def print_body(body: Body, indent: int = 0) -> list[str]:

@@ -282,13 +282,26 @@ class Intrinsic(Stmt):
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Where the elements of a global ``buffer`` lie in its storage, within one launch.
+
+    Element ``vars`` lies at ``indices`` of a row-major box as large as the storage.
+    """
+
+    buffer: Buffer
+    vars: tuple[Var, ...]
+    indices: tuple[Expr, ...]
+    loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Launch(Stmt):
     """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each.
 
     ``threads`` is a count.
 
     ``attrs`` are (name, value) pairs such as ("swizzle", "10:row"); ``safe_values`` are (buffer,
-    value) pairs for reads out of bounds.
+    value) pairs for reads out of bounds; ``placements`` are of tensors that are not row-major.
     """
 
     grid: tuple[Expr, ...]
@@ -297,3 +310,4 @@ class Launch(Stmt):
     body: Body
     attrs: tuple[tuple[str, str], ...] = ()
     safe_values: tuple[tuple[Buffer, Expr], ...] = ()
+    placements: tuple[Placement, ...] = ()

@@ -87,12 +87,9 @@ from tileops.language.gemm import (
     gemm,
 )
 from tileops.language.hints import (
-    Fragment,
-    Layout,
     annotate_compile_flags,
     annotate_consumer_reg_alloc,
     annotate_l2_hit_ratio,
-    annotate_layout,
     annotate_min_blocks_per_sm,
     annotate_pass_configs,
     annotate_producer_reg_dealloc,
@@ -116,6 +113,7 @@ from tileops.language.launch import (
     get_block_binding,
     get_block_bindings,
 )
+from tileops.language.layouts import Fragment, Layout, annotate_layout
 from tileops.language.loops import (
     Parallel,
     Pipelined,

@@ -8,6 +8,7 @@ from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import Atomic
 from tileops.language.buffers import ONE, BufferRef, Element, RegionRef
 from tileops.language.copies import copy_regions
+from tileops.language.layouts import note_run
 from tileops.language.operands import element_region, operand, tile
 from tileops.language.tracer import here, require_tracer
 from tileops.language.value import Value, to_expr
@@ -169,6 +170,7 @@ def _atomic_run(construct: str, count: int, dst: object, value: object, return_p
             f"{construct}(return_prev=True) gives a vector", location=here()
         )
     target, source = _element(construct, dst), _element(construct, value)
+    note_run(construct, target.ref.node)
     for step in range(count):
         where = Region(target.ref.node, _shifted(target, step), (ONE,) * target.ref.ndim)
         item = Element(source.ref, _shifted(source, step))

@@ -10,7 +10,6 @@ from tileops.errors import (
     ArgumentTypeError,
     ProgramTypeError,
     ProgramValueError,
-    UnsupportedConstructError,
 )
 from tileops.ir import fold
 from tileops.language.buffers import BufferRef
@@ -40,47 +39,6 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
         )
     if enable and width > 0:
         state.attrs["swizzle"] = f"{width}:{order}"
-
-
-class Layout:
-    """An index map: a hint where a shared tile or fragment puts its elements."""
-
-    def __init__(self, shape: object, forward_fn: object) -> None:
-        self.shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-        self.forward_fn = forward_fn
-
-
-class Fragment(Layout):
-    """An index map that also names threads: a hint where a fragment puts its elements."""
-
-    def __init__(
-        self,
-        shape: object,
-        forward_fn: object = None,
-        forward_thread_fn: object = None,
-        replicate: int = 1,
-        forward_index_fn: object = None,
-    ) -> None:
-        super().__init__(shape, forward_fn)
-        self.forward_thread_fn = forward_thread_fn
-        self.replicate = replicate
-        self.forward_index_fn = forward_index_fn
-
-
-def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
-    """Layout hints for on-chip buffers, ignored; an error for a tensor, which they permute."""
-    require_tracer("T.annotate_layout").require_launch("T.annotate_layout")
-    for buffer in layout_map:
-        if not isinstance(buffer, BufferRef):
-            raise ProgramTypeError(
-                "T.annotate_layout maps buffers to layouts", found=describe(buffer), location=here()
-            )
-        if buffer.node.scope == "global":
-            raise UnsupportedConstructError(
-                f"T.annotate_layout of the global tensor `{buffer.name}`, which permutes its "
-                "storage",
-                location=here(),
-            )
 
 
 def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:

@@ -81,6 +81,7 @@ class KernelFrame:
                 body,
                 tuple(sorted(state.attrs.items())),
                 tuple(state.safe_values.items()),
+                tuple(state.placements.values()),
                 loc=loc,
             )
         )

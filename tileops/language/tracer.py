@@ -11,7 +11,18 @@ from tileops.ir import walk
 from tileops.ir.builder import Builder, active_builder
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.program import Size
-from tileops.ir.stmt import AddressView, Atomic, Bind, Body, For, Parallel, Stmt, Store, View
+from tileops.ir.stmt import (
+    AddressView,
+    Atomic,
+    Bind,
+    Body,
+    For,
+    Parallel,
+    Placement,
+    Stmt,
+    Store,
+    View,
+)
 from tileops.location import Location
 
 
@@ -45,13 +56,18 @@ class OpenRegion:
 
 @dataclass
 class LaunchState:
-    """What the constructs inside a ``with T.Kernel`` block record about their launch."""
+    """What the constructs inside a ``with T.Kernel`` block record about their launch.
+
+    ``runs`` are the tensors of which a construct, named, takes neighbours in storage.
+    """
 
     block_vars: tuple[Var, ...]
     threads: tuple[int, ...] = (128,)
     lanes: dict[int, Var] = field(default_factory=dict)
     attrs: dict[str, str] = field(default_factory=dict)
     safe_values: dict[Buffer, Expr] = field(default_factory=dict)
+    placements: dict[Buffer, Placement] = field(default_factory=dict)
+    runs: dict[Buffer, str] = field(default_factory=dict)
 
 
 class Tracer(Builder):

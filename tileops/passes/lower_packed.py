@@ -14,38 +14,25 @@ from tileops.dtypes import DType
 from tileops.ir import dump, fold, walk
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, ScalarParam, TensorParam
-from tileops.ir.stmt import AddressView, Alloc, Body, Launch, View
+from tileops.ir.stmt import AddressView, Alloc, Launch, View
 from tileops.location import Location
 from tileops.passes.lower_packed_expressions import Expressions
 from tileops.passes.lower_packed_statements import Statements
+from tileops.passes.origins import Rewritten
 from tileops.passes.packed_types import Form, form_of, is_packed
 from tileops.passes.pair_packed_stores import Pairing
 
 PACKED = frozenset(("int4", "uint4", "float4_e2m1fn"))
 
 
-@dataclasses.dataclass(frozen=True)
-class Lowered:
-    """The lowered program, and for each of its statements the number of the one it stems from."""
-
-    program: Program
-    origins: tuple[int, ...] | None = None
-
-    def original(self, statements: dict[int, int]) -> dict[int, int]:
-        """A map of lines to statement numbers in terms of the program before the pass."""
-        if self.origins is None:
-            return statements
-        return {line: self.origins[number] for line, number in statements.items()}
-
-
-def lower_packed(program: Program, dtypes: frozenset[str] = PACKED) -> Lowered:
+def lower_packed(program: Program, dtypes: frozenset[str] = PACKED) -> Rewritten:
     """``program`` without ``dtypes``; itself where it has none.
 
     UnsupportedConstructError, located, for what has no such form: a store of half a byte, an
     atomic, a sum into a 4-bit tile.
     """
     if not any(str(dtype) in dtypes for dtype in _dtypes(program)):
-        return Lowered(program)
+        return Rewritten(program)
     return _Lowering(program, dtypes).run()
 
 
@@ -80,7 +67,7 @@ class _Lowering:
         if kind == "packed" and isinstance(buffer.shape[-1], Var):
             self._even.add(buffer.shape[-1].id)
 
-    def run(self) -> Lowered:
+    def run(self) -> Rewritten:
         p = self._program
         launches = tuple(self._launch(launch) for launch in p.launches)
         lowered = dataclasses.replace(
@@ -89,7 +76,7 @@ class _Lowering:
             workspaces=tuple(self._held(b) for b in p.workspaces),
             launches=launches,
         )
-        return Lowered(dump.after("lower_packed", lowered), _origins(p, lowered))
+        return Rewritten.of(p, dump.after("lower_packed", lowered))
 
     def _param(self, param: TensorParam | ScalarParam) -> TensorParam | ScalarParam:
         if isinstance(param, ScalarParam):
@@ -153,22 +140,3 @@ def _global_buffers(program: Program) -> Iterator[tuple[Buffer, Location | None]
         yield param.buffer, param.loc
     for buffer in program.workspaces:
         yield buffer, None
-
-
-def _origins(before: Program, after: Program) -> tuple[int, ...]:
-    """For each statement of ``after`` the first one of ``before`` at the same place."""
-    first: dict[Location, int] = {}
-    for number, stmt in enumerate(walk.walk(before.launches)):
-        if stmt.loc is not None:
-            first.setdefault(stmt.loc, number)
-    out: list[int] = []
-
-    def visit(body: Body, enclosing: int) -> None:
-        for stmt in body:
-            number = enclosing if stmt.loc is None else first.get(stmt.loc, enclosing)
-            out.append(number)
-            for inner in walk.sub_bodies(stmt):
-                visit(inner, number)
-
-    visit(after.launches, 0)
-    return tuple(out)

@@ -10,6 +10,7 @@ from tileops.ir.stmt import Atomic, Gemm, Print, Reduce, Scan
 from tileops.ir.walk import number_statements, walk
 from tileops.pass_configs import DEBUG_CPU
 from tileops.passes.lower_packed import lower_packed
+from tileops.passes.place_tensors import place_tensors
 from tileops.target import Target
 
 _ALWAYS = ("tileops_cpu_abi.h", "arith.h", "rows.h", "functions.h")
@@ -25,7 +26,8 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     its rules.
     """
     del spec
-    lowered = lower_packed(program)
+    placed = place_tensors(program)
+    lowered = lower_packed(placed.program)
     program = lowered.program
     w = Writer()
     debug = dict(program.options).get(DEBUG_CPU, "") in ("1", "True", "true")
@@ -41,7 +43,7 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     w.line("using namespace tileops;")
     w.line("TILEOPS_CPU_ABI_EXPORT")
     # Numbers are those of the program as traced: what a failed check reports is looked up there.
-    numbers = lowered.original(number_statements(program.launches))
+    numbers = placed.original(lowered.original(number_statements(program.launches)))
     factory = StateFactory(w, numbers, debug)
     launches = []
     for n, launch in enumerate(program.launches):

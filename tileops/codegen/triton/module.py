@@ -30,6 +30,7 @@ from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
 from tileops.passes.lower_packed import PACKED, lower_packed
+from tileops.passes.place_tensors import place_tensors
 from tileops.passes.round_fp8 import round_fp8
 from tileops.passes.split_extents import split_extents
 from tileops.target import Target
@@ -43,7 +44,8 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
     UnsupportedConstructError for what it cannot express.
     """
-    lowered = lower_packed(program, _LOWERED)
+    placed = place_tensors(program)
+    lowered = lower_packed(placed.program, _LOWERED)
     program = lowered.program
     numbers = number_statements(program.launches)
     ids = fresh_ids(program)  # of everything that a pass below makes
@@ -72,7 +74,7 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
         lines += kernel.lines
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
-    statements = lowered.original(statements)
+    statements = placed.original(lowered.original(statements))
     codes = tuple(k.code for k in written)
     return KernelCode("triton", source, codes, statements, tuple(workspaces))
 

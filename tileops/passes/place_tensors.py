@@ -1,0 +1,255 @@
+"""Owns tensors with a layout: each access goes to the place that the layout gives the element.
+
+Before: a launch names the placements of its global buffers. After: it has none. A view of the
+storage, with the extents of the layout's box, is accessed at the element's place, or outside it
+where the element itself lies outside the tensor. Tile operations on such a tensor are nests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from tileops.errors import UnsupportedConstructError
+from tileops.ir import dump, fold
+from tileops.ir.expr import Buffer, Expr, Load, Region, Var
+from tileops.ir.program import Program, const_value
+from tileops.ir.stmt import (
+    AddressView,
+    Atomic,
+    Bind,
+    Body,
+    Copy,
+    Fill,
+    For,
+    Im2col,
+    Launch,
+    Parallel,
+    Placement,
+    Stmt,
+    Store,
+    View,
+)
+from tileops.ir.walk import (
+    fresh_ids,
+    map_children,
+    map_stmt_exprs,
+    regions,
+    sub_bodies,
+    with_bodies,
+)
+from tileops.location import Location
+from tileops.pass_configs import PassConfigKey
+from tileops.passes.analyze_index import needs_guard
+from tileops.passes.analyze_ranges import Ranges, launch_ranges
+from tileops.passes.measure_placement import measure_placement, placed
+from tileops.passes.origins import Rewritten
+
+_ONE, _OUTSIDE = fold.const(1), fold.const(-1)
+_DEPTH = {"global": 0, "shared": 1}
+
+
+def place_tensors(program: Program) -> Rewritten:
+    """``program`` without placements; itself where it has none.
+
+    UnsupportedConstructError, located, for a layout that is no one-to-one map onto a box, for
+    another view of a tensor that has one, and for a construct that takes no such tensor.
+    """
+    if not any(launch.placements for launch in program.launches):
+        return Rewritten(program)
+    sizes = tuple(s.var for s in program.sizes)
+    key = str(PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS.value)
+    guards = dict(program.options).get(key, "") not in ("1", "True", "true")
+    ids = fresh_ids(program)
+    launches = tuple(
+        _Placing(launch, ids, guards=guards).launch(launch_ranges(launch, sizes))
+        if launch.placements
+        else launch
+        for launch in program.launches
+    )
+    after = dump.after("place_tensors", dataclasses.replace(program, launches=launches))
+    return Rewritten.of(program, after)
+
+
+class _Placing:
+    """One launch. ``_views`` are the views of the tensors that are placed, by the tensor's id."""
+
+    def __init__(self, launch: Launch, ids: Iterator[int], *, guards: bool) -> None:
+        self._launch, self._ids, self._guards = launch, ids, guards
+        self._views: dict[int, tuple[Placement, Buffer]] = {}
+        for placement in launch.placements:
+            buffer = placement.buffer
+            if any(const_value(e) == 0 for e in buffer.shape):
+                continue  # every access is outside, wherever elements would lie
+            shape = measure_placement(placement)
+            view = Buffer(next(ids), buffer.name, shape, buffer.dtype, "global")
+            self._views[buffer.id] = (placement, view)
+
+    def launch(self, ranges: Ranges) -> Launch:
+        """The launch without placements."""
+        body = self._body(self._launch.body, ranges)
+        made = {s.buffer.id for s in _walk_views(self._launch.body)}
+        heads = tuple(
+            View(view, placement.buffer)
+            for number, (placement, view) in self._views.items()
+            if number not in made
+        )
+        safe = [
+            (self._views[b.id][1], value)
+            for b, value in self._launch.safe_values
+            if b.id in self._views
+        ]
+        return dataclasses.replace(
+            self._launch,
+            body=(*heads, *body),
+            safe_values=(*self._launch.safe_values, *safe),
+            placements=(),
+        )
+
+    def _body(self, body: Body, ranges: Ranges) -> Body:
+        out: list[Stmt] = []
+        for stmt in body:
+            new = self._stmt(stmt, ranges)
+            out.append(new)
+            if isinstance(stmt, (View, AddressView)):
+                self._check_view(stmt)
+                if stmt.buffer.id in self._views:
+                    out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, loc=stmt.loc))
+            if isinstance(new, Bind) and new.var.dtype.is_integer:
+                ranges = ranges.with_value(new.var, new.value)
+        return tuple(out)
+
+    def _stmt(self, stmt: Stmt, ranges: Ranges) -> Stmt:
+        new = map_stmt_exprs(stmt, lambda e: self._expr(e, ranges))
+        match new:
+            case For():
+                return with_bodies(new, (self._body(new.body, ranges.inside_loop(new)),))
+            case Parallel():
+                return with_bodies(new, (self._body(new.body, ranges.inside_parallel(new)),))
+            case _ if inner := sub_bodies(new):
+                return with_bodies(new, tuple(self._body(b, ranges) for b in inner))
+            case Store(buffer=buffer, indices=indices) if buffer.id in self._views:
+                view, at = self._element(buffer, indices, ranges)
+                return dataclasses.replace(new, buffer=view, indices=at)
+            case Im2col(image=image) if image.id in self._views:
+                raise _refused("T.im2col", image, new.loc)
+            case _ if any(r.buffer.id in self._views for r in regions(new)):
+                return self._tile(new, ranges)
+            case _:
+                return new
+
+    def _expr(self, expr: Expr, ranges: Ranges) -> Expr:
+        expr = map_children(expr, lambda e: self._expr(e, ranges))
+        if isinstance(expr, Load) and expr.buffer.id in self._views:
+            view, at = self._element(expr.buffer, expr.indices, ranges)
+            return dataclasses.replace(expr, buffer=view, indices=at)
+        return expr
+
+    def _element(
+        self, buffer: Buffer, indices: Sequence[Expr], ranges: Ranges
+    ) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The view and the place of an element; outside the view if the element is outside."""
+        placement, view = self._views[buffer.id]
+        first, *rest = placed(placement, indices)
+        inside: Expr = fold.const(True)
+        for index, extent in zip(indices, buffer.shape, strict=True) if self._guards else ():
+            lower, upper = needs_guard(index, extent, ranges)
+            if lower:
+                zero = fold.const(0, index.dtype)
+                inside = fold.binary("land", inside, fold.binary("ge", index, zero))
+            if upper:
+                bound = fold.binary("lt", *_alike(index, extent))
+                inside = fold.binary("land", inside, bound)
+        return view, (fold.select(inside, first, fold.cast(_OUTSIDE, first.dtype)), *rest)
+
+    def _tile(self, stmt: Stmt, ranges: Ranges) -> Stmt:
+        match stmt:
+            case Copy(src=src, dst=dst):
+                deeper = _depth(src.buffer) > _depth(dst.buffer)
+                vars_, extents = self._nest(src if deeper else dst)
+                value = self._load(src, vars_)
+                at = fold.region_indices(dst, _dims(dst, vars_), vars_)
+                inner: Stmt = Store(dst.buffer, at, fold.cast(value, dst.dtype), loc=stmt.loc)
+            case Fill(dst=dst, value=value):
+                vars_, extents = self._nest(dst)
+                at = fold.region_indices(dst, _dims(dst, vars_), vars_)
+                inner = Store(dst.buffer, at, value, loc=stmt.loc)
+            case Atomic(dst=dst, value=value):
+                if not isinstance(value, Region) and not dst.squeezed():
+                    return self._atomic(stmt, dst.starts, stmt.value, ranges)
+                vars_, extents = self._nest(value if isinstance(value, Region) else dst)
+                at = fold.region_indices(dst, _dims(dst, vars_), vars_)
+                one = Region(dst.buffer, at, (_ONE,) * len(at))
+                operand = self._load(value, vars_) if isinstance(value, Region) else value
+                inner = dataclasses.replace(stmt, dst=one, value=operand)
+            case _:
+                region = next(r for r in regions(stmt) if r.buffer.id in self._views)
+                raise _refused(f"the tile operation {type(stmt).__name__}", region.buffer, stmt.loc)
+        nest = Parallel(vars_, extents, (inner,), loc=stmt.loc)
+        if not vars_:
+            return self._element_of(inner, ranges)
+        inside = ranges.inside_parallel(nest)
+        return dataclasses.replace(nest, body=(self._element_of(inner, inside),))
+
+    def _element_of(self, stmt: Stmt, ranges: Ranges) -> Stmt:
+        """A statement on elements, made from a tile operation, with these at their places."""
+        if isinstance(stmt, Store):
+            return self._stmt(stmt, ranges)
+        assert isinstance(stmt, Atomic)
+        value = None if stmt.value is None else self._expr(stmt.value, ranges)  # type: ignore[arg-type]
+        return self._atomic(stmt, stmt.dst.starts, value, ranges)
+
+    def _atomic(
+        self, stmt: Atomic, indices: Sequence[Expr], value: Expr | Region | None, ranges: Ranges
+    ) -> Atomic:
+        if stmt.dst.buffer.id not in self._views:
+            return dataclasses.replace(stmt, value=value)
+        view, at = self._element(stmt.dst.buffer, indices, ranges)
+        return dataclasses.replace(stmt, dst=Region(view, at, (_ONE,) * len(at)), value=value)
+
+    def _nest(self, lead: Region) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+        sizes = tuple(lead.extents[d] for d in lead.squeezed())
+        vars_ = tuple(Var(fold.INT32, next(self._ids), f"e{n}") for n in range(len(sizes)))
+        return vars_, sizes
+
+    def _load(self, region: Region, vars_: Sequence[Var]) -> Expr:
+        at = fold.region_indices(region, _dims(region, vars_), vars_)
+        return Load(region.dtype, region.buffer, at)
+
+    def _check_view(self, stmt: View | AddressView) -> None:
+        if isinstance(stmt, View) and stmt.source.id in self._views:
+            raise _refused(f"the view `{stmt.buffer.name}`", stmt.source, stmt.loc)
+
+
+def _walk_views(body: Body) -> Iterator[View | AddressView]:
+    for stmt in body:
+        if isinstance(stmt, (View, AddressView)):
+            yield stmt
+        for inner in sub_bodies(stmt):
+            yield from _walk_views(inner)
+
+
+def _dims(region: Region, vars_: Sequence[Var]) -> tuple[int, ...]:
+    """The dimensions that ``vars_`` walk: those that are not one element long."""
+    dims = region.squeezed()
+    if len(dims) != len(vars_):
+        raise UnsupportedConstructError(
+            "a tile operation whose sides differ in rank after dropping extents of 1: "
+            f"`{region.buffer.name}`"
+        )
+    return dims
+
+
+def _depth(buffer: Buffer) -> int:
+    return _DEPTH.get(buffer.scope, 2)
+
+
+def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    dtype = fold.INT64 if fold.INT64 in (a.dtype, b.dtype) else a.dtype
+    return fold.cast(a, dtype), fold.cast(b, dtype)
+
+
+def _refused(what: str, buffer: Buffer, loc: Location | None) -> UnsupportedConstructError:
+    return UnsupportedConstructError(
+        f"{what} of the tensor `{buffer.name}`, whose elements a layout places", location=loc
+    )
