@@ -72,6 +72,9 @@ py::dict to_python(const Request& request) {
   }
   py::dict sizes;
   for (const auto& size : request.sizes) sizes[py::str(size.first)] = size.second;
+  py::dict scalars;
+  for (const auto& scalar : request.scalars)
+    scalars[py::str(scalar.first)] = to_python(scalar.second);
   out["kind"] = "entry";
   out["variant"] = request.variant;
   out["device_type"] = request.cuda ? "cuda" : "cpu";
@@ -81,6 +84,7 @@ py::dict to_python(const Request& request) {
   out["fast"] = request.fast;
   out["index64"] = request.index64;
   out["sizes"] = sizes;
+  out["scalars"] = scalars;
   out["entries"] = request.entries;
   return out;
 }

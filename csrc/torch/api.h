@@ -27,7 +27,8 @@ struct Request {
   std::vector<int64_t> consts;
   bool fast = false, index64 = false;
   std::vector<std::pair<std::string, int64_t>> sizes;
-  std::size_t entries = 0;  // how many the variant has already
+  std::vector<std::pair<std::string, StaticValue>> scalars;  // int, float or bool
+  std::size_t entries = 0;                                   // how many the variant has already
 };
 
 // Adds the missing variant or entry before it returns, or throws.

@@ -188,6 +188,14 @@ class EntryKey {
   SmallBuffer<uint64_t, 32> buffer_;
 };
 
+StaticValue scalar_value(const Binding& call, std::size_t number) {
+  const ScalarType type = call.variant->spec.scalars[number].type;
+  const ScalarValue value = call.scalars[number];
+  if (is_float_type(type)) return value.f;
+  if (type == ScalarType::kI1) return value.i != 0;
+  return value.i;
+}
+
 __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding& call,
                                                            EntryKey& key) {
   const char* reason = nullptr;
@@ -214,6 +222,8 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
   for (uint16_t size : spec.const_sizes) request.consts.push_back(call.sizes[size]);
   for (std::size_t i = 0; i < spec.sizes.size(); ++i)
     request.sizes.emplace_back(spec.sizes[i].name, call.sizes[i]);
+  for (std::size_t i = 0; i < spec.scalars.size(); ++i)
+    request.scalars.emplace_back(spec.scalars[i].name, scalar_value(call, i));
   request.entries = call.variant->entries.size();
   std::vector<uint64_t> flight = key.words();
   flight.insert(flight.begin(), uint64_t{1} + call.variant->number);

@@ -72,6 +72,7 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.deciding": frozenset({"jit", "op", "ir", "cache"}),
     "tileops.autotuner.trying": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.tuned": frozenset({"jit", "op", "ir"}),
+    "tileops.autotuner.making": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.automatic": frozenset({"ir"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
     # The records of tunings lie in the cache's folders, under its locks.

@@ -48,22 +48,6 @@ def fresh_flags() -> Any:
     return flags
 
 
-def fresh_scalars() -> Any:
-    """A program of run-time scalars."""
-
-    @tileops.jit(name="tuned_scalars")
-    def scalars(A, factor: T.float32, count: T.int32, block: int = 16):  # type: ignore[no-untyped-def]
-        N = T.const("N")
-        A: T.Tensor((N,), T.float32)
-        B = T.empty((N,), T.float32)
-        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
-            for i in T.Parallel(block):
-                B[bx * block + i] = A[bx * block + i] * factor + count
-        return B
-
-    return scalars
-
-
 def tuned(make: Callable[[], Any], **options: Any) -> tuple[Any, FakeTimer]:
     timer = FakeTimer(TIMES)
     return tileops.autotune(configs=SPACE, timer=timer, **options)(make()), timer
@@ -154,21 +138,6 @@ def test_strict_mode_names_the_op_the_key_and_the_way_out() -> None:
     for part in ("tuned_double_const", "N=61", "strict mode", "tune='never'"):
         assert part in text
     assert timer.calls == []
-
-
-def test_scalars_come_from_the_call_and_torch_ops_says_what_it_lacks() -> None:
-    program, timer = tuned(fresh_scalars)
-    a = torch.randn(50)
-    program(a, 2.0, 3, block=8)  # registers the op, tunes nothing
-    with pytest.raises(tileops.TileopsError, match=r"scalar 'factor'.*set_autotune_inputs"):
-        program.op(a, 2.0, 3)
-    assert timer.calls == []
-    torch.testing.assert_close(program(a, 2.0, 3), a * 2 + 3)
-    assert len(timer.calls) == 3
-    torch.testing.assert_close(program.op(a, 4.0, 1), a * 4 + 1)
-    with tileops.set_autotune_inputs(torch.randn(51), 1.0, 1):
-        program.op(torch.randn(51), 4.0, 1)
-    assert len(timer.calls) == 6
 
 
 def test_warmup_takes_the_tuned_config() -> None:

@@ -1,8 +1,9 @@
 """Ranks that call a tuned program: ``python -m tests.autotuner.tuned_ranks FOLDER PLANS``.
 
 One forked process for each plan, with a cache of its own; a plan holds ``times`` by block, and
-``die_after`` so many configs or ``warm`` (it has tuned alone before). Each writes what it did to
-``FOLDER/<rank>.json``.
+``die_after`` so many configs, ``warm`` (it has tuned alone before), ``late_s`` (it comes so much
+later), ``group`` (the ranks of a subgroup, made by all) or ``port`` (of a TCP store, which rank 0
+holds). Each writes what it did to ``FOLDER/<rank>.json``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ import torch.distributed as dist
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+from tileops.autotuner import deciding
 from tileops.autotuner import decorator as _decorator  # noqa: F401  (imported before the fork)
+from tileops.autotuner.ranks import Share, share_of
+
+SILENCE_SECONDS = 4.0  # shorter than the real one, so that the dead are noticed soon
 
 
 class RankTimer(FakeTimer):
@@ -36,7 +41,15 @@ class RankTimer(FakeTimer):
         return super().__call__(config, kernel, inputs)
 
 
+def impatient_share_of(name: str) -> Share | None:
+    share = share_of(name)
+    if share is not None:
+        share._silence_s = SILENCE_SECONDS
+    return share
+
+
 def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
+    deciding.share_of = impatient_share_of  # type: ignore[attr-defined]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     timer = RankTimer({int(block): ms for block, ms in plan["times"].items()})
@@ -47,8 +60,12 @@ def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
             tileops.autotune(configs=space, timer=timer)(fresh_const())(a)
             timer.calls.clear()
         timer.die_after = plan.get("die_after", -1)
-        store = f"file://{folder / 'store'}"
+        port = plan.get("port")
+        store = f"file://{folder / 'store'}" if port is None else f"tcp://127.0.0.1:{port}"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
+        if "group" in plan:
+            dist.new_group(plan["group"])
+        time.sleep(plan.get("late_s", 0.0))
         program = tileops.autotune(configs=space, timer=timer)(fresh_const())
         start = time.monotonic()
         is_right = torch.equal(program(a), a * 2)
@@ -57,7 +74,8 @@ def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
         config = dict(program.compile(a).config)
         report = {"right": is_right, "config": config, "calls": calls, "seconds": seconds}
         (folder / f"{rank}.json").write_text(json.dumps(report))
-    time.sleep(0.5)  # the store lives in no rank, but answers are read for a moment yet
+    # Rank 0 may hold the store, from which answers are read for a while yet.
+    time.sleep(plan.get("stay_s", 0.5))
     os._exit(0)
 
 

@@ -65,7 +65,7 @@ def main(driver_path: str, torch_cuda_path: str) -> None:
     assert [r["kind"] for r in requests] == ["variant", "entry"]
     assert requests[1] == {
         "kind": "entry", "variant": 0, "device_type": "cuda", "device_index": 1, "capability": 90, "consts": [],
-        "fast": True, "index64": False, "sizes": {}, "entries": 0,
+        "fast": True, "index64": False, "sizes": {}, "scalars": {"n": 7}, "entries": 0,
     }  # fmt: skip
     launches = [line for line in log() if line["call"] == "launch"]
     assert [(line["device"], line["stream"], line["params"]) for line in launches] == [

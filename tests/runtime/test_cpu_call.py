@@ -33,7 +33,7 @@ def test_values_and_one_resolution_for_all_sizes(build_kernel: Build, as_bytes: 
     assert op.kinds == ["variant", "entry"]
     assert op.requests[1] == {
         "kind": "entry", "variant": 0, "device_type": "cpu", "device_index": 0, "capability": 0, "consts": [],
-        "fast": True, "index64": False, "sizes": {"N": 1}, "entries": 0,
+        "fast": True, "index64": False, "sizes": {"N": 1}, "scalars": {}, "entries": 0,
     }  # fmt: skip
 
 

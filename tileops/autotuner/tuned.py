@@ -57,11 +57,12 @@ class TunedProgram(JITImpl):
         if torch.compiler.is_compiling():
             return super().__call__(*args, **kwargs)
         # If this call tunes, it is on these arguments.
-        _calls.arguments = (args, kwargs)
+        before = getattr(_calls, "current", None)
+        _calls.current = (self._eager, args, kwargs)
         try:
             return super().__call__(*args, **kwargs)
         finally:
-            _calls.arguments = None
+            _calls.current = before
 
     @property
     def is_tuned(self) -> bool:
@@ -132,12 +133,11 @@ class EagerTuning:
 
     def _arguments(self) -> dict[str, Any] | None:
         """The arguments of the call in progress by name; None for one that came by torch alone."""
-        call = getattr(_calls, "arguments", None)
-        if call is None:
+        program, call = self._program, getattr(_calls, "current", None)
+        if call is None or call[0] is not program._eager:
             return None
-        program = self._program
         try:
-            inputs, _, _ = program._split(*call)
+            inputs, _, _ = program._split(call[1], call[2])
         except TypeError:
             return None
         return dict(zip(program._inputs, inputs, strict=True))
@@ -168,6 +168,7 @@ class EagerTuning:
             trace=trace,
             arguments=arguments,
             defaults=choice.values,
+            scalars=choice.scalars,
         )
 
 

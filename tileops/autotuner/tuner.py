@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from tileops.autotuner import automatic, spaces
 from tileops.autotuner.database import TuningKey
 from tileops.autotuner.deciding import Decision, Manner, Question, decide
+from tileops.autotuner.making import Known, make
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
 from tileops.codegen.kernel_code import Specialization
@@ -25,7 +26,6 @@ from tileops.jit import toolchain
 from tileops.jit.definition import Definition
 from tileops.jit.kernel import describe_param
 from tileops.jit.kernel_state import Build
-from tileops.profiler import make_tensor
 from tileops.target import Target
 
 # How sizes that are known at each call only are put together; None: not at all.
@@ -53,7 +53,8 @@ class Asked:
 
     ``static``: compile-time values that are not tunable; ``consts`` and ``dynamic``: sizes known
     when compiling, and at the call only; ``arguments``: those of the call by name, None where there
-    is no call; ``defaults``: values that run without tuning.
+    is no call; ``defaults``: values that run without tuning; ``scalars``: the run-time scalars of a
+    call whose other arguments are not known.
     """
 
     op: str
@@ -68,6 +69,7 @@ class Asked:
     trace: Callable[[Config], Program]
     arguments: Mapping[str, Any] | None
     defaults: Mapping[str, object]
+    scalars: Mapping[str, object] = field(default_factory=dict)
 
 
 class Tuner:
@@ -207,14 +209,10 @@ class Tuner:
         arguments = asked.arguments
         if arguments is not None and all(p.name in arguments for p in wanted):
             return [_detached(arguments[p.name]) for p in wanted]
-        scalar = next((p.name for p in wanted if p.is_scalar), None)
-        if scalar is not None:
-            raise ArgumentError(
-                f"op {asked.op} is not tuned for these arguments, and a call through torch.ops "
-                f"does not tell the tuner the scalar '{scalar}'; call the tuned function once "
-                "before, or give inputs by set_autotune_inputs or supply_prog"
-            )
-        return [make_tensor(p, profile.supply_type, asked.device, asked.dynamic) for p in wanted]
+        sizes = {**asked.consts, **asked.dynamic}
+        is_fast = asked.facts.get("fast", True)
+        known = Known(asked.op, sizes, asked.scalars, is_fast, asked.device)
+        return make(program, known, profile.supply_type)
 
 
 def _described(value: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tileops.cache import Entry
@@ -32,7 +32,8 @@ class Choice:
 
     ``values`` are all compile-time values, and None for tensors that were not given; ``given`` the
     names of the values that the caller gave;
-    ``device`` is None where only code for ``target`` is asked for.
+    ``device`` is None where only code for ``target`` is asked for; ``scalars`` are the call's
+    run-time scalars, by name, where there is a call.
     """
 
     op: str
@@ -44,6 +45,7 @@ class Choice:
     target: Target
     facts: Specialization
     device: tuple[str, int] | None
+    scalars: Mapping[str, object] = field(default_factory=dict)
 
 
 class Tuning(Protocol):
@@ -211,7 +213,10 @@ class EagerProvider(Provider):
             )
         consts = tuple(request["consts"])
         spec = Specialization(request["fast"], request["index64"])
-        wanted = self._request(op, variant, target, spec, consts, request.get("sizes", {}), device)
+        wanted = self._request(
+            op, variant, target, spec, consts, request.get("sizes", {}), device,
+            request.get("scalars", {}),
+        )  # fmt: skip
         entry = self._obtain(wanted)
         supply(
             op,
@@ -276,6 +281,7 @@ class EagerProvider(Provider):
         const_values: tuple[int, ...],
         sizes: Mapping[str, int],
         device: tuple[str, int] | None = None,
+        scalars: Mapping[str, object] | None = None,
     ) -> Request:
         names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
         consts = dict(zip(names_of_consts, const_values, strict=True))
@@ -285,8 +291,9 @@ class EagerProvider(Provider):
             given = _given(self, variant)
             script = self.script or ""
             choice = Choice(
-                op.spec.name, script, traced, given, consts, sizes, target, spec, device
-            )
+                op.spec.name, script, traced, given, consts, sizes, target, spec, device,
+                scalars or {},
+            )  # fmt: skip
             chosen = dict(self.tuning.choose(choice))
             options = options_of(chosen.pop("pass_configs", None), None)
             traced = {**traced, **chosen}

@@ -120,8 +120,8 @@ def set_resolver(handle: int, resolver: Resolver | None) -> None:
 
     A request is ``{"kind": "variant", "static": [...]}`` (static arguments in order, then for each
     optional tensor whether it was given) or ``{"kind": "entry", "variant", "device_type",
-    "device_index", "capability", "consts", "fast", "index64", "sizes", "entries"}``; ``entries``
-    is how many specialisations the variant has already.
+    "device_index", "capability", "consts", "fast", "index64", "sizes", "scalars", "entries"}``;
+    ``entries`` is how many specialisations the variant has already.
     """
     native().set_resolver(handle, resolver)
 
