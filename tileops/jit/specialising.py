@@ -74,7 +74,34 @@ def _sizes_from_shapes(
         for check, extent in zip(rule.shape, stored, strict=True):
             if check.kind != "eq":
                 found[variant.sizes[check.number].name] = (extent - check.add) // check.mul
+    _add_strides(variant, values, found)
     return found
+
+
+def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str, int]) -> None:
+    """The run-time strides, as the call path binds them.
+
+    A stride of an extent of 0 or 1 means nothing: it is the contiguous one if nothing else gives it.
+    """
+    free: dict[str, int] = {}
+    for rule in variant.tensors:
+        tensor = values.get(rule.name)
+        strides = getattr(tensor, "stride", None)
+        if rule.raw or rule.strides is None or not callable(strides):
+            continue
+        shape = [int(extent) for extent in tensor.shape]  # type: ignore[attr-defined]
+        expected = 1
+        for place in reversed(range(len(shape))):
+            check = rule.strides[place]
+            if check.kind == "bind":
+                name = variant.sizes[check.number].name
+                if shape[place] > 1 and 0 not in shape:
+                    found[name] = int(strides(place))
+                else:
+                    free.setdefault(name, expected)
+            expected *= max(shape[place], 1)
+    for name, value in free.items():
+        found.setdefault(name, value)
 
 
 def _sizes_from_keywords(
