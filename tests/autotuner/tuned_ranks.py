@@ -2,8 +2,9 @@
 
 One forked process for each plan, with a cache of its own; a plan holds ``times`` by block, and
 ``die_after`` so many configs, ``warm`` (it has tuned alone before), ``late_s`` (it comes so much
-later), ``group`` (the ranks of a subgroup, made by all) or ``port`` (of a TCP store, which rank 0
-holds). Each writes what it did to ``FOLDER/<rank>.json``.
+later), ``sleep_s`` (in its timer), ``cache`` (its folder), ``group`` (the ranks of a subgroup, made
+by all) or ``port`` (of a TCP store, which rank 0 holds). Each writes what it did to
+``FOLDER/<rank>.json``.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ class RankTimer(FakeTimer):
 
     __qualname__ = "RankTimer"
     die_after = -1
+    sleep_s = 0.05
 
     def __call__(self, config, kernel, inputs):  # type: ignore[no-untyped-def]
         if len(self.calls) == self.die_after:
             os._exit(9)
-        time.sleep(0.05)
+        time.sleep(self.sleep_s)
         return super().__call__(config, kernel, inputs)
 
 
@@ -55,7 +57,8 @@ def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
     timer = RankTimer({int(block): ms for block, ms in plan["times"].items()})
     space = [{"block": block} for block in timer.times]
     a = torch.arange(100.0)
-    with tileops.option.cache_dir(folder / f"cache{rank}"):
+    timer.sleep_s = plan.get("sleep_s", timer.sleep_s)
+    with tileops.option.cache_dir(folder / plan.get("cache", f"cache{rank}")):
         if plan.get("warm"):
             tileops.autotune(configs=space, timer=timer)(fresh_const())(a)
             timer.calls.clear()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import torch
 import tileops
 from tests.autotuner.processes import is_running
 from tests.gpu.risky import FAILURES, program, risky, scale_in_place
+from tests.gpu.tuning_rank import RULES
 from tileops.autotuner import benches, compilers, pipes
 from tileops.autotuner.benches import ChildBench
-from tileops.autotuner.campaign import Setting, find_fastest
+from tileops.autotuner.campaign import Setting, find_fastest, workshop_for
 from tileops.autotuner.checking import Reference
 from tileops.autotuner.compilers import CompileJob
 from tileops.autotuner.measuring import Plan
+from tileops.autotuner.preparing import prepare
+from tileops.autotuner.rounds import Rules
 from tileops.ir.codec import encode_program
 from tileops.ir.program import Program
 from tileops.profiler import do_bench
@@ -193,6 +197,46 @@ def test_two_cards_share_the_configs_and_the_first_decides(tmp_path: Path) -> No
     assert sorted(found.ranking) == list(range(8)), [o.measured.reason for o in found.outcomes]
     assert {o.where for o in found.outcomes} == {"cuda:0", "cuda:1"}
     assert found.outcomes[found.ranking[0]].where == "cuda:0"
+
+
+@pytest.mark.two_gpus
+def test_two_devices_take_at_most_65_percent_of_the_time_of_one(tmp_path: Path) -> None:
+    """What ``devices="all"`` does, bound by measurement: compiling and starting come before."""
+    x = torch.ones(1 << 28, device="cuda:0")
+    jobs = [job(scale_in_place.get_tir(x, block=256 * n)) for n in range(1, 25)]
+    plan = Plan(warmup=3, rules=replace(RULES, rep=300))
+    seconds = {}
+    find_fastest(jobs, Setting((x.device,), [x], str(tmp_path), plan=Plan(rules=Rules(rep=1))))
+    with tileops.option.cache_dir(tmp_path):
+        programs = [scale_in_place.get_tir(x, block=256 * n) for n in range(1, 25)]
+        prepared, known = prepare(programs, device_target(0), [x], op="scale")
+    assert len(known) == len(prepared)
+    for count in (1, 2):
+        devices = tuple(torch.device("cuda", n) for n in range(count))
+        setting = Setting(devices, [x], str(tmp_path), plan=plan)
+        with workshop_for(prepared, setting) as shop:
+            shop.benches()
+            start = time.monotonic()
+            found = find_fastest(prepared, setting, known=known, shop=shop)
+            seconds[count] = time.monotonic() - start
+        assert sorted(found.ranking) == list(range(24)), [o.measured for o in found.outcomes]
+        assert found.outcomes[found.ranking[0]].where == "cuda:0"
+    assert seconds[2] <= 0.65 * seconds[1], seconds
+
+
+@pytest.mark.two_gpus
+def test_all_devices_share_a_tuning_by_the_decorator(tmp_path: Path) -> None:
+    a, b = operands()
+    program = tileops.autotune(
+        configs=[{"block": block} for block in (32, 64, 128, 256)],
+        devices="all", rep=20, ref_prog=lambda x, y: x.float() @ y.float(), atol=TOLERANCE, rtol=0.0,
+    )(risky)  # fmt: skip
+    with tileops.option.cache_dir(tmp_path):
+        result = program.compile(a, b)
+        rows = [json.loads(line) for f in tmp_path.rglob("configs.jsonl") for line in f.open()]
+    assert result.latency is not None
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["where"] for row in rows} == {"cuda:0", "cuda:1"}
 
 
 @pytest.mark.two_gpus

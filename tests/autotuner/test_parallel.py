@@ -1,0 +1,129 @@
+"""Several devices or ranks measure disjoint shares at the same time: fake runs that sleep show how long."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tileops.autotuner.campaign import Findings, Setting, find_fastest
+from tileops.autotuner.compilers import Compiled, CompileJob
+from tileops.autotuner.measuring import Plan
+from tileops.autotuner.rounds import Rules
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = 24
+RUN_MS = 10.0
+# Bound by measurement: nothing is dropped or settled before every config has had its runs.
+RULES = Rules(rep=10, least=10, drop=10.0, margin=-0.9, finalists=2)
+LIMIT = 0.65
+
+
+class SleepingBench:
+    """A device on which each run of a config takes 10 ms, and config 7's a little less."""
+
+    def __init__(self) -> None:
+        self.ran: set[str] = set()
+
+    def _ms(self, name: str) -> float:
+        return RUN_MS * (0.8 if name.startswith("7.") else 1.0)
+
+    def run(
+        self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
+    ) -> list[torch.Tensor]:
+        self.ran.add(name)
+        time.sleep(self._ms(name) / 1e3)
+        return []
+
+    def times(
+        self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
+    ) -> list[float]:
+        time.sleep(count * self._ms(name) / 1e3)
+        return [self._ms(name)] * count
+
+    def unload(self, name: str) -> None:
+        pass
+
+    def inputs(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class Shop:
+    """A workshop of such devices; there is nothing to compile."""
+
+    class pool:
+        @staticmethod
+        def compile(jobs: list[CompileJob]) -> list[Any]:
+            assert jobs == []
+            return []
+
+    def __init__(self, count: int) -> None:
+        self.made = [(f"device {n}", SleepingBench()) for n in range(count)]
+
+    def start(self, jobs: int) -> None:
+        assert jobs == 0
+
+    def benches(self) -> list[tuple[str, SleepingBench]]:
+        return self.made
+
+
+def tuned_on(count: int) -> tuple[Findings, list[set[str]], float]:
+    devices = tuple(torch.device("cpu", n) for n in range(count))
+    setting = Setting(devices, [], "", plan=Plan(warmup=1, rules=RULES))
+    jobs = [CompileJob("", "cpu", True, False, "op")] * CONFIGS
+    known = {n: Compiled("ok", hash=f"{n}", loadable={"op": {"args": []}}) for n in range(CONFIGS)}
+    shop = Shop(count)
+    start = time.monotonic()
+    found = find_fastest(jobs, setting, known=known, shop=shop)  # type: ignore[arg-type]
+    return found, [bench.ran for _, bench in shop.made], time.monotonic() - start
+
+
+def test_two_devices_take_about_half_the_time_of_one() -> None:
+    alone, (everything,), seconds = tuned_on(1)
+    both, (first, second), less = tuned_on(2)
+    assert len(everything) == CONFIGS
+    assert alone.ranking[0] == both.ranking[0] == 7
+    assert sorted(both.ranking) == list(range(CONFIGS))
+    assert first | second == everything
+    # What the second measured best may race once more on the first.
+    assert len(first & second) <= RULES.finalists
+    assert min(len(first), len(second)) >= CONFIGS // 2 - 1 - RULES.finalists
+    assert less <= LIMIT * seconds, (less, seconds)
+
+
+def seconds_of(world: int, folder: Path, sleep_s: float) -> tuple[float, list[list[int]]]:
+    """The longest tuning call of the ranks, and what each measured; programs are compiled before."""
+    for tuning in list(folder.rglob("tuning")):
+        shutil.rmtree(tuning)
+    times = {str(8 * n): (1.0 if n == 5 else 2.0) for n in range(1, 17)}
+    plans = [{"times": times, "cache": "shared", "sleep_s": sleep_s} for _ in range(world)]
+    (folder / "store").unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.autotuner.tuned_ranks", str(folder), json.dumps(plans)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    reports = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+    assert all(r["right"] and r["config"] == {"block": 40} for r in reports)
+    return max(r["seconds"] for r in reports), [r["calls"] for r in reports]
+
+
+def test_two_ranks_take_about_half_the_time_of_one(tmp_path: Path) -> None:
+    seconds_of(1, tmp_path, 0.0)  # compiles
+    one, (alone,) = seconds_of(1, tmp_path, 0.5)
+    two, shares = seconds_of(2, tmp_path, 0.5)
+    assert sorted(alone) == sorted(shares[0] + shares[1])
+    assert len(alone) == 16
+    assert min(map(len, shares)) >= 6
+    assert two <= LIMIT * one, (two, one)
