@@ -81,7 +81,7 @@ def _sizes_from_shapes(
 def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str, int]) -> None:
     """The run-time strides, as the call path binds them.
 
-    A stride of an extent of 0 or 1 means nothing: it is the contiguous one if nothing else gives it.
+    That of an extent of 0 or 1 means nothing: it is the contiguous one if nothing else gives it.
     """
     free: dict[str, int] = {}
     for rule in variant.tensors:
