@@ -98,3 +98,9 @@ print(json.dumps({
 
 def ask(cache: Path | None, number: int = 0, **more: str) -> dict[str, object]:
     return result(start(ASK, [number], env=environment(cache, **more)))
+
+
+def drive(module: str, folder: Path) -> dict[str, object]:
+    """What ``tests.cache.<module>`` finds in the empty ``folder``."""
+    text = f"import pathlib, sys; from tests.cache import {module} as m; m.main(pathlib.Path(sys.argv[1]))"
+    return result(start(text, [folder], env=environment(None), cwd=folder), 400)

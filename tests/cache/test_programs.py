@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,15 +48,50 @@ def _start(root: Path, *arguments: object) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def _race(root: Path, folder: Path, *, faulty: bool = False) -> list[dict[str, object]]:
+    """Eight processes that begin together; with ``faulty``, a fifth of their file calls fail."""
+    seeds = range(8)
+    running = [
+        _start(root, folder / "go", *([seed] if faulty else []))
+        for seed in seeds
+    ]
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("ready.*"))) < len(seeds) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (folder / "go").write_text("")
+    return [samples.result(process, 300) for process in running]
+
+
 @pytest.mark.slow
 def test_eight_processes_compile_six_programs_once(root: Path, tmp_path: Path) -> None:
-    running = [_start(root, tmp_path / "go") for _ in range(8)]
-    (tmp_path / "go").write_text("")
-    results = [samples.result(process, 300) for process in running]
+    results = _race(root, tmp_path)
     assert all(result["right"] and result["warnings"] == [] for result in results)
     assert sum(int(str(result["compiles"])) for result in results) == 6
+    assert len({json.dumps(result["digests"], sort_keys=True) for result in results}) == 1
     assert len(list((root / "programs").iterdir())) == 6
+    _nothing_half_made(root)
+
+
+@pytest.mark.slow
+def test_eight_processes_on_a_failing_file_system(root: Path, tmp_path: Path) -> None:
+    """A fifth of rename, replace, rmdir and open fail: right results, equal code, nothing left."""
+    results = _race(root, tmp_path, faulty=True)
+    assert all(result["right"] for result in results)
+    assert len({json.dumps(result["digests"], sort_keys=True) for result in results}) == 1
+    for result in results:
+        general = [w for w in result["warnings"] if "damaged" not in w]  # type: ignore[attr-defined]
+        assert len(general) <= 1, general
+    _nothing_half_made(root)
+    after = samples.result(_start(root), 300)
+    assert (after["right"], after["warnings"]) == (True, [])
+    assert samples.result(_start(root), 300)["compiles"] == 0
+
+
+def _nothing_half_made(root: Path) -> None:
     assert list((root / ".state" / "staging").iterdir()) == []
+    kept = {".state", ".lock"}
+    hidden = [p for p in root.rglob(".*") if p.name not in kept]
+    assert hidden == []
 
 
 def _flipped(data: bytes, other: bytes) -> bytes:
@@ -93,6 +129,21 @@ def test_a_damaged_kernel_never_runs(root: Path) -> None:
     assert all(str(folder) in warned for folder in folders)
     healed = samples.result(_start(root), 300)
     assert (healed["right"], healed["compiles"], healed["warnings"]) == (True, 0, [])
+
+
+@pytest.mark.slow
+def test_each_file_of_an_entry_damaged_in_each_way(tmp_path: Path) -> None:
+    """Right result, one compile and one warning with the path; the process after that: neither."""
+    found = samples.drive("damaged_files", tmp_path)
+    names, rows = found["names"], found["rows"]
+    assert {"manifest.json", "program.txt", "kernel_lib.so"} <= set(names)  # type: ignore[call-overload]
+    assert len(rows) >= 5 * len(names)  # type: ignore[arg-type]
+    for row in rows:  # type: ignore[attr-defined]
+        case = (row["name"], row["damage"])
+        assert (row["next"]["right"], row["next"]["compiles"]) == (True, 1), case
+        assert len(row["next"]["warnings"]) == 1, (case, row["next"])
+        assert row["path"] in row["next"]["warnings"][0]
+        assert row["last"] == {"right": True, "compiles": 0, "warnings": [], "status": 0}, case
 
 
 def test_a_gpu_artifact_without_a_gpu(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 # Never writable by group or others, whatever the umask: such files would be refused when read.
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
+_REMOVE_TRIES = 8
 
 
 class UntrustedError(Exception):
@@ -84,8 +85,8 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 def replace_file(path: Path, data: bytes, staging: Path) -> None:
     """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError."""
-    write_file(staging, data)
     try:
+        write_file(staging, data)
         os.replace(staging, path)  # noqa: PTH105
     except OSError:
         remove(staging)
@@ -94,6 +95,11 @@ def replace_file(path: Path, data: bytes, staging: Path) -> None:
 
 def remove(path: Path) -> bool:
     """Remove a file, link or tree, as far as it can be; True if nothing is left."""
+    # More than once: on a network file system EBUSY and ESTALE pass by themselves.
+    return any(_remove_once(path) for _ in range(_REMOVE_TRIES))
+
+
+def _remove_once(path: Path) -> bool:
     try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path, ignore_errors=True)
