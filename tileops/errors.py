@@ -20,6 +20,11 @@ class ArgumentTypeError(TileopsError, TypeError):
     """An argument of the wrong Python type or dtype."""
 
 
+def is_of_torchs_parser(error: RuntimeError) -> bool:
+    """True for the plain RuntimeError with which torch refuses a Python value of another type."""
+    return type(error) is RuntimeError and ") Expected a value of type " in str(error)
+
+
 class NotDifferentiableError(TileopsError):
     """An input requires grad and the op has no registered gradient."""
 

@@ -1,7 +1,7 @@
 """A process that calls a tuned program once: ``python -m tests.autotuner.started HOW``.
 
-HOW is ``timer``, ``measured`` or ``given`` (the config is given, nothing is tuned). It prints one
-line of JSON.
+HOW is ``timer``, ``measured``, ``given`` (the config is given, nothing is tuned), or ``four`` or
+``five``, the number of configs under a fake timer. It prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class SlowTimer(FakeTimer):
 
 
 def main(how: str) -> None:
-    timer = SlowTimer({8: 3.0, 16: 2.0, 32: 1.0})
-    options = {"timer": timer} if how == "timer" else {"warmup": 1, "rep": 2}
-    program = tileops.autotune(configs=[{"block": 8}, {"block": 32}], **options)(fresh_const())
+    timer = SlowTimer({8: 3.0, 16: 2.0, 32: 1.0, 64: 4.0, 128: 0.5})
+    blocks = {"four": (8, 16, 32, 64), "five": (8, 16, 32, 64, 128)}.get(how, (8, 32))
+    options = {"warmup": 1, "rep": 2} if how in ("measured", "given") else {"timer": timer}
+    program = tileops.autotune(configs=[{"block": b} for b in blocks], **options)(fresh_const())
     a = torch.arange(100.0)
     keywords = {"block": 32} if how == "given" else {}
     start = time.perf_counter()

@@ -66,6 +66,13 @@ def test_two_processes_at_once_tune_once_and_a_later_one_measures_nothing(tmp_pa
     assert tuned - given < 50.0, (tuned, given)
 
 
+def test_four_configs_are_measured_then_none_then_a_fifth_alone(tmp_path: Path) -> None:
+    found = [result(start(how, tmp_path)) for how in ("four", "four", "five")]
+    assert all(r["right"] for r in found)
+    assert [len(r["calls"]) for r in found] == [4, 0, 1]
+    assert found[2]["calls"] == [128]
+
+
 def test_a_process_after_a_real_measurement_measures_nothing(tmp_path: Path) -> None:
     first, second = (result(start("measured", tmp_path)) for _ in range(2))
     assert first["right"]

@@ -14,6 +14,7 @@ import torch
 import tileops
 from tests.autotuner.tuned_programs import (
     FakeTimer,
+    fresh_atomic,
     fresh_const,
     fresh_dynamic,
     fresh_in_place,
@@ -116,10 +117,21 @@ def test_strict_mode_forbids_a_tuning_and_allows_a_tuned_call() -> None:
 
 
 def test_an_in_place_program_is_tuned_on_copies() -> None:
-    program = tileops.autotune(configs=space(8, 32), timer=_running_timer)(fresh_in_place())
-    a = torch.zeros(100)
-    program(a)
-    assert torch.equal(a, torch.ones(100))
+    program = tileops.autotune(configs=space(8, 16, 32, 64), timer=_running_timer)(fresh_in_place())
+    a = torch.zeros(1000)
+    for times in (1, 2):
+        program(a)
+        assert torch.equal(a, torch.full((1000,), float(times)))
+
+
+def test_an_atomic_program_is_tuned_on_copies() -> None:
+    timer = _running_timer
+    program = tileops.autotune(configs=space(8, 16, 32, 64), timer=timer)(fresh_atomic())
+    a, total = torch.arange(1000.0), torch.zeros(10)
+    for times in (1, 2):
+        program(a, total)
+        # Sums of integers below 2^24: exact in any order.
+        assert torch.equal(total, a.view(100, 10).sum(0) * times)
 
 
 def _running_timer(config, kernel, inputs):  # type: ignore[no-untyped-def]
@@ -167,6 +179,25 @@ def test_many_sizes_cause_few_tunings() -> None:
     buckets = {(size - 1).bit_length() for size in sizes}
     # A bucket is tuned once for sizes divisible by 16 and once for the others.
     assert len(timer.calls) <= 2 * 3 * len(buckets)
+
+
+def test_two_hundred_lengths_tune_per_power_of_two_and_the_second_pass_does_nothing() -> None:
+    timer = FakeTimer(TIMES)
+    program = tileops.autotune(configs=space(8, 16, 32, 64), timer=timer)(fresh_dynamic())
+    rng = random.Random(7)
+    lengths = [rng.randint(1, 4096) for _ in range(200)]
+    inputs = [torch.randn(length) for length in lengths]
+    seen = []
+    for _ in range(2):
+        before = tileops.stats()
+        assert all(torch.equal(program(a), a * 2) for a in inputs)
+        after = tileops.stats()
+        seen.append({name: after[name] - before[name] for name in ("compiles", "tunings")})
+    assert seen[0]["tunings"] <= 13  # 1, 2, 4, ... 4096
+    assert len(timer.calls) == 4 * seen[0]["tunings"]
+    # One for each config: on the CPU one code serves every length.
+    assert seen[0]["compiles"] <= 4
+    assert seen[1] == {"compiles": 0, "tunings": 0}
 
 
 def test_buckets_choose_their_own_configs() -> None:

@@ -70,6 +70,22 @@ def fresh_in_place():  # type: ignore[no-untyped-def]
     return add_one
 
 
+def fresh_atomic():  # type: ignore[no-untyped-def]
+    """A program that adds each element of ``A`` to one of ten sums."""
+
+    @tileops.jit(name="tuned_atomic_sums")
+    def sums(A, total, block: int = 16):  # type: ignore[no-untyped-def]
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        total: T.Tensor((10,), T.float32)
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                if bx * block + i < N:
+                    T.atomic_add(total[(bx * block + i) % 10], A[bx * block + i])
+
+    return sums
+
+
 def fresh_lazy():  # type: ignore[no-untyped-def]
     """A lazy program whose tunable parameter has no value of its own."""
 

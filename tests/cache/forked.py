@@ -61,9 +61,7 @@ def call(
     return {**json.loads(text or "{}"), "status": status}
 
 
-def _report(
-    cache: Path | None, factor: float, before: Callable[[], object]
-) -> dict[str, object]:
+def _report(cache: Path | None, factor: float, before: Callable[[], object]) -> dict[str, object]:
     if cache is not None:
         os.environ["TILEOPS_CACHE_DIR"] = str(cache)
     else:

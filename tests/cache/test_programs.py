@@ -51,10 +51,7 @@ def _start(root: Path, *arguments: object) -> subprocess.Popen[str]:
 def _race(root: Path, folder: Path, *, faulty: bool = False) -> list[dict[str, object]]:
     """Eight processes that begin together; with ``faulty``, a fifth of their file calls fail."""
     seeds = range(8)
-    running = [
-        _start(root, folder / "go", *([seed] if faulty else []))
-        for seed in seeds
-    ]
+    running = [_start(root, folder / "go", *([seed] if faulty else [])) for seed in seeds]
     deadline = time.monotonic() + 60
     while len(list(folder.glob("ready.*"))) < len(seeds) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -130,6 +130,18 @@ def test_what_torch_refuses_keeps_torchs_text(call: Callable[[], object]) -> Non
         call()
 
 
+def test_a_value_of_another_type_is_a_type_error() -> None:
+    kernel = samples.lazy_add(16)
+    for call in (
+        lambda: samples.axpy(vector(4), vector(4), "1.0"),
+        lambda: samples.axpy(vector(4), vector(4), alpha=None),
+        lambda: samples.counted(1.5),
+        lambda: kernel(vector(16), "1.0"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=r"Expected a value of type"):
+            call()
+
+
 def test_errors_are_pythons_own_classes_too() -> None:
     with pytest.raises(ValueError, match="dimension"):
         samples.axpy(matrix(2, 2), vector(4), 1.0)

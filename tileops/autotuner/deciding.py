@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tileops import log, settings
+from tileops import counters, log, settings
 from tileops.autotuner import search as searches
 from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Checker, Reference
@@ -203,7 +203,8 @@ def _cache_dir() -> str:
 
 # -- measuring -------------------------------------------------------------------------------------
 def _tune(question: Question, manner: Manner, record: Record, share: Share | None) -> Decision:
-    return _Tuning(question, manner, record, share).run()
+    with counters.timed("tune"):
+        return _Tuning(question, manner, record, share).run()
 
 
 class _Tuning:
@@ -228,6 +229,8 @@ class _Tuning:
         if self.share is None:
             self._recall()
         missing = [n for n in self.candidates if n not in self.rows]
+        if missing:
+            counters.add("tunings")
         ref_latency = None
         if missing or self.share is not None:
             inputs = self._inputs()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch.autograd import forward_ad
 
-from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
+from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError, is_of_torchs_parser
 from tileops.ir.program import Program
 from tileops.jit import loading
 from tileops.jit.definition import Definition
@@ -111,10 +111,14 @@ class JITImpl:
             for n in self._guarded:
                 if args[n].requires_grad:
                     return self._op_for(args)(*args)
+            return self._op(*args)
         except AttributeError:
             self._check_kinds(args)
             raise
-        return self._op(*args)
+        except RuntimeError as error:
+            if is_of_torchs_parser(error):
+                raise ArgumentTypeError(str(error)) from None
+            raise
 
     def _call_general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         if self._is_lazy:
@@ -123,9 +127,14 @@ class JITImpl:
         self._check_kinds(inputs)
         if forward_ad._current_level >= 0 and self._differentiable is not False:
             gradient.refuse_tangents(self._title, inputs)
-        if not self._is_direct or not self._are_exact(given):
-            return self._call_routed(inputs, given, extra)
-        return self._op_for(inputs)(*inputs, **given, **extra)
+        try:
+            if not self._is_direct or not self._are_exact(given):
+                return self._call_routed(inputs, given, extra)
+            return self._op_for(inputs)(*inputs, **given, **extra)
+        except RuntimeError as error:
+            if is_of_torchs_parser(error):
+                raise ArgumentTypeError(str(error)) from None
+            raise
 
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from tileops.errors import ArgumentError, NotDifferentiableError
+from tileops.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NotDifferentiableError,
+    is_of_torchs_parser,
+)
 from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
@@ -75,7 +80,12 @@ class JITKernel:
                         "gradient; call it under torch.no_grad(), detach the argument, or give it "
                         "one with register_autograd"
                     )
-        result = op(*args, **kwargs)
+        try:
+            result = op(*args, **kwargs)
+        except RuntimeError as error:
+            if is_of_torchs_parser(error):
+                raise ArgumentTypeError(str(error)) from None
+            raise
         return list(result) if isinstance(result, tuple) else result
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
