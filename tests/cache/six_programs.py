@@ -36,10 +36,10 @@ def make_faulty(cache: str, seed: int) -> None:
 
     def faulty(real):
         def call(path, *args, **more):
-            if not isinstance(path, int) and os.fspath(path).startswith(cache):
-                if chance.random() < 0.2:
-                    code = chance.choice([errno.EBUSY, errno.ESTALE, errno.ENOENT])
-                    raise OSError(code, "injected", os.fspath(path))
+            mine = not isinstance(path, int) and os.fspath(path).startswith(cache)
+            if mine and chance.random() < 0.2:
+                code = chance.choice([errno.EBUSY, errno.ESTALE, errno.ENOENT])
+                raise OSError(code, "injected", os.fspath(path))
             return real(path, *args, **more)
 
         return call

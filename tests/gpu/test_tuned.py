@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tileops
-from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_in_place
+from tests.autotuner.tuned_programs import FakeTimer, fresh_atomic, fresh_const, fresh_in_place
 from tileops import log
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*tuned_.*")]
@@ -22,16 +22,25 @@ def _own_cache(tmp_path: Path) -> Iterator[None]:
         yield
 
 
+BLOCKS = [{"block": block} for block in (64, 128, 256, 512)]
+
+
 def test_an_in_place_op_is_right_after_its_tuning_call() -> None:
-    program = tileops.autotune(configs=[{"block": 128}, {"block": 256}], warmup=1, rep=5)(
-        fresh_in_place()
-    )
-    x = torch.zeros(10_000, device="cuda")
-    program(x)
-    assert torch.equal(x, torch.ones_like(x))
-    program(x)
-    assert torch.equal(x, torch.full_like(x, 2.0))
+    program = tileops.autotune(configs=BLOCKS, warmup=1, rep=5)(fresh_in_place())
+    x = torch.zeros(1000, device="cuda")
+    for times in (1, 2):
+        program(x)
+        assert torch.equal(x, torch.full_like(x, float(times)))
     assert program.compile(x).latency is not None
+
+
+def test_an_atomic_op_is_right_after_its_tuning_call() -> None:
+    program = tileops.autotune(configs=BLOCKS, warmup=1, rep=5)(fresh_atomic())
+    a, total = torch.arange(1000.0, device="cuda"), torch.zeros(10, device="cuda")
+    for times in (1, 2):
+        program(a, total)
+        # Sums of integers below 2^24: exact in any order.
+        assert torch.equal(total, a.view(100, 10).sum(0) * times)
 
 
 def test_a_miss_under_graph_capture_is_an_error_and_the_device_works_on() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tileops
+from tests.op import backward_first
 from tests.op.calls_on import CASES
 
 
@@ -22,3 +23,7 @@ def _own_cache(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_cpu(case: Callable[[str], None]) -> None:
     case("cpu")
+
+
+def test_the_first_launch_of_a_process_in_backward(tmp_path: Path) -> None:
+    backward_first.check("cpu", tmp_path / "full")
