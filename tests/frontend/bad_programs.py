@@ -10,6 +10,7 @@ from tileops.errors import (
     ProgramSyntaxError,
     ProgramTypeError,
     ProgramValueError,
+    UnsupportedConstructError,
 )
 
 
@@ -357,3 +358,46 @@ def try_statement(A):
             A[0] = 1.0
         finally:
             A[1] = 1.0
+
+
+# -- conversions ---------------------------------------------------------------------------------
+@bad(ProgramValueError)
+def cast_with_an_unknown_rounding(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = T.cast(T.cast(A[1], "float8_e4m3fn", round="nearest"), "float32")
+
+
+@bad(ProgramValueError)
+def stochastic_cast_without_bits(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = T.cast(T.cast(A[1], "float8_e4m3fn", round="rs"), "float32")
+
+
+@bad(ProgramValueError)
+def cast_that_saturates_by_name(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = T.cast(T.cast(A[1], "float8_e4m3fn", sat="yes"), "float32")
+
+
+@bad(UnsupportedConstructError)
+def stochastic_cast(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = T.cast(T.cast(A[1], "float8_e4m3fn", round="rs", rbits=3), "float32")
+
+
+@bad(UnsupportedConstructError)
+def cast_towards_zero(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = T.cast(T.cast(A[1], "float16", round="rz"), "float32")
+
+
+@bad(UnsupportedConstructError)
+def cast_beyond_all_numbers(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = T.cast(T.cast(A[1], "float4_e2m1fn", sat=False), "float32")

@@ -9,6 +9,7 @@ import torch
 
 import tileops.language as T
 from tests.programs.construct import Construct, ints
+from tests.programs.conversions import CONVERSIONS
 from tests.programs.parts import PARTS
 from tests.programs.placed import PLACED
 
@@ -451,4 +452,5 @@ CONSTRUCTS = [
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
     *PARTS,
     *PLACED,
+    *CONVERSIONS,
 ]

@@ -21,7 +21,6 @@ from tileops.language.annotations import (
     Tensor,
 )
 from tileops.language.arithmetic import (
-    Cast,
     Select,
     absolute_value,
     align_up,
@@ -29,7 +28,6 @@ from tileops.language.arithmetic import (
     bitwise_not,
     bitwise_or,
     bitwise_xor,
-    cast,
     ceildiv,
     clamp,
     floordiv,
@@ -45,7 +43,6 @@ from tileops.language.arithmetic import (
     maximum,
     min_value,
     minimum,
-    reinterpret,
     shift_left,
     shift_right,
     truncdiv,
@@ -66,6 +63,7 @@ from tileops.language.checks import (
     device_assert,
     print_values,
 )
+from tileops.language.conversions import Cast, cast, reinterpret
 from tileops.language.copies import (
     clear,
     copy,

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-import warnings
 from functools import reduce
 
-from tileops.dtypes import is_dtype_like, vector_parts
-from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Call, Expr
 from tileops.language.tracer import here
 from tileops.language.value import (
     Value,
     absolute,
     as_dtype,
     binary,
-    is_scalar,
     to_expr,
     unary,
     wrap,
 )
-from tileops.language.vectors import Vector, convert, reinterpret_vector
 
 
 def ceildiv(a: object, b: object) -> object:
@@ -173,46 +168,6 @@ def bitwise_xor(a: object, b: object) -> Value:
 def bitwise_not(a: object) -> Value:
     """``~a`` of an integer."""
     return unary("invert", a)
-
-
-def cast(
-    value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None
-) -> Value | Vector:
-    """``value`` converted to ``dtype``; floats round to nearest even, float to int truncates."""
-    if round:
-        raise UnsupportedConstructError(
-            f"T.cast(round={round!r}): stochastic rounding", location=here()
-        )
-    if isinstance(value, Vector) or vector_parts(dtype) is not None:
-        return convert(value, dtype)
-    return wrap(fold.cast(to_expr(value), as_dtype(dtype)), value)
-
-
-def Cast(dtype: object, value: object) -> Value | Vector:
-    """``value`` converted to ``dtype`` (TIR's argument order)."""
-    return cast(value, dtype)
-
-
-def reinterpret(value: object, dtype: object) -> Value | Vector:
-    """The bits of ``value`` read as ``dtype``, which has the same width."""
-    if is_dtype_like(value) and is_scalar(dtype):
-        warnings.warn(
-            "T.reinterpret(dtype, value) is deprecated; write T.reinterpret(value, dtype)",
-            stacklevel=2,
-        )
-        value, dtype = dtype, value
-    if isinstance(value, Vector) or vector_parts(dtype) is not None:
-        return reinterpret_vector(value, dtype)
-    expr, kind = to_expr(value), as_dtype(dtype)
-    if expr.dtype.bits != kind.bits:
-        raise ProgramTypeError(
-            "T.reinterpret needs two types of one width",
-            expected=f"{expr.dtype.bits} bits",
-            found=f"{kind}, {kind.bits} bits",
-            location=here(),
-        )
-    same: Expr = expr if expr.dtype == kind else Call(kind, "reinterpret", (expr,))
-    return wrap(same, value)
 
 
 _HAS_INFINITY = ("float16", "bfloat16", "tfloat32", "float32", "float64", "float8_e5m2")

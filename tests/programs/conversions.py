@@ -1,0 +1,53 @@
+"""Programs that convert between dtypes in the less usual ways, with their exact results."""
+
+from __future__ import annotations
+
+import torch
+
+import tileops.language as T
+from tests.programs.construct import Construct
+
+
+def casts_without_saturation(A):
+    """Beyond the largest 8-bit float lies NaN, or infinity; below it nothing changes."""
+    A: T.Tensor((256,), T.float32)
+    C = T.empty((4, 256), T.uint8)
+    with T.Kernel(2, threads=64) as bx:
+        for i in T.Parallel(128):
+            a = A[bx * 128 + i]
+            C[0, bx * 128 + i] = T.reinterpret(T.cast(a, "float8_e4m3fn", sat=False), T.uint8)
+            C[1, bx * 128 + i] = T.reinterpret(T.cast(a, "float8_e5m2", sat=False), T.uint8)
+            C[2, bx * 128 + i] = T.reinterpret(T.cast(a, "float8_e4m3fn", "rn"), T.uint8)
+            h = T.cast(a, T.float16, sat=False)
+            C[3, bx * 128 + i] = T.reinterpret(T.cast(h, "float8_e5m2", "", False), T.uint8)
+    return C
+
+
+def _bytes(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return x.to(dtype).view(torch.uint8)
+
+
+def casts_without_saturation_expected(a: torch.Tensor) -> torch.Tensor:
+    clamped = _bytes(a.clamp(-448, 448), torch.float8_e4m3fn)
+    # 464 lies halfway between 448 and what would follow it, and rounds to the even 448.
+    nan = torch.where(a < 0, 0xFF, 0x7F).to(torch.uint8)
+    return torch.stack(
+        [
+            torch.where(a.abs() > 464, nan, clamped),
+            _bytes(a, torch.float8_e5m2),
+            clamped,
+            _bytes(a.half(), torch.float8_e5m2),
+        ]
+    )
+
+
+def _numbers() -> torch.Tensor:
+    edges = [0.0, 448.0, 463.9, 464.0, 464.1, 480.0, 57344.0, 61439.0, 61440.0, 65504.0, 1e30]
+    edges.append(float("inf"))
+    x = torch.cat([torch.tensor(edges), torch.randn(116).exp2() * 300])
+    return torch.cat([x, -x])
+
+
+CONVERSIONS = (
+    Construct(casts_without_saturation, lambda: (_numbers(),), casts_without_saturation_expected),
+)
