@@ -149,7 +149,7 @@ class Binder {
     if (is_empty(facts)) return;
     for (std::size_t i = 0; i < rule.strides.size(); ++i) {
       if (facts.sizes[i] > 1 && rule.strides[i].kind == DimRule::kBind) {
-        set_size(rule, i, rule.strides[i].index, facts.strides[i], true);
+        set_size(rule, i, rule.strides[i].index, stride_of(rule, facts, i), true);
       }
     }
   }
@@ -165,7 +165,7 @@ class Binder {
         if (rule.strides[i].kind == DimRule::kBind && (bound_[size / 64] >> (size % 64) & 1) == 0) {
           set_size(rule, i, size, expected, true);
         }
-        expected *= facts.sizes[i] > 1 ? facts.sizes[i] : 1;
+        expected *= facts.sizes[i] > 1 ? extent_of(rule, facts, i) : 1;
       }
     }
     if (bound_count_ != spec_.sizes.size()) {
@@ -197,7 +197,8 @@ class Binder {
       if (rule.strides[i].kind != DimRule::kEqual || facts.sizes[i] <= 1 || is_empty(facts))
         continue;
       const int64_t expected = slots[rule.strides[i].index];
-      if (__builtin_expect(facts.strides[i] != expected, 0)) fail_stride(call_, rule, i, expected);
+      if (__builtin_expect(stride_of(rule, facts, i) != expected, 0))
+        fail_stride(call_, rule, i, expected);
     }
   }
 

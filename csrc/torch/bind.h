@@ -54,6 +54,11 @@ inline int64_t extent_of(const TensorRule& rule, const TensorFacts& facts, std::
   return dim + 1 == rule.shape.size() ? facts.sizes[dim] * rule.pack : facts.sizes[dim];
 }
 
+// The stride of a dimension in the rule's elements; along the last one these lie side by side.
+inline int64_t stride_of(const TensorRule& rule, const TensorFacts& facts, std::size_t dim) {
+  return dim + 1 == rule.shape.size() ? facts.strides[dim] : facts.strides[dim] * rule.pack;
+}
+
 // Reads the tensors and checks that they share a supported device.
 void read_tensors(const Inputs& inputs, Binding& call);
 // Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and

@@ -109,7 +109,7 @@ void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bo
         is_stride ? "stride " : "dimension ", dim, " to be ", expected, " (",
         dim_text(call, dim_rule), ", where ", size.name, " is ", bound, " by ",
         source_of(call, dim_rule.index), "), got ",
-        is_stride ? facts.strides[dim] : extent_of(rule, facts, dim), " in ", got,
+        is_stride ? stride_of(rule, facts, dim) : extent_of(rule, facts, dim), " in ", got,
         packed_text(rule));
 }
 
@@ -145,9 +145,9 @@ void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, i
   const std::string text = dim_text(call, rule.strides[dim]);
   const std::string value = std::to_string(expected);
   raise(ErrorKind::kArgument, head(call, rule.name), "expected stride ", dim, " to be ", value,
-        text == value ? "" : " (" + text + ")", ", got ", facts.strides[dim], " in strides ",
-        tuple_text(facts.strides, facts.rank), "; pass ", rule.name,
-        ".contiguous() or a tensor of that layout");
+        text == value ? "" : " (" + text + ")", ", got ", stride_of(rule, facts, dim),
+        " in strides ", tuple_text(facts.strides, facts.rank), packed_text(rule), "; pass ",
+        rule.name, ".contiguous() or a tensor of that layout");
 }
 
 void fail_overlap(const Binding& call, std::size_t written, std::size_t other) {

@@ -178,3 +178,19 @@ def workspace(A, dt: str = "int4"):
     with T.Kernel(M, threads=32) as bx:
         T.copy(W[M - 1 - bx, 0:K], C[bx, 0:K])
     return C
+
+
+@tileops.jit
+def strided(A, B, C, dt: str = "int4"):
+    """B = A by tiles and C = -A by elements; each row starts a stride further, in elements."""
+    M, K, S = T.const("M, K, S")
+    R = T.dynamic("R")
+    A: T.StridedTensor((M, K), (S, 1), dt)
+    B: T.StridedTensor((M, K), (R, 1), dt)
+    C: T.StridedTensor((M, K), (2 * S, 1), dt)
+    with T.Kernel(T.ceildiv(M, 8), T.ceildiv(K, 32), threads=32) as (bx, by):
+        tile = T.alloc_fragment((8, 32), dt)
+        T.copy(A[bx * 8, by * 32], tile)
+        T.copy(tile, B[bx * 8, by * 32])
+        for i, j in T.Parallel(8, 32):
+            C[bx * 8 + i, by * 32 + j] = -A[bx * 8 + i, by * 32 + j]

@@ -16,8 +16,11 @@ from packed_programs import (
     matmul,
     reduced,
     spelled_out,
+    strided,
     workspace,
 )
+
+from tileops.errors import ArgumentError
 
 both = pytest.mark.parametrize("executor", EXECUTORS)
 every = pytest.mark.parametrize("dtype", PACKED)
@@ -143,3 +146,26 @@ def test_workspace(executor: str) -> None:
 def test_int4_gemm_compiles(target: str) -> None:
     a, b = random_tensor("int4", 64, 128), random_tensor("int4", 64, 128)
     assert "out_dtype=tl.int32" in compile_for(target, matmul, a, b)
+
+
+@both
+@every
+def test_strided(dtype: str, executor: str) -> None:
+    a = random_tensor(dtype, 11, 128)[:, 3:28]
+    b, c = random_tensor(dtype, 11, 80), random_tensor(dtype, 11, 256)
+    before = b.clone()
+    run(executor, strided, a, b[:, 4:29], c[:, 1:26], dt=dtype)
+    assert torch.equal(b[:, 4:29].view(torch.uint8), a.view(torch.uint8))
+    for rest in (slice(0, 4), slice(29, None)):
+        assert torch.equal(b[:, rest].view(torch.uint8), before[:, rest].view(torch.uint8))
+    assert torch.equal(values(c[:, 1:26], dtype), wrapped(-values(a, dtype), dtype))
+
+
+def test_strides_of_a_call() -> None:
+    a, b = torch.zeros(11, 25, dtype=torch.int8), torch.zeros(11, 25, dtype=torch.int8)
+    wide = torch.zeros(11, 50, dtype=torch.int8)[:, :25]
+    strided(a, b, wide)
+    with pytest.raises(ArgumentError, match=r"expected stride 0 to be 100 .*got 50 in strides"):
+        strided(a, b, b.clone())
+    with pytest.raises(ArgumentError, match="expected stride 1 to be 1"):
+        strided(a, torch.zeros(25, 11, dtype=torch.int8).T, wide)

@@ -84,7 +84,14 @@ def test_rows_of_an_odd_number_of_elements() -> None:
     with pytest.raises(ProgramValueError, match="two elements a byte"):
 
         @T.prim_func
-        def strided(A: T.StridedTensor((4, 32), (64, 1), T.int4)):
+        def half_rows(A: T.StridedTensor((4, 32), (33, 1), T.int4)):
+            with T.Kernel(1):
+                T.clear(A)
+
+    with pytest.raises(ProgramValueError, match="the last 1 and the others even"):
+
+        @T.prim_func
+        def columns(A: T.StridedTensor((4, 32), (1, 4), T.int4)):
             with T.Kernel(1):
                 T.clear(A)
 
@@ -131,6 +138,12 @@ def _atomic(A: T.Tensor((4, 32), T.int4)):
         T.atomic_add(A[bx, 0], 1)
 
 
+def _stride_of_unknown_parity(A: T.ptr, n: T.int32):
+    with T.Kernel(4) as bx:
+        a = T.make_tensor(A, (4, 32), T.int4, strides=(n, 1))
+        T.clear(a[bx, 0:32])
+
+
 def _sum(A: T.Tensor((4, 32), T.int4)):
     with T.Kernel(1):
         tile = T.alloc_fragment((4, 32), T.int4)
@@ -150,6 +163,7 @@ def _sum(A: T.Tensor((4, 32), T.int4)):
         (_carried, "does more than compute and store"),
         (_atomic, "an atomic into int4"),
         (_sum, "a running sum in int4"),
+        (_stride_of_unknown_parity, "the last 1, the others even for certain"),
     ],
 )
 def test_stores_of_half_a_byte_are_refused(body: Any, message: str) -> None:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dtypes"))
 
 from executors import run
 from formats import DTYPES, PACKED, random_tensor, rounded, values
-from packed_programs import aliased, in_place, matmul
+from packed_programs import aliased, in_place, matmul, strided
 from pointer_programs import from_pointer, grouped_matmul
 from table_programs import narrowed, through
 from vector_programs import bits_of_pairs, gemv_dp4a, packed_math, roles
@@ -58,6 +58,16 @@ def test_gemm(dtype: str, acc: str) -> None:
     a, b = random_tensor(dtype, 40, 130), random_tensor(dtype, 36, 130)
     (c,) = run("gpu", matmul, a, b, dt=dtype, acc=acc)
     assert torch.equal(c.double(), values(a, dtype) @ values(b, dtype).T)
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+def test_strided(dtype: str) -> None:
+    host = [random_tensor(dtype, 11, n) for n in (128, 80, 256)]
+    device = [x.cuda() for x in host]
+    for a, b, c in (host, device):
+        strided(a[:, 3:28], b[:, 4:29], c[:, 1:26], dt=dtype)
+    for expected, got in zip(host, device, strict=True):
+        assert torch.equal(got.cpu().view(torch.uint8), expected.view(torch.uint8))
 
 
 def test_pointer_parameters() -> None:

@@ -105,7 +105,7 @@ class Parameters:
         strides = None
         if annotation.strides is not None:
             strides = tuple(index_expr(s, f"a stride of `{name}`") for s in annotation.strides)
-        check_packed(f"the tensor `{name}`", shape, annotation.dtype, strides is not None)
+        check_packed(f"the tensor `{name}`", shape, annotation.dtype, strides)
         buffer = tracer.new_buffer(name, shape, annotation.dtype, "global", strides)
         tracer.define_global(buffer)
         self._declared[name] = TensorParam(name, buffer, loc=tracer.location)

@@ -90,13 +90,15 @@ def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str
         if rule.raw or rule.strides is None or not callable(strides):
             continue
         shape = [int(extent) for extent in tensor.shape]  # type: ignore[attr-defined]
+        shape[-1:] = [extent * rule.pack for extent in shape[-1:]]
         expected = 1
         for place in reversed(range(len(shape))):
             check = rule.strides[place]
             if check.kind == "bind":
                 name = variant.sizes[check.number].name
                 if shape[place] > 1 and 0 not in shape:
-                    found[name] = int(strides(place))
+                    inner = place + 1 == len(shape)
+                    found[name] = int(strides(place)) * (1 if inner else rule.pack)
                 else:
                     free.setdefault(name, expected)
             expected *= max(shape[place], 1)

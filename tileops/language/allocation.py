@@ -115,7 +115,7 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
     if scope != "global":
         raise UnsupportedConstructError(f"T.alloc_global with scope {scope!r}", location=here())
     extents, kind = static_shape("T.alloc_global", shape), as_dtype(dtype)
-    check_packed("T.alloc_global", extents, kind, strided=False)
+    check_packed("T.alloc_global", extents, kind)
     if kind.bits < 8 and not tracer.depends_on_consts_only(extents[-1]):
         raise UnsupportedConstructError(
             f"T.alloc_global of {kind} whose last dimension is known only at run time",
@@ -176,7 +176,7 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
     elif len(shape) == 2 and isinstance(shape[1], str):
         dims, dtype = (shape[0],), shape[1]
     extents = static_shape("T.empty", dims)
-    check_packed("T.empty", extents, as_dtype(dtype), strided=False)
+    check_packed("T.empty", extents, as_dtype(dtype))
     buffer = tracer.new_buffer(
         tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global"
     )

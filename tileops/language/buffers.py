@@ -406,21 +406,37 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
     )
 
 
-def check_packed(construct: str, shape: tuple[Expr, ...], dtype: DType, strided: bool) -> None:
+def check_packed(
+    construct: str,
+    shape: tuple[Expr, ...],
+    dtype: DType,
+    strides: tuple[Expr, ...] | None = None,
+) -> None:
     """ProgramValueError for a tensor of a 4-bit dtype whose rows are no whole bytes."""
     if dtype.bits >= 8:
         return
+    what = f"{construct} of {dtype} holds two elements a byte along its last dimension"
     last = shape[-1] if shape else None
-    if strided or last is None or (isinstance(last, Const) and int(last.value) % 2):
+    if last is None or _is_odd(last):
+        found = f"a shape of {len(shape)} dimensions"
         raise ProgramValueError(
-            f"{construct} of {dtype} holds two elements a byte along its last dimension",
-            expected="a contiguous tensor whose last dimension is even",
-            found="strides"
-            if strided
-            else f"a shape of {len(shape)} dimensions"
-            + (f", the last {print_expr(last)}" if last is not None else ""),
+            what,
+            expected="a last dimension that is even",
+            found=found + (f", the last {print_expr(last)}" if last is not None else ""),
             location=here(),
         )
+    steps = strides or (ONE,)
+    if steps[-1] != ONE or any(map(_is_odd, steps[:-1])):
+        raise ProgramValueError(
+            what,
+            expected="strides in elements, the last 1 and the others even",
+            found=f"strides ({', '.join(map(print_expr, steps))})",
+            location=here(),
+        )
+
+
+def _is_odd(expr: Expr) -> bool:
+    return isinstance(expr, Const) and int(expr.value) % 2 == 1
 
 
 def refuse_strided_view(construct: str, source: Buffer) -> None:

@@ -77,7 +77,7 @@ def make_tensor(
     kind = as_dtype(dtype)
     dims = static_shape("T.make_tensor", shape)
     steps = _strides(dims, strides)
-    check_packed("T.make_tensor", dims, kind, steps is not None)
+    check_packed("T.make_tensor", dims, kind, steps)
     if isinstance(ptr, Value):
         return _at_address(tracer, ptr, dims, kind, steps)
     if not isinstance(ptr, (Pointer, DataPointer)):

@@ -140,7 +140,7 @@ class _Call:
         for d, check in enumerate(rule.strides or ()):
             # A dimension of extent 0 or 1 is never stepped over: its stride means nothing.
             if check.kind == "bind" and tensor.shape[d] > 1:
-                self._set(rule, f"stride {d}", check.number, tensor.stride(d))
+                self._set(rule, f"stride {d}", check.number, _stride(rule, tensor, d))
 
     def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
         known = self.sizes.setdefault(number, value)
@@ -168,13 +168,13 @@ class _Call:
                 check = rule.strides[d] if rule.strides else None
                 if check is not None and check.kind == "bind":
                     self.sizes.setdefault(check.number, expected)
-                expected = expected * max(tensor.shape[d], 1)
+                expected = expected * max(_shape(rule, tensor)[d], 1)
 
     def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
         shape = _shape(rule, tensor)
         places = [("dimension", d, r, shape[d]) for d, r in enumerate(rule.shape)]
         places += [
-            ("stride", d, r, tensor.stride(d))
+            ("stride", d, r, _stride(rule, tensor, d))
             for d, r in enumerate(rule.strides or ())
             if tensor.shape[d] > 1
         ]
@@ -190,3 +190,9 @@ def _shape(rule: TensorRule, tensor: torch.Tensor) -> tuple[SlotValue, ...]:
     """The extents of a tensor in the rule's elements."""
     shape = tuple(tensor.shape)
     return shape if rule.pack == 1 else (*shape[:-1], shape[-1] * rule.pack)
+
+
+def _stride(rule: TensorRule, tensor: torch.Tensor, dim: int) -> SlotValue:
+    """A stride of a tensor in the rule's elements; along the last one these lie side by side."""
+    step = tensor.stride(dim)
+    return step if rule.pack == 1 or dim + 1 == tensor.dim() else step * rule.pack

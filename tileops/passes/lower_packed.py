@@ -63,9 +63,11 @@ class _Lowering:
         if str(buffer.dtype) not in self._dtypes:
             return
         kind = "packed" if is_packed(buffer.dtype) else "coded"
-        self._globals[buffer.id] = form_of(buffer, kind, loc)
-        if kind == "packed" and isinstance(buffer.shape[-1], Var):
-            self._even.add(buffer.shape[-1].id)
+        if kind == "packed":
+            # A call's sizes come from bytes: what counts elements of whole ones is even.
+            counts = (buffer.shape[-1], *(buffer.strides or ())[:-1])
+            self._even.update(e.id for e in counts if isinstance(e, Var))
+        self._globals[buffer.id] = form_of(buffer, kind, self._even, loc)
 
     def run(self) -> Rewritten:
         p = self._program
@@ -125,7 +127,7 @@ class _Lowering:
                 kind = "packed"
             else:
                 kind = "plain"
-            forms[number] = form_of(buffer, kind, loc)
+            forms[number] = form_of(buffer, kind, self._even, loc)
         return forms
 
     def _fresh(self, var: Var) -> Var:

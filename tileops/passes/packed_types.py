@@ -13,6 +13,7 @@ from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Const, Expr, Select, Unary, Var
+from tileops.ir.printer import print_expr
 from tileops.ir.program import const_value
 from tileops.location import Location
 
@@ -48,18 +49,18 @@ def is_packed(dtype: DType) -> bool:
     return dtype.bits == 4
 
 
-def form_of(buffer: Buffer, kind: str, loc: Location | None = None) -> Form:
-    """The buffer that holds ``buffer`` in the form ``kind``; it keeps id and name."""
+def form_of(
+    buffer: Buffer, kind: str, even: Collection[int] = (), loc: Location | None = None
+) -> Form:
+    """The buffer that holds ``buffer`` in the form ``kind``; it keeps id and name.
+
+    ``even`` are the ids of variables that are always even.
+    """
     if kind == "plain":
         held = dataclasses.replace(buffer, dtype=CARRIERS[str(buffer.dtype)])
         return Form(kind, buffer, held)
     if kind == "coded":
         return Form(kind, buffer, dataclasses.replace(buffer, dtype=BYTE))
-    if buffer.strides is not None:
-        raise UnsupportedConstructError(
-            f"the strided tensor `{buffer.name}` holds two elements of {buffer.dtype} a byte",
-            location=loc,
-        )
     if parity(buffer.shape[-1], ()) == 1:
         raise UnsupportedConstructError(
             f"the last dimension of `{buffer.name}` holds two elements of {buffer.dtype} a byte",
@@ -68,7 +69,25 @@ def form_of(buffer: Buffer, kind: str, loc: Location | None = None) -> Form:
             location=loc,
         )
     shape = (*buffer.shape[:-1], half(buffer.shape[-1], ()))
-    return Form(kind, buffer, dataclasses.replace(buffer, dtype=BYTE, shape=shape))
+    strides = _strides_in_bytes(buffer, even, loc)
+    return Form(kind, buffer, dataclasses.replace(buffer, dtype=BYTE, shape=shape, strides=strides))
+
+
+def _strides_in_bytes(
+    buffer: Buffer, even: Collection[int], loc: Location | None
+) -> tuple[Expr, ...] | None:
+    if buffer.strides is None:
+        return None
+    *outer, last = buffer.strides
+    if const_value(last) != 1 or any(parity(step, even) != 0 for step in outer):
+        raise UnsupportedConstructError(
+            f"the strides of `{buffer.name}`, which holds two elements of {buffer.dtype} a byte "
+            "along its last dimension",
+            expected="the last 1, the others even for certain",
+            found=f"({', '.join(map(print_expr, buffer.strides))})",
+            location=loc,
+        )
+    return (*(half(step, even) for step in outer), last)
 
 
 def parity(expr: Expr, even: Collection[int]) -> int | None:

@@ -131,12 +131,13 @@ def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> Non
         return
     if tensor.dim() != param.buffer.ndim:
         raise ArgumentError(f"parameter {param.name!r} has {param.buffer.ndim} dimensions")
-    extents = list(tensor.shape)
+    extents, steps = list(tensor.shape), list(tensor.stride())
     if (pack := pack_of(param.buffer.dtype)) > 1:
         extents[-1] *= pack
+        steps[:-1] = [step * pack for step in steps[:-1]]
     entries = list(zip(param.buffer.shape, extents, strict=True))
     if param.buffer.strides is not None:
-        entries += list(zip(param.buffer.strides, tensor.stride(), strict=True))
+        entries += list(zip(param.buffer.strides, steps, strict=True))
     for extent, size in entries:
         if isinstance(extent, Var):
             values.setdefault(extent.id, size)
