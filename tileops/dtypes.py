@@ -177,9 +177,9 @@ def vector_parts(value: object) -> tuple[DType, int] | None:
     return None if name is None else (DType(name), int(lanes))
 
 
-# Integer promotion keeps the wider type and prefers signed at equal width; floats beat integers;
-# two 16-bit floats of different format meet in float32. This is TVM's rule, which TileLang programs
-# rely on.
+# Integer promotion keeps the wider type and prefers unsigned at equal width; floats beat integers.
+# This is TVM's rule, which TileLang programs rely on: an int32 literal beside a uint32 is a uint32.
+# Two 16-bit floats of different format meet in float32, which holds both.
 def promote(a: DType, b: DType) -> DType:
     """The dtype of an arithmetic operation between ``a`` and ``b``."""
     if a == b:
@@ -194,4 +194,4 @@ def promote(a: DType, b: DType) -> DType:
         return a if a.bits > b.bits else b
     if a.is_float:
         return DType("float32")
-    return a if a.is_signed else b
+    return b if a.is_signed else a

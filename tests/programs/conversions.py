@@ -48,6 +48,39 @@ def _numbers() -> torch.Tensor:
     return torch.cat([x, -x])
 
 
+def unsigned_with_literals(A, B):
+    """A literal beside a uint32 is one too: nothing is negative above half the range."""
+    A: T.Tensor((128,), T.uint32)
+    B: T.Tensor((128,), T.int32)
+    C = T.empty((8, 128), T.int64)
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(128):
+            C[0, i] = A[i] + 1
+            C[1, i] = A[i] // 3
+            C[2, i] = A[i] % 7
+            C[3, i] = A[i] >> 16
+            C[4, i] = T.max(A[i], 5)
+            C[5, i] = T.if_then_else(A[i] > 5, 1, 0)
+            C[6, i] = B[i] + A[i]
+            C[7, i] = T.cast(T.cast(A[i] * 1, T.float64), T.int64)
+    return C
+
+
+def unsigned_with_literals_expected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    x = a.to(torch.int64)
+    wrap = (1 << 32) - 1
+    rows = [(x + 1) & wrap, x // 3, x % 7, x >> 16, x.clamp(min=5), (x > 5).long(), (x + b) & wrap]
+    return torch.stack([*rows, x])
+
+
 CONVERSIONS = (
+    Construct(
+        unsigned_with_literals,
+        lambda: (
+            torch.randint(0, 1 << 32, (128,), dtype=torch.int64).to(torch.uint32),
+            torch.randint(-9, 9, (128,), dtype=torch.int32),
+        ),
+        unsigned_with_literals_expected,
+    ),
     Construct(casts_without_saturation, lambda: (_numbers(),), casts_without_saturation_expected),
 )
