@@ -195,7 +195,8 @@ struct EntrySpec {
   std::vector<uint16_t> workspaces;  // slots with byte counts
   std::vector<TensorSource> tensors;
   std::vector<LaunchSpec> launches;
-  int status = -1;  // CUDA: the workspace in which checks report, -1 for none
+  int status = -1;     // CUDA: the workspace in which checks report, -1 for none
+  std::string config;  // the compile-time values that it was compiled for, for errors of the device
   std::map<int64_t, CheckReport> reports;  // by statement (CPU) or check (CUDA)
 
   using ImageMap = std::map<std::string, ImageSource>;

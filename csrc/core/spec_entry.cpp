@@ -201,6 +201,7 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
     raise(ErrorKind::kInternal, "op description: wrong number of consts");
   entry.fast = value.at("fast").as_bool("fast");
   entry.index64 = value.at("index64").as_bool("index64");
+  if (const json::Value* config = value.find("config")) entry.config = config->as_string("config");
   entry.host = HostProgram::from_json(value.find("host"));
   check_inputs(entry.host, variant);
   read_outputs(value, entry.host, entry.outputs);

@@ -214,7 +214,8 @@ PYBIND11_MODULE(_C, m) {
       py::arg("consts"), py::arg("fast"), py::arg("index64"), NoGil());
   m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
-  m.def("unload", &unload, py::arg("handle"), NoGil());
+  m.def("detach", &detach, py::arg("handle"), NoGil());
+  m.def("release", &release, py::arg("handle"), NoGil());
   m.def("load_bundle", &load_bundle_from_python, py::arg("path"));
   m.def("set_origin", &set_origin, py::arg("handle"), py::arg("text"), NoGil());
   m.def("set_sync", &set_sync, py::arg("sync"));

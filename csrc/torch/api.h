@@ -49,7 +49,11 @@ TILEOPS_API Resolver set_resolver(uint64_t handle, Resolver resolver);
 TILEOPS_API void retire_op(uint64_t handle, const std::string& message);
 // Where the program stands in its author's files, for errors of the device.
 TILEOPS_API void set_origin(uint64_t handle, const std::string& text);
-TILEOPS_API void unload(uint64_t handle);
+// Takes the op's variants, entries and code out of its calls' reach: the next call asks the
+// resolver again. Calls that are inside finish with what they found.
+TILEOPS_API void detach(uint64_t handle);
+// Frees what was detached, after the calls inside and their kernels have finished.
+TILEOPS_API void release(uint64_t handle);
 
 // An op of a bundle as it is registered now; `text` is its op.json.
 struct LoadedOp {

@@ -1,5 +1,6 @@
 // Owns the ops that come from bundles: registered with torch, without source, compiler or Python.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
@@ -130,6 +131,11 @@ extern "C" int tileops_load_bundle(const char* path) {
   using namespace tileops;
   try {
     last_error().clear();
+    // Where there is no Python, nothing else has read the one variable that finds faults.
+    const char* wanted = std::getenv("TILEOPS_SYNC");
+    for (const char* yes : {"1", "true", "yes", "on"}) {
+      if (wanted != nullptr && std::string(wanted) == yes) set_sync(true);
+    }
     return static_cast<int>(load_bundle(path == nullptr ? "" : path).size());
   } catch (const Error& error) {
     last_error() = std::string(error_class_name(error.kind())) + ": " + error.what();

@@ -325,6 +325,7 @@ __attribute__((cold, noinline)) void run_and_wait(const Binding& call, const Ent
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kDriver) throw;
     raise(ErrorKind::kDriver, "the call ", describe_call(call),
+          spec.config.empty() ? "" : ", config ", spec.config,
           " failed on cuda:", call.device_index, ": ", error.what());
   }
 }

@@ -42,6 +42,17 @@ void free_payload(ArgKind kind, StableIValue word) {
     torch_delete_list(as_handle<StableListHandle>(word));
 }
 
+// torch's parser takes None for a tensor that is not optional, and hands over an undefined one.
+[[noreturn]] __attribute__((cold, noinline)) void fail_unreadable(AtenTensorHandle handle,
+                                                                  const OpSpec& op,
+                                                                  std::size_t arg) {
+  bool is_defined = true;
+  check_torch(aoti_torch_is_defined(handle, &is_defined), "aoti_torch_is_defined");
+  raise(is_defined ? ErrorKind::kArgument : ErrorKind::kArgumentType, op.name, ": argument '",
+        op.args[arg].name, "': expected a ", is_defined ? "dense strided " : "", "tensor, got ",
+        is_defined ? "one of another layout" : "None");
+}
+
 }  // namespace
 
 Inputs::Inputs(const OpSpec& op, const StableIValue* stack) : op_(op) {
@@ -103,7 +114,7 @@ std::pair<int32_t, int32_t> Inputs::device(std::size_t arg) const {
   return {static_cast<int32_t>(word >> 32), static_cast<int32_t>(word & 0xFFFFFFFF)};
 }
 
-TensorFacts facts_of(AtenTensorHandle handle) {
+TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg) {
   TensorFacts facts{};
   facts.handle = handle;
   int64_t* sizes = nullptr;
@@ -116,7 +127,7 @@ TensorFacts facts_of(AtenTensorHandle handle) {
   bad |= aoti_torch_get_sizes(handle, &sizes);
   bad |= aoti_torch_get_strides(handle, &strides);
   bad |= aoti_torch_get_data_ptr(handle, &facts.data);
-  check_torch(bad, "reading a tensor that is not strided");
+  if (__builtin_expect(bad != 0, 0)) fail_unreadable(handle, op, arg);
   facts.sizes = sizes;
   facts.strides = strides;
   return facts;

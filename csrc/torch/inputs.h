@@ -55,7 +55,8 @@ class Inputs {
   StableIValue words_[kMaxArgs];
 };
 
-// Reads shape, strides, dtype and device. Raises ArgumentError for a layout that is not strided.
-TensorFacts facts_of(AtenTensorHandle handle);
+// Reads shape, strides, dtype and device of an argument. Raises ArgumentError for a layout that is
+// not strided, ArgumentTypeError for a tensor that was None.
+TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg);
 
 }  // namespace tileops

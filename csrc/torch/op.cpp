@@ -48,12 +48,17 @@ Resolver Op::set_resolver(Resolver resolver) {
 }
 
 Variant& Op::variant(uint32_t number) const {
-  OpTables& tables = this->tables();
-  std::lock_guard<std::mutex> lock(tables.mutex);
-  auto found = tables.by_number.find(number);
-  if (found == tables.by_number.end())
-    raise(ErrorKind::kInternal, spec.name, ": there is no variant ", number);
-  return *found->second;
+  const auto in = [number](OpTables& tables) -> Variant* {
+    std::lock_guard<std::mutex> lock(tables.mutex);
+    const auto found = tables.by_number.find(number);
+    return found == tables.by_number.end() ? nullptr : found->second;
+  };
+  if (Variant* found = in(tables())) return *found;
+  std::lock_guard<std::mutex> lock(detached_mutex_);
+  for (const auto& tables : detached_) {
+    if (Variant* found = in(*tables)) return *found;
+  }
+  raise(ErrorKind::kInternal, spec.name, ": there is no variant ", number);
 }
 
 uint32_t Op::add_variant(const json::Value& description) {
@@ -69,10 +74,12 @@ uint32_t Op::add_variant(const json::Value& description) {
   for (const StaticValue& value : variant->spec.statics) append_key_words(key, value);
   OpTables& tables = this->tables();
   std::lock_guard<std::mutex> lock(tables.mutex);
-  variant->number = next_variant_;
+  // A number is used once, whatever tables its variant was in.
+  const uint32_t number = next_variant_.fetch_add(1);
+  variant->number = number;
   Variant* placed = tables.variants.insert(key, std::move(variant));
-  if (placed->number == next_variant_) {
-    tables.by_number[next_variant_++] = placed;
+  if (placed->number == number) {
+    tables.by_number[number] = placed;
     if (is_default(spec, placed->spec)) tables.only.store(placed, std::memory_order_release);
   }
   return placed->number;
@@ -95,8 +102,12 @@ void Op::add_entry(uint32_t number, const json::Value& description,
   target.entries.insert(key, std::move(entry));
 }
 
-void Op::unload() {
-  std::lock_guard<std::mutex> unloading(unload_mutex_);
+void Op::detach() {
+  std::lock_guard<std::mutex> lock(detached_mutex_);
+  detached_.emplace_back(tables_.exchange(new OpTables(), std::memory_order_seq_cst));
+}
+
+void Op::release() {
   {
     std::lock_guard<std::mutex> lock(resolve_mutex_);
     for (const auto& flight : resolving_) {
@@ -105,10 +116,20 @@ void Op::unload() {
       }
     }
   }
-  std::unique_ptr<OpTables> old(tables_.exchange(new OpTables(), std::memory_order_seq_cst));
+  std::lock_guard<std::mutex> releasing(release_mutex_);
   const unsigned side = side_.load(std::memory_order_seq_cst);
+  std::size_t count = 0;
+  {
+    std::lock_guard<std::mutex> lock(detached_mutex_);
+    count = detached_.size();
+  }
   side_.store(1 - side, std::memory_order_seq_cst);
   while (inside_[side].load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  // What was detached before the side changed; later tables have calls of the new side inside.
+  std::vector<std::unique_ptr<OpTables>> old;
+  std::lock_guard<std::mutex> lock(detached_mutex_);
+  for (std::size_t i = 0; i < count; ++i) old.push_back(std::move(detached_[i]));
+  detached_.erase(detached_.begin(), detached_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 bool Op::begin_resolving(const std::vector<uint64_t>& key) {

@@ -70,15 +70,18 @@ class Op {
                  const EntrySpec::ImageMap& images);
   Variant& variant(uint32_t number) const;
 
-  // Replaces the tables and frees the old ones once no call is inside them.
-  void unload();
+  // Replaces the tables. Calls inside the old ones go on, and may still add to them.
+  void detach();
+  // Frees replaced tables once no call is inside them. Not under a lock that a resolver takes: the
+  // calls that are waited for may be resolving.
+  void release();
 
   // Runs `request` through the resolver once, however many threads ask for `key` at the same time;
   // the others wait. `found` looks the result up again.
   template <class Found>
   void resolve(const std::vector<uint64_t>& key, const Request& request, Found found);
 
-  // A call's stay in the tables: unload waits for the calls that entered before it.
+  // A call's stay in the tables: release waits for the calls that entered before it.
   class Stay {
    public:
     explicit Stay(Op& op) : op_(op) {
@@ -111,8 +114,10 @@ class Op {
   std::atomic<const std::string*> origin_{nullptr};
   std::atomic<unsigned> side_{0};
   std::atomic<int64_t> inside_[2] = {};
-  std::mutex unload_mutex_;
-  uint32_t next_variant_ = 0;
+  std::mutex release_mutex_;
+  mutable std::mutex detached_mutex_;
+  std::vector<std::unique_ptr<OpTables>> detached_;
+  std::atomic<uint32_t> next_variant_{0};
 
   mutable std::mutex resolve_mutex_;
   std::condition_variable resolve_done_;

@@ -166,8 +166,12 @@ void set_origin(uint64_t handle, const std::string& text) {
   op_of_handle(handle).set_origin(text);
 }
 
-void unload(uint64_t handle) {
-  op_of_handle(handle).unload();
+void detach(uint64_t handle) {
+  op_of_handle(handle).detach();
+}
+
+void release(uint64_t handle) {
+  op_of_handle(handle).release();
 }
 
 void set_strict(bool value) {

@@ -64,11 +64,42 @@ CASES: dict[str, Case] = {
     "no_tensor": (ArgumentTypeError, lambda: samples.axpy(vector(4), 3.0, 1.0)),
     "none_for_tensor": (ArgumentTypeError, lambda: samples.axpy(None, vector(4), 1.0)),
     "list_for_tensor": (ArgumentTypeError, lambda: samples.axpy([1.0], vector(4), 1.0)),
+    "list_of_tensors": (
+        ArgumentTypeError,
+        lambda: samples.axpy([vector(4), vector(4)], vector(4), 1.0),
+    ),
+    "list_of_tensors_to_a_kernel": (
+        ArgumentTypeError,
+        lambda: samples.lazy_add(4)([vector(4)], vector(4)),
+    ),
+    "none_to_the_op": (
+        ArgumentTypeError,
+        lambda: torch.ops.tileops.sample_axpy(vector(4), None, 1.0),
+    ),
+    "sparse": (ArgumentError, lambda: samples.axpy(vector(4), vector(4).to_sparse(), 1.0)),
+    "sparse_rows": (ArgumentError, lambda: samples.row_sums(matrix(2, 3).to_sparse_csr())),
+    "quantized": (
+        ArgumentError,
+        lambda: samples.axpy(
+            vector(4), torch.quantize_per_tensor(vector(4), 0.1, 0, torch.qint8), 1.0
+        ),
+    ),
+    "nested": (
+        ArgumentError,
+        lambda: samples.axpy(
+            torch.nested.nested_tensor([vector(4), vector(2)], layout=torch.jagged), vector(4), 1.0
+        ),
+    ),
+    "complex": (ArgumentTypeError, lambda: samples.axpy(vector(4) * 1j, vector(4), 1.0)),
     "tunable_type": (
         ArgumentTypeError,
         lambda: samples.axpy(vector(4), vector(4), 1.0, block_N="64"),
     ),
     "scalar_range": (ArgumentError, lambda: samples.counted(2**31)),
+    "scalar_of_65_bits": (ArgumentError, lambda: samples.counted(2**64)),
+    "scalar_type": (ArgumentTypeError, lambda: samples.axpy(vector(4), vector(4), "1.0")),
+    "scalar_float_for_int": (ArgumentTypeError, lambda: samples.counted(1.5)),
+    "scalar_none": (ArgumentTypeError, lambda: samples.axpy(vector(4), vector(4), None)),
     "negative_extent": (ArgumentError, lambda: samples.counted(-1)),
     "requires_grad": (
         NotDifferentiableError,
@@ -119,8 +150,9 @@ def test_every_golden_text_has_a_case() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: samples.axpy(vector(4), vector(4), "1.0"),
-        lambda: samples.counted(1.5),
+        lambda: torch.ops.tileops.sample_axpy(vector(4), vector(4), "1.0"),
+        lambda: torch.ops.tileops.sample_counted(1.5),
+        lambda: torch.ops.tileops.sample_axpy([vector(4)], vector(4), 1.0),
         lambda: torch.ops.tileops.sample_axpy(vector(4)),
     ],
 )

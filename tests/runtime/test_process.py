@@ -168,15 +168,52 @@ def test_a_call_at_interpreter_exit(build_kernel: Build) -> None:
     assert out == "[2.0, 2.0]"
 
 
-def test_cuda_calls_streams_and_graph_capture(fake_driver_path: Path, tmp_path: Path) -> None:
-    library = tmp_path / "libtorch_cuda.so"
+@pytest.fixture(scope="session")
+def torch_cuda_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that stands for the part of torch that only CUDA builds have."""
+    library = tmp_path_factory.mktemp("cuda") / "libtorch_cuda.so"
     subprocess.run(
         [GXX, "-std=c++17", "-fPIC", "-shared", "-Wl,-soname,libtorch_cuda.so",
          str(HERE / "fake_torch_cuda.cpp"), "-o", str(library)],
         check=True,
     )  # fmt: skip
+    return library
+
+
+def run_module(name: str, *arguments: object, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.runtime.cuda_calls", str(fake_driver_path), str(library)],
-        capture_output=True, text=True, timeout=120, cwd=ROOT,
+        [sys.executable, "-m", name, *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=ROOT,
+        env=os.environ | environment,
     )  # fmt: skip
-    assert done.stdout == "good\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_cuda_calls_streams_and_graph_capture(
+    fake_driver_path: Path, torch_cuda_path: Path
+) -> None:
+    assert run_module("tests.runtime.cuda_calls", fake_driver_path, torch_cuda_path) == "good\n"
+
+
+@pytest.mark.parametrize("way", ["python", "c"])
+def test_a_fault_of_a_bundled_op_is_found(
+    fake_driver_path: Path, torch_cuda_path: Path, way: str
+) -> None:
+    def errors(sync: str) -> tuple[str, str]:
+        module = "tests.runtime.bundled_cuda_calls"
+        out = run_module(module, fake_driver_path, torch_cuda_path, way, TILEOPS_SYNC=sync)
+        first, second = re.split(r"^(?=8: )", out, flags=re.MULTILINE)
+        return first, second
+
+    first, second = errors("1")
+    assert first.startswith(
+        "7: the call tileops::bundled_fault(n = 7), config block_M = 64 failed on cuda:1: "
+    )
+    assert second.startswith("8: a kernel that was launched before this call failed: ")
+    # Without it the call that faults returns, and the next one says what was in flight.
+    first, second = errors("0")
+    assert first == "7: no error\n"
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in second
+    assert second.rstrip().endswith(
+        "newest first (TILEOPS_SYNC=1 finds the one that failed):\nbundled_fault\nbundled_fault"
+    )

@@ -183,6 +183,12 @@ class TunedKernels(LazyKernels):
         self._tuner = tuner
         self._tuned: dict[object, JITKernel] = {}
 
+    def unload(self) -> None:
+        """As for other lazy functions, with the tuned kernels."""
+        super().unload()
+        for kernel in tuple(self._tuned.values()):
+            kernel.unload()
+
     def key(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401
         """As for other lazy functions; the tunable parameters may be left out."""
         return super().key(args, self._filled(args, kwargs))

@@ -90,6 +90,11 @@ class Definition:
         return tuple(p.name for p in self.signature.params if p.kind == "tensor")
 
     @cached_property
+    def scalars(self) -> dict[str, str]:
+        """The dtypes of run-time scalars by name."""
+        return {p.name: str(p.annotation) for p in self.signature.params if p.kind == "scalar"}
+
+    @cached_property
     def optional(self) -> frozenset[str]:
         """Names of the tensors that a call may leave out: those with None as their default."""
         return frozenset(

@@ -163,6 +163,12 @@ class EagerProvider(Provider):
             if self.on_retired is not None:
                 self.on_retired()
 
+    def unload(self) -> None:
+        """Free the op's kernels, if there is an op."""
+        op = self.op
+        if op is not None:
+            op.unload()
+
     # -- what the op asks for ------------------------------------------------------------------
     def values_of(self, static: tuple[object, ...]) -> dict[str, object]:
         """The program's compile-time values for what the op received."""
@@ -213,7 +219,7 @@ class EagerProvider(Provider):
             )
         consts = tuple(request["consts"])
         spec = Specialization(request["fast"], request["index64"])
-        wanted = self._request(
+        wanted, config = self._request(
             op, variant, target, spec, consts, request.get("sizes", {}), device,
             request.get("scalars", {}),
         )  # fmt: skip
@@ -227,6 +233,7 @@ class EagerProvider(Provider):
             consts=consts,
             reports=described(wanted.program, target),
             buckets=op.bucket(variant, request.get("sizes", {})),
+            config=config,
         )
 
     def obtain(
@@ -239,7 +246,7 @@ class EagerProvider(Provider):
         sizes: Mapping[str, int],
     ) -> Entry:
         """The compiled form for these const sizes; ``sizes`` are for people to read."""
-        return self._obtain(self._request(op, variant, target, spec, const_values, sizes))
+        return self._obtain(self._request(op, variant, target, spec, const_values, sizes)[0])
 
     def tuned(
         self,
@@ -265,7 +272,7 @@ class EagerProvider(Provider):
             raise ArgumentError(
                 f"{op.spec.name} is tuned and {reason}; give its configuration with the program"
             )
-        return self._request(op, variant, target, spec, const_values, {}, device).program
+        return self._request(op, variant, target, spec, const_values, {}, device)[0].program
 
     def _obtain(self, wanted: Request) -> Entry:
         entry = obtain(wanted)
@@ -282,7 +289,8 @@ class EagerProvider(Provider):
         sizes: Mapping[str, int],
         device: tuple[str, int] | None = None,
         scalars: Mapping[str, object] | None = None,
-    ) -> Request:
+    ) -> tuple[Request, str]:
+        """What to compile, and the compile-time values that it is compiled for in words."""
         names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
         consts = dict(zip(names_of_consts, const_values, strict=True))
         traced = self.traced_values(variant.static)
@@ -298,6 +306,7 @@ class EagerProvider(Provider):
             options = options_of(chosen.pop("pass_configs", None), None)
             traced = {**traced, **chosen}
         program = with_options(self.trace_special(op.spec, traced, consts), options)
+        config = ", ".join(f"{name} = {value!r}" for name, value in traced.items())
         return Request(
             program=program,
             target=target,
@@ -308,7 +317,7 @@ class EagerProvider(Provider):
             script=self.script,
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
-        )
+        ), config
 
 
 def _given(provider: EagerProvider, variant: Variant) -> frozenset[str]:

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import torch
 from torch.autograd import forward_ad
 
-from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError, is_of_torchs_parser
+from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
 from tileops.ir.program import Program
 from tileops.jit import loading
 from tileops.jit.definition import Definition
 from tileops.jit.eager import EagerProvider
+from tileops.jit.given_options import GivenOptions
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import LazyKernels
@@ -24,13 +25,14 @@ from tileops.jit.specialising import specialise
 from tileops.jit.statics import NotCarriedError, StaticParam, freeze, freeze_all
 from tileops.jit.targets import requested_target
 from tileops.jit.tracing import constant
-from tileops.op import gradient
+from tileops.op import arguments, gradient
+from tileops.op.registration import refuse_capture
 
 # What a value of a schema type is to Python, exactly: such values need no conversion.
 _EXACT: dict[str | None, type] = {"int": int, "bool": bool, "float": float, "str": str}
 
 
-class JITImpl:
+class JITImpl(GivenOptions):
     """A tile program that is compiled on demand.
 
     *Eager* functions hold the program themselves: a call compiles if it must, runs, and returns the
@@ -64,6 +66,11 @@ class JITImpl:
         self._input_defaults = {n: v for n, v in definition.defaults.items() if n in self._inputs}
         self._guarded = tuple(n for n, i in enumerate(self._inputs) if i in definition.tensors)
         self._optional = tuple(n for n in self._guarded if self._inputs[n] in definition.optional)
+        self._scalars = tuple(
+            (n, arguments.kind_of(definition.scalars[i]))
+            for n, i in enumerate(self._inputs)
+            if i in definition.scalars
+        )
         self._exact: dict[str, type] = {}
         self._is_direct = False  # a call with values of the schema's own types goes to the op
         self._count = -1  # of arguments that are passed on as they come
@@ -106,18 +113,18 @@ class JITImpl:
         """Run an eager program, or build the kernel of a lazy one."""
         if kwargs or len(args) != self._count or forward_ad._current_level >= 0:
             return self._call_general(args, kwargs)
+        # torch takes nearly anything for a number or a bool, and cuts it silently.
+        for n, kind in self._scalars:
+            if type(args[n]) is not kind:
+                return self._call_general(args, kwargs)
         # Only tensors have the attribute; asking each for its class costs more than all the rest.
         try:
             for n in self._guarded:
                 if args[n].requires_grad:
                     return self._op_for(args)(*args)
             return self._op(*args)
-        except AttributeError:
-            self._check_kinds(args)
-            raise
-        except RuntimeError as error:
-            if is_of_torchs_parser(error):
-                raise ArgumentTypeError(str(error)) from None
+        except (AttributeError, RuntimeError) as error:
+            self._explain(args, error)
             raise
 
     def _call_general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -125,6 +132,9 @@ class JITImpl:
             return self._call_lazy(args, kwargs)
         inputs, given, extra = self._split(args, kwargs)
         self._check_kinds(inputs)
+        for n, kind in self._scalars:
+            if type(inputs[n]) is not kind:
+                inputs[n] = self._scalar(self._inputs[n], inputs[n])
         if forward_ad._current_level >= 0 and self._differentiable is not False:
             gradient.refuse_tangents(self._title, inputs)
         try:
@@ -132,8 +142,7 @@ class JITImpl:
                 return self._call_routed(inputs, given, extra)
             return self._op_for(inputs)(*inputs, **given, **extra)
         except RuntimeError as error:
-            if is_of_torchs_parser(error):
-                raise ArgumentTypeError(str(error)) from None
+            self._explain(inputs, error)
             raise
 
     def _split(
@@ -230,10 +239,19 @@ class JITImpl:
             if n in self._optional and inputs[n] is None:
                 continue
             if not isinstance(inputs[n], torch.Tensor):
-                raise ArgumentTypeError(
-                    f"{self._title}: argument '{self._inputs[n]}': expected a tensor, got "
-                    f"{type(inputs[n]).__name__}"
-                )
+                arguments.refuse_tensor(self._title, self._inputs[n], inputs[n])
+
+    def _scalar(self, name: str, value: Any) -> Any:  # noqa: ANN401
+        where = f"{self._title}: argument '{name}'"
+        return arguments.scalar(where, self.definition.scalars[name], value)
+
+    def _explain(self, inputs: Sequence[Any], error: Exception) -> None:
+        """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
+        if not torch.compiler.is_compiling():
+            arguments.explain(
+                self._title, dict(zip(self._inputs, inputs, strict=False)),
+                self.definition.optional, self.definition.scalars, error,
+            )  # fmt: skip
 
     def _refuse_gradient(self, n: int, tensor: torch.Tensor) -> None:
         is_mutated = self._differentiable is False and self._is_mutated(self._inputs[n])
@@ -359,6 +377,19 @@ class JITImpl:
             found = self._bindings.setdefault(key, made)
         return found
 
+    def unload(self) -> None:
+        """Free the program's loaded kernels on all devices, bound forms included; its op stays.
+
+        The next call loads them again from the cache, without a compile. Waits for calls and
+        kernels that run. A CUDA graph that holds such a kernel may not be replayed afterwards.
+        ArgumentError while torch's current stream on a device records a graph.
+        """
+        refuse_capture(f"{self._title}: unload")
+        self._lazy.unload()
+        self._eager.unload()
+        for bound in tuple(self._bindings.values()):
+            bound.unload()
+
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
         """The compiled kernel for these arguments.
 
@@ -445,38 +476,6 @@ class JITImpl:
         if self._is_lazy:
             raise ArgumentError(f"{self._title}: a lazy function has an op for each of its kernels")
         return self._gradient_op or self._op  # type: ignore[no-any-return]
-
-    @property
-    def out_idx(self) -> list[int] | int | None:
-        return self.definition.options.out_idx
-
-    @property
-    def target(self) -> object:
-        return self.definition.options.target
-
-    @property
-    def target_host(self) -> object:
-        return self.definition.options.target_host
-
-    @property
-    def execution_backend(self) -> str | None:
-        return self.definition.options.execution_backend
-
-    @property
-    def verbose(self) -> bool | None:
-        return self.definition.options.verbose
-
-    @property
-    def pass_configs(self) -> Mapping[Any, object] | None:
-        return self.definition.options.pass_configs
-
-    @property
-    def debug_root_path(self) -> str | None:
-        return self.definition.options.debug_root_path
-
-    @property
-    def compile_flags(self) -> Sequence[str] | str | None:
-        return self.definition.options.compile_flags
 
     # -- copies
     # ----------------------------------------------------------------------------------------

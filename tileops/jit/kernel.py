@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from tileops.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    NotDifferentiableError,
-    is_of_torchs_parser,
-)
+from tileops.errors import ArgumentError, NotDifferentiableError
 from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
@@ -26,7 +21,8 @@ from tileops.ir.program import Program, TensorParam
 from tileops.jit import sass
 from tileops.jit.kernel_state import NAMESPACE, Build, state_for, state_of
 from tileops.jit.tracing import constant
-from tileops.op import gradient
+from tileops.op import arguments, gradient
+from tileops.op.registration import refuse_capture
 from tileops.op.variant import pack_of
 
 if TYPE_CHECKING:
@@ -71,6 +67,12 @@ class JITKernel:
         if forward_ad._current_level >= 0:
             gradient.refuse_tangents(f"kernel {self._name}", args)
         op = self._op
+        for n, name, kind, dtype in self._scalars:
+            where = f"kernel {self._name}: argument '{name}'"
+            if name in kwargs:
+                kwargs[name] = arguments.scalar(where, dtype, kwargs[name])
+            elif n < len(args) and type(args[n]) is not kind:
+                args = (*args[:n], arguments.scalar(where, dtype, args[n]), *args[n + 1 :])
         for value in args:
             if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
                 op = self._gradient_op
@@ -83,21 +85,29 @@ class JITKernel:
         try:
             result = op(*args, **kwargs)
         except RuntimeError as error:
-            if is_of_torchs_parser(error):
-                raise ArgumentTypeError(str(error)) from None
+            self._explain(args, error)
             raise
         return list(result) if isinstance(result, tuple) else result
 
+    def _explain(self, args: tuple[Any, ...], error: RuntimeError) -> None:
+        """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
+        if not torch.compiler.is_compiling():
+            names = [a.name for a in state_of(self._name).op().spec.inputs()]
+            scalars = {name: dtype for _, name, _, dtype in self._scalars}
+            given = dict(zip(names, args, strict=False))
+            arguments.explain(f"kernel {self._name}", given, (), scalars, error)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name not in ("_op", "_gradient_op"):
+        if name not in ("_op", "_gradient_op", "_scalars"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        plain, full = _registered_names(self._name).split("::")
+        plain, full, scalars = _registered_names(self._name).split("::")
         space = getattr(torch.ops, NAMESPACE)
         op = getattr(space, plain).default
         gradient_op = getattr(space, full).default if full else None
+        kinds = tuple(_scalar(text) for text in scalars.split(",") if text)
         if not torch.compiler.is_compiling():
-            self._op, self._gradient_op = op, gradient_op
-        return op if name == "_op" else gradient_op
+            self._op, self._gradient_op, self._scalars = op, gradient_op, kinds
+        return op if name == "_op" else gradient_op if name == "_gradient_op" else kinds
 
     @property
     def op(self) -> torch._ops.OpOverload:
@@ -117,7 +127,7 @@ class JITKernel:
         """
         change = operator.methodcaller("set_gradient", backward, setup_context)
         state_of(self._name).change_transforms(change)
-        for name in ("_op", "_gradient_op"):
+        for name in ("_op", "_gradient_op", "_scalars"):
             self.__dict__.pop(name, None)
 
     def register_vmap(self, rule: Callable[..., Any], /) -> None:
@@ -274,6 +284,11 @@ class JITKernel:
             )
         return [files[n] for n in names]
 
+    def unload(self) -> None:
+        """Free the loaded code, as ``JITImpl.unload`` does; the artifact and the op stay."""
+        refuse_capture(f"kernel {self._name}: unload")
+        state_of(self._name).unload()
+
     # -- measuring ---------------------------------------------------------------------------------
     def get_profiler(self, tensor_supply_type: TensorSupplyType | None = None) -> Profiler:
         """A profiler that makes inputs for this kernel and times or checks it."""
@@ -304,9 +319,23 @@ class JITKernel:
 
 @constant
 def _registered_names(name: str) -> str:
-    """The op for calls without a gradient, ``::``, and the one with it if there is one."""
-    op = state_of(name).op()
-    return f"{op.plain_name or op.spec.name}::{op.spec.name if op.plain_name else ''}"
+    """The op for calls without a gradient, the one with it if there is one, and the scalars.
+
+    ``op::op::place name dtype,…``.
+    """
+    state = state_of(name)
+    op = state.op()
+    dtypes = {p.name: str(p.var.dtype) for p in state.program.scalars()}
+    scalars = [
+        f"{n} {a.name} {dtypes[a.name]}" for n, a in enumerate(op.spec.inputs()) if a.name in dtypes
+    ]
+    full = op.spec.name if op.plain_name else ""
+    return f"{op.plain_name or op.spec.name}::{full}::{','.join(scalars)}"
+
+
+def _scalar(text: str) -> tuple[int, str, type, str]:
+    place, name, dtype = text.split(" ")
+    return int(place), name, arguments.kind_of(dtype), dtype
 
 
 def load_kernel(base: str, program: Program, build: Build) -> JITKernel:

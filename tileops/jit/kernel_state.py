@@ -90,6 +90,12 @@ class KernelState(Provider):
             change(self._transforms)
             self._transforms.install(self.op())
 
+    def unload(self) -> None:
+        """Free the op's loaded code, if there is an op; the artifact stays."""
+        op = self._op
+        if op is not None:
+            op.unload()
+
     # -- what the op asks for ------------------------------------------------------------------
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The kernel's program: it has no compile-time arguments left."""
@@ -155,15 +161,18 @@ def supply(
     consts: tuple[int, ...],
     reports: list[dict[str, Any]],
     buckets: tuple[int, ...] = (),
+    config: str = "",
 ) -> None:
     """Hand a compiled program to an op as the entry for these const sizes and facts.
 
     ``reports`` say what a failed check means, with this process's files and lines; ``buckets`` are
-    the places of the sizes that the op chooses kernels by.
+    the places of the sizes that the op chooses kernels by; ``config`` the compile-time values in
+    words.
     """
     entry_json = entry_of(
-        entry.manifest["record"], op.spec, variant, target=target, spec=spec, consts=consts
-    )
+        entry.manifest["record"], op.spec, variant,
+        target=target, spec=spec, consts=consts, config=config,
+    )  # fmt: skip
     if buckets:
         entry_json["consts"] = [*entry_json["consts"], *buckets]
     images: dict[str, bytes | str] = {}

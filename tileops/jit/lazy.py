@@ -63,6 +63,13 @@ class LazyKernels:
             options=definition.program_options,
         )
 
+    def unload(self) -> None:
+        """Free the loaded code of every kernel that was built."""
+        with self._guard:
+            kernels = tuple(self._kernels.values())
+        for kernel in kernels:
+            kernel.unload()
+
     def kernel(self, args: Sequence[object], kwargs: Mapping[str, object]) -> JITKernel:
         """The kernel for these arguments, built once however many threads ask."""
         key = self.key(args, kwargs)

@@ -168,9 +168,11 @@ def entry_of(
     target: Target,
     spec: Specialization,
     consts: tuple[int, ...],
+    config: str = "",
 ) -> Json:
     """The entry that gives ``record`` to an op's variant for these values of its const sizes.
 
+    ``config`` are the compile-time values in words, for errors of the device.
     InternalError where generated code relies on an alignment that the call path does not check.
     """
     numbers = [n for n, size in enumerate(variant.sizes) if size.kind == "dynamic"]
@@ -198,6 +200,8 @@ def entry_of(
         "tensor_order": order,
         "launches": record["launches"],
     }
+    if config:
+        entry["config"] = config
     if "status" in record:
         entry["status"] = record["status"]
     if target.kind == "cuda":

@@ -81,6 +81,7 @@ def _load(path: str) -> dict[str, torch._ops.OpOverload]:
     with _lock:
         _refuse_defined(path)
         counters.set_provider(runtime.counters)
+        runtime.set_sync(settings.current().sync)
         loaded = runtime.load_bundle(path)
         return {name: _adopt(name, path, json.loads(text)) for name, text in loaded.items()}
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from tileops import counters, runtime, settings
-from tileops.errors import InternalError
+from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
 from tileops.op import names
@@ -49,7 +49,8 @@ class Op:
         self._lock = threading.RLock()
         self._variants: dict[tuple[object, ...], Variant] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._by_number: dict[int, Variant] = {}
+        self._by_number: dict[int, Variant] = {}  # also of those that were unloaded
+        self._resolving = threading.local()  # number: the variant that this thread's call has
         self._entries: set[tuple[int, EntryKey]] = set()
         self._installed: set[tuple[str, str]] = set()
         self.plain_name: str | None = None
@@ -134,13 +135,13 @@ class Op:
             return
         # Another thread may be between giving the runtime this variant and noting its number here.
         with self._lock:
-            variant = self._by_number.get(request["variant"])
-        if variant is None:
-            raise InternalError(
-                f"op {self.spec.qualified_name}: unloaded while this call was looking for its "
-                "kernel; call it again"
-            )
-        self.provider.supply_entry(self, variant, request)
+            variant = self._by_number[request["variant"]]
+        outer = getattr(self._resolving, "number", None)
+        self._resolving.number = request["variant"]
+        try:
+            self.provider.supply_entry(self, variant, request)
+        finally:
+            self._resolving.number = outer
 
     def add_entry(
         self,
@@ -150,8 +151,12 @@ class Op:
         images: Mapping[str, bytes | str],
     ) -> None:
         """Give the runtime a compiled kernel, once for each ``key`` within the variant."""
-        number = self.publish_variant(variant.static)
         with self._lock:
+            number = self.publish_variant(variant.static)
+            # A call that was inside while the op was unloaded has the variant of before.
+            asked = getattr(self._resolving, "number", None)
+            if asked is not None and self._by_number[asked] is variant:
+                number = asked
             if (number, key) in self._entries:
                 return
             runtime.add_entry(self.handle, number, entry, images)
@@ -165,20 +170,22 @@ class Op:
     def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool]]:
         """What calls have asked for: variant, const sizes, and whether offsets are 64-bit."""
         with self._lock:
+            current = set(self._numbers.values())
             found = {
                 (number, key[1], key[3]): None
                 for number, key in sorted(self._entries, key=repr)
-                if number in self._by_number
+                if number in current
             }
             return [(self._by_number[n], consts, wide) for n, consts, wide in found]
 
     def unload(self) -> None:
-        """Free the op's kernels; the next call loads them again."""
+        """Free the op's kernels once its running calls are done; the next call loads them again."""
         with self._lock:
-            runtime.unload(self.handle)
+            runtime.detach(self.handle)
             self._entries.clear()
             self._numbers.clear()
-            self._by_number.clear()
+        # Those calls may be waiting for the lock.
+        runtime.release(self.handle)
 
 
 _lock = threading.Lock()
@@ -227,6 +234,18 @@ def unload_all() -> None:
         ops = tuple(_ops.values())
     for op in ops:
         op.unload()
+
+
+def refuse_capture(what: str) -> None:
+    """ArgumentError where a stream that torch would use on this thread records a CUDA graph."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return
+    for index in range(torch.cuda.device_count()):
+        if runtime.is_capturing(index):
+            raise ArgumentError(
+                f"{what}: not while a CUDA graph is being captured, which it would break "
+                f"(torch's current stream on cuda:{index})"
+            )
 
 
 def retire(op: Op, message: str) -> None:

@@ -136,7 +136,24 @@ def unload(handle: int) -> None:
 
     The op stays: its next call asks the resolver again.
     """
-    native().unload(handle)
+    detach(handle)
+    release(handle)
+
+
+def detach(handle: int) -> None:
+    """The first half of ``unload``: calls find nothing any more; those inside finish.
+
+    Variant numbers that those calls still ask for stay good.
+    """
+    native().detach(handle)
+
+
+def release(handle: int) -> None:
+    """The second half: waits for those calls and frees what they used.
+
+    Not under a lock that a resolver takes, which may be what they wait for.
+    """
+    native().release(handle)
 
 
 def load_bundle(path: str) -> dict[str, str]:

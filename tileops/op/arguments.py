@@ -1,0 +1,127 @@
+"""Owns the Python values that stand for an op's arguments, and the words for what torch refuses."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+
+from tileops.dtypes import dtype_of
+from tileops.errors import ArgumentError, ArgumentTypeError, is_of_torchs_parser
+
+# Integers travel to an op as 64-bit signed ones, whatever the parameter's dtype.
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_SYMBOLIC: dict[type, type] = {
+    int: torch.SymInt,
+    float: torch.SymFloat,
+    bool: torch.SymBool,
+}
+
+
+def kind_of(dtype: str) -> type:
+    """The Python type that a run-time scalar of ``dtype`` has in the op's schema."""
+    known = dtype_of(dtype)
+    return bool if known.is_bool else float if known.is_float else int
+
+
+def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
+    """``value`` as the op takes it for a run-time scalar of ``dtype``; ``where`` begins the errors.
+
+    An integer parameter takes integers and bools, a float parameter those and floats, a bool
+    parameter bools, 0 and 1; NumPy scalars and zero-dimensional tensors count as the number that
+    they hold. What torch itself would cut or lose (a NumPy float for an integer, None for a bool)
+    is an ArgumentTypeError, and what no int64 or float64 holds an ArgumentError.
+    """
+    kind = kind_of(dtype)
+    if isinstance(value, _SYMBOLIC[kind]):
+        return value
+    # A traced region knows the type of a symbolic number, and little else.
+    number = value if type(value) in _SYMBOLIC else _number(where, dtype, value)
+    if kind is float and isinstance(number, (int, float)):
+        return _as_float(where, dtype, number)
+    if isinstance(number, float) or not hasattr(type(number), "__index__"):
+        raise ArgumentTypeError(f"{where}: expected a value of {dtype}, got {_shown(value)}")
+    integer = operator.index(number)
+    if kind is bool and integer not in (0, 1):
+        raise ArgumentError(f"{where}: expected True or False, got {_shown(integer)}")
+    if not _LEAST <= integer <= _MOST:
+        hint = " below 2^63" if dtype == "uint64" and integer > 0 else ""
+        raise ArgumentError(f"{where}: expected a value of {dtype}{hint}, got {_shown(integer)}")
+    return bool(integer) if kind is bool else integer
+
+
+def _number(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
+    """What a zero-dimensional tensor, array or NumPy scalar holds; other values as they are."""
+    if not hasattr(value, "item") or not hasattr(value, "ndim"):
+        return value
+    if value.ndim > 0:  # one of one element has an __index__, too
+        raise ArgumentTypeError(
+            f"{where}: expected a value of {dtype}, got {type(value).__name__} of shape "
+            f"{tuple(value.shape)}"
+        )
+    if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+        raise ArgumentTypeError(
+            f"{where}: expected a value of {dtype}, got a tensor that requires grad; a number "
+            "would lose its gradient; pass its item()"
+        )
+    return value.item()
+
+
+def _as_float(where: str, dtype: str, number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise ArgumentError(f"{where}: expected a value of {dtype}, got {_shown(number)}") from None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {value.dtype}"
+    if isinstance(value, (bool, int, float, complex)):
+        return str(value)
+    return type(value).__name__
+
+
+def explain(
+    title: str,
+    given: Mapping[str, Any],
+    optional: Collection[str],
+    scalars: Mapping[str, str],
+    error: Exception,
+) -> None:
+    """Raise what is wrong with the inputs of a call that failed before the op was reached.
+
+    ``given`` are the inputs by name, ``scalars`` the dtypes of those that are no tensors. Returns
+    where nothing is wrong: the failure was ``error``. torch's own words for a list where a tensor is
+    expected, a sparse tensor or an integer of 65 bits do not say what to do.
+    """
+    for name, value in given.items():
+        if name in scalars:
+            scalar(f"{title}: argument '{name}'", scalars[name], value)
+        elif value is not None or name not in optional:
+            refuse_tensor(title, name, value)
+    if isinstance(error, RuntimeError) and is_of_torchs_parser(error):
+        raise ArgumentTypeError(str(error)) from None
+
+
+def refuse_tensor(title: str, name: str, value: object) -> None:
+    """Raise for what is no tensor, or none that lies densely in memory; else return."""
+    where = f"{title}: argument '{name}'"
+    if not isinstance(value, torch.Tensor):
+        hint = ""
+        if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+            hint = "; many tensors go in as one tensor of their addresses, T.Tensor((n,), T.ptr)"
+        raise ArgumentTypeError(f"{where}: expected a tensor, got {type(value).__name__}{hint}")
+    found = ""
+    if value.is_nested:
+        found = "a nested one; pass its values() and offsets()"
+    elif value.layout != torch.strided:
+        found = f"one of layout {value.layout}; pass its parts or its to_dense()"
+    elif value.is_quantized:
+        found = "a quantized one; pass its int_repr()"
+    if found:
+        raise ArgumentError(f"{where}: expected a dense strided tensor, got {found}")
