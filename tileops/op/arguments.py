@@ -96,8 +96,8 @@ def explain(
     """Raise what is wrong with the inputs of a call that failed before the op was reached.
 
     ``given`` are the inputs by name, ``scalars`` the dtypes of those that are no tensors. Returns
-    where nothing is wrong: the failure was ``error``. torch's own words for a list where a tensor is
-    expected, a sparse tensor or an integer of 65 bits do not say what to do.
+    where nothing is wrong: the failure was ``error``. torch's own words for a list where a tensor
+    is expected, a sparse tensor or an integer of 65 bits do not say what to do.
     """
     for name, value in given.items():
         if name in scalars:
