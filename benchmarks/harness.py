@@ -167,16 +167,10 @@ def environment() -> dict[str, str]:
     """Card, versions and commit: what a figure is worth nothing without."""
     import triton
 
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return {
         "card": card,
-        "commit": commit or commit_from_file(),
+        "commit": commit_of_tree(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,
@@ -185,10 +179,31 @@ def environment() -> dict[str, str]:
     }
 
 
-def commit_from_file() -> str:
-    """The commit noted in a file where the tree has no git directory, else ``unknown``."""
+def commit_of_tree() -> str:
+    """The commit that this tree is, with ``+changes`` where files differ from it.
+
+    A file COMMIT says it where the tree was carried here without its git directory, or with one
+    that is not its own; ``unknown`` where neither is there.
+    """
     path = ROOT / "COMMIT"
-    return path.read_text(encoding="ascii").strip() if path.is_file() else "unknown"
+    if path.is_file():
+        return path.read_text(encoding="ascii").strip()
+    described = subprocess.run(
+        [
+            "git",
+            "-C",
+            str(ROOT),
+            "describe",
+            "--always",
+            "--dirty=+changes",
+            "--exclude=*",
+            "--abbrev=10",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
 
 
 def report(results: list[Result], out: Path | None) -> str:
