@@ -57,7 +57,8 @@ int64_t checked_int(int64_t value, ScalarType type, const char* op) {
   const IntRange range = range_of(type);
   if (__builtin_expect(value < range.low || value > range.high, 0)) {
     raise(ErrorKind::kArgument, op, ": the value ", value,
-          " does not fit the kernel's parameter of range ", range.low, "..", range.high);
+          " does not fit the kernel's parameter of range ", range.low, "..", range.high,
+          "; a size or scalar that can be larger needs a wider dtype, as T.dynamic(name, T.int64)");
   }
   return value;
 }

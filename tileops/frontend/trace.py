@@ -47,18 +47,19 @@ def trace(
     consts: Mapping[str, int] | None,
     options: Options = (),
     target: str | None = None,
+    wide_sizes: bool = False,
 ) -> Program:
     """Trace an eager function.
 
     ``static`` are the values of its compile-time parameters (defaults fill in), and None for each
     optional tensor that a call leaves out. ``consts`` are the numbers of its size constants; None
-    makes them size variables (a symbolic trace). ``target`` is named in messages. Raises located
-    ProgramErrors.
+    makes them size variables (a symbolic trace). ``target`` is named in messages; ``wide_sizes``
+    holds run-time sizes in 64 bits. Raises located ProgramErrors.
     """
     signature = signature_of(func)
     job = _EagerTrace(func, name, signature, dict(static), options, target)
     if consts is not None:
-        return job.run(consts)
+        return job.run(consts, wide_sizes=wide_sizes)
     tracer = job.new_tracer(None)
     try:
         return job.run_with(tracer)
@@ -128,9 +129,11 @@ class _EagerTrace:
         tracer.location = self._location
         return tracer
 
-    def run(self, consts: Mapping[str, int]) -> Program:
+    def run(self, consts: Mapping[str, int], *, wide_sizes: bool = False) -> Program:
         """Trace with the numbers of the size constants."""
-        return self.run_with(self.new_tracer(consts))
+        tracer = self.new_tracer(consts)
+        tracer.wide_sizes = wide_sizes
+        return self.run_with(tracer)
 
     def run_with(self, tracer: Tracer) -> Program:
         """Trace under ``tracer``."""

@@ -145,10 +145,13 @@ class Definition:
         static: Mapping[str, object],
         consts: Mapping[str, int] | None,
         target: str | None = None,
+        *,
+        wide_sizes: bool = False,
     ) -> Program:
         """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic.
 
-        ``target`` is what messages name: by default what the program's options say.
+        ``target`` is what messages name: by default what the program's options say. ``wide_sizes``
+        holds run-time sizes in 64 bits, where there are ``consts``.
         """
         with counters.timed("trace"):
             return frontend.trace(
@@ -158,6 +161,7 @@ class Definition:
                 consts=consts,
                 options=self.program_options,
                 target=target or self.target_name,
+                wide_sizes=wide_sizes,
             )
 
     def bind_arguments(

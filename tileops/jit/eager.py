@@ -191,10 +191,15 @@ class EagerProvider(Provider):
         return self.definition.trace(self.traced_values(static), None)
 
     def trace_special(
-        self, spec: OpSpec, static: Mapping[str, object], consts: Mapping[str, int]
+        self,
+        spec: OpSpec,
+        static: Mapping[str, object],
+        consts: Mapping[str, int],
+        *,
+        wide_sizes: bool = False,
     ) -> Program:
         """The program with integers for its ``T.const`` sizes; an error if it writes elsewhere."""
-        program = self.definition.trace(static, consts)
+        program = self.definition.trace(static, consts, wide_sizes=wide_sizes)
         mutated = {a.name for a in spec.args if a.mutated}
         for name in sorted(written_parameters(program) - mutated):
             loc = next((p.loc for p in program.tensors() if p.name == name), None)
@@ -305,7 +310,13 @@ class EagerProvider(Provider):
             chosen = dict(self.tuning.choose(choice))
             options = options_of(chosen.pop("pass_configs", None), None)
             traced = {**traced, **chosen}
-        program = with_options(self.trace_special(op.spec, traced, consts), options)
+        program = with_options(
+            # On GPUs code generation itself widens what holds a size.
+            self.trace_special(
+                op.spec, traced, consts, wide_sizes=spec.index64 and target.kind == "cpu"
+            ),
+            options,
+        )
         config = ", ".join(f"{name} = {value!r}" for name, value in traced.items())
         return Request(
             program=program,

@@ -88,6 +88,8 @@ def dynamic(name: str, dtype: object = "int32") -> object:
     kind = as_dtype(dtype)
     if not kind.is_integer:
         raise ProgramTypeError("a size must have an integer dtype", found=str(kind))
+    if tracer is not None and tracer.wide_sizes and kind == "int32":
+        kind = DType("int64")
     out = []
     for n in iter_names(name):
         if tracer is not None:

@@ -76,6 +76,7 @@ class Tracer(Builder):
     ``target`` is what the program is traced for, where that is known; messages name it.
     ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a
     macro (the front end provides it). ``skip_bodies`` records launches without their statements.
+    ``wide_sizes`` makes run-time sizes of 32 bits 64 bits wide: some tensor has 2^31 elements.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Tracer(Builder):
         self.inline = inline
         self.skip_bodies = skip_bodies
         self.target: str | None = None
+        self.wide_sizes = False
         self.launch: LaunchState | None = None
         self.regions: list[OpenRegion] = []
         self.const_ids: set[int] = set()
