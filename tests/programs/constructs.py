@@ -10,6 +10,7 @@ import torch
 import tileops.language as T
 from tests.programs.construct import Construct, ints
 from tests.programs.conversions import CONVERSIONS
+from tests.programs.edges import EDGES
 from tests.programs.parts import PARTS
 from tests.programs.placed import PLACED
 
@@ -453,4 +454,5 @@ CONSTRUCTS = [
     *PARTS,
     *PLACED,
     *CONVERSIONS,
+    *EDGES,
 ]

@@ -106,7 +106,16 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
         if not stmt.clear:
             old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
             result = combined(ctx, stmt.kind, old, result, stmt.nan_propagate)
+        elif _starts_from_a_number(stmt, result.dtype):
+            neutral = fold.const(neutral_value(stmt.kind, result.dtype), result.dtype)
+            kind = "min" if stmt.kind == "min" else "max"
+            result = combined(ctx, kind, result, text.strict(text.literal(neutral)))
         store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, dims, vars_), result)
+
+
+def _starts_from_a_number(stmt: Reduce, dtype: DType) -> bool:
+    """True where a row of NaNs alone gives what the reduction starts from: a number beats NaN."""
+    return dtype.is_float and stmt.kind in ("max", "min", "absmax") and not stmt.nan_propagate
 
 
 def _result_dims(ctx: Context, stmt: Reduce, count: int) -> tuple[int, ...]:
