@@ -21,7 +21,7 @@ from tileops.testing.interpreter import interpret
 import tileops.language as T  # isort: skip
 
 DTYPES = ("float8_e4m3fn", "float8_e5m2")
-CASES = [case for case in CONSTRUCTS if case.id == "fp8_arithmetic"]
+CASES = [case for case in CONSTRUCTS if case.id in ("fp8_arithmetic", "constants_of_8_bits")]
 
 
 def generated(func: object, target: str) -> tuple[Program, KernelCode]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 import tileops.language as T
@@ -41,6 +43,35 @@ def casts_without_saturation_expected(a: torch.Tensor) -> torch.Tensor:
     )
 
 
+def constants_of_8_bits(A):
+    """An infinite constant stays infinite, where a conversion saturates; others are rounded once."""
+    A: T.Tensor((64,), T.float32)
+    C = T.empty((4, 64), T.float32)
+    with T.Kernel(1, threads=64):
+        t = T.alloc_fragment((64,), "float8_e5m2")
+        s = T.alloc_fragment((64,), "float8_e4m3fn")
+        T.fill(t, -T.infinity("float8_e5m2"))
+        T.copy(t, C[0, :])
+        T.copy(A, t)
+        for i in T.Parallel(64):
+            C[1, i] = T.max(t[i], T.infinity("float8_e5m2"))
+        T.copy(A, s)
+        for i in T.Parallel(64):
+            C[2, i] = T.if_then_else(s[i] > T.cast(0.3, "float8_e4m3fn"), 1.0, 0.0)
+            s[i] = s[i] * T.cast(0.3, "float8_e4m3fn") + 3
+        T.copy(s, C[3, :])
+    return C
+
+
+def constants_of_8_bits_expected(a: torch.Tensor) -> torch.Tensor:
+    def narrow(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float8_e4m3fn).float()
+
+    rows = [torch.full((64,), -math.inf), torch.full((64,), math.inf)]
+    x, factor = narrow(a), narrow(torch.tensor(0.3))
+    return torch.stack([*rows, (x > factor).float(), narrow(narrow(x * factor) + 3)])
+
+
 def _numbers() -> torch.Tensor:
     edges = [0.0, 448.0, 463.9, 464.0, 464.1, 480.0, 57344.0, 61439.0, 61440.0, 65504.0, 1e30]
     edges.append(float("inf"))
@@ -74,6 +105,7 @@ def unsigned_with_literals_expected(a: torch.Tensor, b: torch.Tensor) -> torch.T
 
 
 CONVERSIONS = (
+    Construct(constants_of_8_bits, lambda: (torch.randn(64) * 8,), constants_of_8_bits_expected),
     Construct(
         unsigned_with_literals,
         lambda: (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedOnTargetError
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Call, Cast, Expr, Load, Region, Select, Var
+from tileops.ir.expr import Buffer, Call, Cast, Const, Expr, Load, Region, Select, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import (
     Alloc,
@@ -68,6 +68,8 @@ def _expr(expr: Expr) -> Expr:
     """``expr`` with bytes for 8-bit floats."""
     new = map_children(expr, _expr)
     match expr, new:
+        case Const(value=value), _ if expr.dtype.is_fp8:
+            return _converted(Const(_FLOAT32, float(value)), _FLOAT32, expr.dtype)
         case Load(), Load():
             buffer = _held(new.buffer)
             return dataclasses.replace(new, buffer=buffer, dtype=buffer.dtype)

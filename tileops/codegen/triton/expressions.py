@@ -87,16 +87,7 @@ def _variable(ctx: Context, var: Var) -> Val:
 
 def _binary(ctx: Context, expr: Binary) -> Val:
     a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
-    if a.dtype.is_fp8 and b.dtype.is_fp8:
-        # LLVM computes nothing in fp8. float32 holds each value, and a result rounded to it rounds
-        # to fp8 as the exact one would: it has more than twice the bits.
-        a, b = (text.strict(convert(x, DType("float32"))) for x in (a, b))
-        dtype = _BOOL if expr.dtype.is_bool else DType("float32")
-        return convert(_operation(ctx, expr, a, b, dtype), expr.dtype)
-    return _operation(ctx, expr, a, b, actual_dtype(expr.dtype, a, b))
-
-
-def _operation(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
+    dtype = actual_dtype(expr.dtype, a, b)
     if expr.op in _INFIX:
         symbol, prec = _INFIX[expr.op]
         if expr.op in ("land", "lor"):
@@ -173,9 +164,6 @@ def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> V
 def _unary(ctx: Context, expr: Unary) -> Val:
     a = emit_expr(ctx, expr.a)
     if expr.op == "neg":
-        if a.dtype.is_fp8:
-            a = text.strict(convert(a, DType("float32")))
-            return convert(Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY), expr.dtype)
         return Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY, a.static)
     if expr.op == "not" or (expr.op == "invert" and a.dtype.is_bool):
         a = _as_mask(a)

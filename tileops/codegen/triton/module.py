@@ -5,7 +5,6 @@ One Triton function a launch, assembled into the text of ``kernel.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
@@ -49,7 +48,11 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     program = lowered.program
     numbers = number_statements(program.launches)
     ids = fresh_ids(program)  # of everything that a pass below makes
-    program = _with_floats_of(target, program, numbers, ids)
+    launches = tuple(keep_number(numbers, n, round_fp8(n, numbers)) for n in program.launches)
+    program = dump.after("round_fp8", replace(program, launches=launches))
+    if not target.supports("convert", DType("float8_e4m3fn")):
+        # After the rounding, which leaves conversions alone to be rewritten.
+        program = dump.after("hold_fp8_as_bytes", hold_fp8_as_bytes(program, numbers, ids))
     # Escapes first: the flags that they become are scalars of each point, not arrays.
     launches = tuple(lower_escapes(launch, numbers, ids) for launch in program.launches)
     dump.after("lower_escapes", replace(program, launches=launches))
@@ -77,21 +80,6 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     statements = placed.original(lowered.original(statements))
     codes = tuple(k.code for k in written)
     return KernelCode("triton", source, codes, statements, tuple(workspaces))
-
-
-def _with_floats_of(
-    target: Target, program: Program, numbers: dict[int, int], ids: Iterator[int]
-) -> Program:
-    """The program with bytes for the 8-bit floats that the target cannot convert."""
-    if target.supports("convert", DType("float8_e4m3fn")):
-        return program
-    launches = tuple(keep_number(numbers, n, round_fp8(n, numbers)) for n in program.launches)
-    program = replace(program, launches=launches)
-    dump.after("round_fp8", program)
-    # After the rounding, which leaves conversions alone to be rewritten.
-    program = hold_fp8_as_bytes(program, numbers, ids)
-    dump.after("hold_fp8_as_bytes", program)
-    return program
 
 
 def _entry(program: Program, index: int) -> str:
