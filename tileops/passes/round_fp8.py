@@ -18,6 +18,8 @@ from tileops.ir.stmt import Launch
 from tileops.ir.walk import map_body_exprs, map_children
 
 _BYTE, _FLOAT32 = DType("uint8"), DType("float32")
+# What has infinities keeps them only where nothing converts to it: conversions saturate.
+_INFINITE = DType("float8_e5m2")
 
 
 def round_fp8(launch: Launch, numbers: dict[int, int]) -> Launch:
@@ -27,13 +29,18 @@ def round_fp8(launch: Launch, numbers: dict[int, int]) -> Launch:
 
 
 def _rounded(expr: Expr) -> Expr:
-    if isinstance(expr, Const) and expr.dtype == "float8_e5m2" and math.isinf(expr.value):
-        # A conversion of infinity saturates, as that of any large number does.
+    if isinstance(expr, Const) and expr.dtype == _INFINITE and math.isinf(expr.value):
         return Call(expr.dtype, "reinterpret", (Const(_BYTE, 0x7C if expr.value > 0 else 0xFC),))
     expr = map_children(expr, _rounded)
     match expr:
         case Call(name="reinterpret"):
             return expr
+        case Binary(op="min" | "max") if expr.dtype == _INFINITE:
+            return _extreme(expr)
+        case Unary(op="neg", a=a) if expr.dtype == _INFINITE:
+            return _with_bits("xor", a, 0x80)
+        case Call(name="abs", args=(a,)) if expr.dtype == _INFINITE:
+            return _with_bits("and", a, 0x7F)
         case Binary(a=a, b=b) if a.dtype.is_fp8 or b.dtype.is_fp8:
             return _in_float32(expr, dataclasses.replace(expr, a=_wide(a), b=_wide(b)))
         case Unary(a=a) if a.dtype.is_fp8:
@@ -42,6 +49,19 @@ def _rounded(expr: Expr) -> Expr:
             return _in_float32(expr, dataclasses.replace(expr, args=tuple(map(_wide, args))))
         case _:
             return expr
+
+
+def _extreme(expr: Binary) -> Expr:
+    """The operand that is larger, or smaller, or no NaN."""
+    op = "gt" if expr.op == "max" else "lt"
+    b = _wide(expr.b)
+    first = fold.binary("lor", fold.binary(op, _wide(expr.a), b), fold.binary("ne", b, b))
+    return fold.select(first, expr.a, expr.b)
+
+
+def _with_bits(op: str, a: Expr, mask: int) -> Expr:
+    byte = fold.binary(op, Call(_BYTE, "reinterpret", (a,)), Const(_BYTE, mask))
+    return Call(a.dtype, "reinterpret", (byte,))
 
 
 def _wide(expr: Expr) -> Expr:

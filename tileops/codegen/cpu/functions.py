@@ -18,6 +18,8 @@ _FLOAT = (
     "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
 )  # fmt: skip
 
+# Each gives a value of the dtype of its arguments.
+_EXACT = ("abs", "copysign")
 _ROUNDINGS_OF = {"rn": "kNearest", "rd": "kDown", "ru": "kUp", "rz": "kToZero"}
 
 
@@ -41,7 +43,7 @@ def call_text(expr: Call, args: Sequence[str]) -> str:
 
 
 def _rounded(expr: Call, function: str, args: Sequence[str]) -> str:
-    if not is_narrow_float(expr.dtype):
+    if not is_narrow_float(expr.dtype) or expr.name in _EXACT:
         return f"{function}({', '.join(args)})"
     if expr.name in ("fma", "fma_rn"):
         # In float64 the product is exact and the sum as good as exact, so that one rounding is
