@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.jit import samples
 from tests.jit.samples import vector
+from tests.op import factories
 
 Call = tuple[Callable[[], object], tuple[object, ...], dict[str, object]]
 
@@ -125,3 +126,8 @@ def test_the_meta_device_runs_the_fake() -> None:
     out = samples.axpy(vector(10).to("meta"), vector(10).to("meta"), 1.0)
     assert out.device.type == "meta"
     assert out.shape == (10,)
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "meta"])
+def test_ops_without_tensors(device: str | None) -> None:
+    factories.check(device)

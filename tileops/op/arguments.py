@@ -9,7 +9,12 @@ from typing import Any
 import torch
 
 from tileops.dtypes import dtype_of
-from tileops.errors import ArgumentError, ArgumentTypeError, is_of_torchs_parser
+from tileops.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NotDifferentiableError,
+    is_of_torchs_parser,
+)
 
 # Integers travel to an op as 64-bit signed ones, whatever the parameter's dtype.
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -104,6 +109,12 @@ def explain(
             scalar(f"{title}: argument '{name}'", scalars[name], value)
         elif value is not None or name not in optional:
             refuse_tensor(title, name, value)
+            _refuse_lazy_bits(f"{title}: argument '{name}'", value)
+    if "setup_context" in str(error) and torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotDifferentiableError(
+            f"{title}: torch.func's transforms (grad, vjp, jacrev) do not take the gradients of "
+            "custom operators; use torch.autograd.grad or backward()"
+        ) from None
     if isinstance(error, RuntimeError) and is_of_torchs_parser(error):
         raise ArgumentTypeError(str(error)) from None
 
@@ -125,3 +136,16 @@ def refuse_tensor(title: str, name: str, value: object) -> None:
         found = "a quantized one; pass its int_repr()"
     if found:
         raise ArgumentError(f"{where}: expected a dense strided tensor, got {found}")
+
+
+def _refuse_lazy_bits(where: str, value: object) -> None:
+    """Raise for a view whose values are negated or conjugated when they are read.
+
+    Calls that only read take such a tensor, which torch resolves; one that writes does not.
+    """
+    if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
+        raise ArgumentError(
+            f"{where}: expected a tensor with its values in memory, got a lazily "
+            f"{'negated' if value.is_neg() else 'conjugated'} view; pass its "
+            f"{'resolve_neg()' if value.is_neg() else 'resolve_conj()'}"
+        )

@@ -91,10 +91,9 @@ class _Call:
     def _device(self) -> torch.device:
         import torch
 
+        # As the runtime and torch's own factories: the CPU, unless the call says otherwise.
         device = self.values.get("device")
-        if device is not None:
-            return torch.device(device)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cpu") if device is None else torch.device(device)
 
     def _inputs(self) -> dict[str, Any]:
         sizes = [self.sizes[n] for n in range(len(self.variant.sizes))]
