@@ -267,6 +267,11 @@ def _code_changed() -> None:
         forget()
 
 
+def search_path() -> str:
+    """The folders in which programs such as compilers are looked for."""
+    return os.environ.get("PATH", os.defpath)
+
+
 def child_environment(
     extra: Mapping[str, str] | None = None, *, drop: tuple[str, ...] = ()
 ) -> dict[str, str]:

@@ -166,7 +166,7 @@ def test_a_hostile_manifest_is_a_miss(root: Path, text: str) -> None:
         {"links": {"kernel.cubin": "../../x"}},
         {"links": {"kernel.cubin": 3}},
         {"key": {"target": "cpu"}},
-        {"format": 2},
+        {"format": 99},
         {"hash": "0" * 64},
         {"manifest": None, "files": None},
     ],
@@ -175,14 +175,13 @@ def test_a_hostile_manifest_is_a_miss(root: Path, text: str) -> None:
 def test_a_manifest_with_a_right_digest_and_wrong_content_is_a_miss(
     root: Path, change: dict[str, object]
 ) -> None:
-    from tileops.cache.entry import _digest, _rendered
+    from tileops.cache.entry import sealed
 
     entry = Store().fetch(samples.key(), samples.built)
     assert entry.path is not None
     path = entry.path / "manifest.json"
     content = {**json.loads(path.read_text()), **change}
-    content["digest"] = _digest(content)
-    path.write_text(_rendered(content))
+    path.write_text(sealed(content))
     _check_one_recompile(root)
 
 

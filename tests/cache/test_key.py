@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cache import samples
@@ -61,6 +61,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES, VALUES)
 def test_texts_are_equal_only_for_equal_values(a: object, b: object) -> None:
     # Through JSON and back gives the value with its types: 1, 1.0 and true are three values.

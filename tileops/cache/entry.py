@@ -13,15 +13,17 @@ from typing import Any
 
 from tileops.cache.files import Trust, UntrustedError, read_file, sync_directory, write_file
 from tileops.cache.key import FIELDS, Key, canonical
+from tileops.cache.sources import ENTRY_FORMAT
 from tileops.errors import InternalError
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 PROGRAM = "program.txt"
 OPTIONS = "options.txt"
 # Suffixes of intermediate stages: a person may want to read them, nothing needs them.
 STAGES = frozenset({"ttir", "ttgir", "llir", "ptx", "amdgcn"})
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
+_UNSEALED = '\n "digest": "",\n'
+_SEAL = re.compile(rb'\n "digest": "([0-9a-f]{64})",\n')
 _MANIFEST_LIMIT = 64 << 20  # bytes; a manifest of a hundred launches has under 1 MiB
 
 
@@ -113,28 +115,36 @@ def write_entry(folder: Path, entry: Entry, links: Mapping[str, str]) -> None:
 def _manifest_text(entry: Entry, links: Mapping[str, str]) -> str:
     fields = {name: text for name, text in entry.key.fields.items() if name != "ir"}
     content = {
-        "format": FORMAT,
+        "format": ENTRY_FORMAT,
         "hash": entry.hash,
         "key": fields,  # the IR is program.txt
         "files": {name: _fact(data) for name, data in sorted(entry.files.items())},
         "links": dict(links),
         "manifest": dict(entry.manifest),
     }
-    content["digest"] = _digest(content)
-    return _rendered(content)
+    return sealed(content)
 
 
-def _rendered(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+def sealed(content: Mapping[str, Any]) -> str:
+    """The text of a manifest, with the digest of that text as the value of ``digest``."""
+    text = json.dumps({**content, "digest": ""}, indent=1, sort_keys=True) + "\n"
+    head, tail = text.split(_UNSEALED)
+    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    return head + _UNSEALED[:-3] + digest + _UNSEALED[-3:] + tail
+
+
+def _is_sealed(text: bytes) -> bool:
+    # Compared as bytes: to render the content again would cost more than all the rest of a read.
+    # A line with one blank in front is the outermost object's, and texts hold no line breaks.
+    found = _SEAL.search(text)
+    if found is None:
+        return False
+    plain = text[: found.start(1)] + text[found.end(1) :]
+    return hashlib.sha256(plain).hexdigest().encode("ascii") == found[1]
 
 
 def _fact(data: bytes) -> dict[str, object]:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    rest = {name: value for name, value in content.items() if name != "digest"}
-    return hashlib.sha256(canonical(rest).encode("ascii")).hexdigest()
 
 
 def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
@@ -192,10 +202,10 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
         raise DamagedError(f"{folder} has no {MANIFEST}") from None
     except OSError as error:
         raise _damage_or_failure(folder / MANIFEST, error) from None
-    content = json.loads(text.decode("ascii"))
-    if content["digest"] != _digest(content) or _rendered(content).encode("ascii") != text:
+    if not _is_sealed(text):
         raise DamagedError(f"{folder / MANIFEST} is not what was written")
-    if content["format"] != FORMAT:
+    content = json.loads(text.decode("ascii"))
+    if content["format"] != ENTRY_FORMAT:
         raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r}")
     for name in content["files"]:
         if not _NAME.fullmatch(name):

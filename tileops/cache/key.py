@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -57,6 +58,10 @@ class Key:
 
     def hash(self) -> str:
         """SHA-256 of the canonical JSON of the fields: 64 hexadecimal digits."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> str:
         return hashlib.sha256(canonical(dict(self.fields)).encode("ascii")).hexdigest()
 
     def __hash__(self) -> int:

@@ -21,6 +21,7 @@ FORMAT = 1
 DISPATCH = "dispatch.json"
 TABLE = "dispatch_table.txt"
 _LOCK_SECONDS = 10.0
+_tables: dict[Path, tuple[tuple[int, int, int], list[dict[str, Any]]]] = {}
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,25 @@ def dispatch_rows(folder: Path) -> list[dict[str, Any]]:
 
 def _read_rows(folder: Path) -> list[dict[str, Any]]:
     try:
+        status = os.stat(folder / DISPATCH)  # noqa: PTH116
+    except OSError:
+        return []  # rewritten whole by the next compile
+    # Each program of a script asks for the table, and a script can have hundreds. It is replaced as
+    # a whole, so it has another inode when it has changed.
+    stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+    known = _tables.get(folder)
+    if known is None or known[0] != stamp:
+        known = _tables[folder] = (stamp, _parsed_rows(folder))
+    return list(known[1])
+
+
+def _parsed_rows(folder: Path) -> list[dict[str, Any]]:
+    try:
         content = json.loads((folder / DISPATCH).read_text(encoding="utf-8"))
         rows = content["rows"] if content["format"] == FORMAT else []
         return [row for row in rows if {"program", "when"} <= set(row)]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return []  # rewritten whole by the next compile
+        return []
 
 
 def _add_row(folder: Path, program: Path, row: dict[str, Any], script: Script) -> None:

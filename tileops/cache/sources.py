@@ -18,6 +18,10 @@ from pathlib import Path
 # What decides which text and which machine code comes out of a given IR. csrc/cpu holds the headers
 # that generated CPU kernels include; a wheel carries them as include/.
 PACKAGE_FOLDERS = ("ir", "passes", "codegen", "compiler")
+# The form of an entry on disk. It is in the digest, and so in every key: two versions of the
+# package that write entries differently can share a directory, and neither takes the other's for
+# damaged.
+ENTRY_FORMAT = 2
 _SUFFIXES = (".py", ".h", ".hpp", ".inc")
 _MODULE = "tileops.cache._sources_digest"
 # A file written twice within one tick of the file system's clock has one time of change.
@@ -30,7 +34,7 @@ def compute(package: Path, headers: Path) -> str:
     ``package`` is the folder of the package ``tileops``, ``headers`` that of the CPU headers.
     """
     roots = [(name, package / name) for name in PACKAGE_FOLDERS] + [("include", headers)]
-    total = hashlib.sha256()
+    total = hashlib.sha256(f"entry format {ENTRY_FORMAT}\n".encode())
     for label, root in roots:
         for name, entry in sorted(_files(root, ""), key=lambda file: file[0]):
             content = hashlib.sha256(Path(entry.path).read_bytes()).hexdigest()
@@ -75,7 +79,7 @@ def remembered(package: Path, headers: Path) -> str:
     # Here and not above: the build loads this file alone.
     from tileops.cache import memo
 
-    choice, (stamp, latest) = str(package), stamps(package, headers)
+    choice, (stamp, latest) = [str(package), ENTRY_FORMAT], stamps(package, headers)
     known = memo.recall("digest of the generators", choice)
     if isinstance(known, list) and known[:1] == [stamp]:
         return str(known[1])

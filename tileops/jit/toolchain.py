@@ -7,12 +7,13 @@ remembered beside the cache while the files they said it of stay the same.
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
 import shutil
 
 from tileops import settings
 from tileops.cache import memo
-from tileops.target import Target
+from tileops.target import Target, host_cpu_level
 
 
 def versions(target: Target) -> dict[str, str]:
@@ -37,6 +38,22 @@ def _choice(target: Target) -> list[str | None]:
         spec = importlib.util.find_spec("triton")
         return [spec.origin if spec is not None else None]
     named = settings.current().cxx
-    cross = f"{'aarch64' if target.arch == 'aarch64' else 'x86_64'}-linux-gnu-g++"
-    names = shlex.split(named)[:1] if named else ["g++", cross]
-    return [named, *(shutil.which(name) for name in names)]
+    architecture = "aarch64" if target.arch == "aarch64" else "x86_64"
+    is_own = (architecture == "aarch64") == (host_cpu_level() == "aarch64")
+    default = "g++" if is_own else f"{architecture}-linux-gnu-g++"
+    name = shlex.split(named)[0] if named and named.strip() else default
+    return [named, _where(name, settings.search_path())]
+
+
+def _where(name: str, path: str) -> str | None:
+    # Looking through the folders of the path costs as much as all the rest of a key. What was found
+    # is believed while it is there; what was not found may have been installed since.
+    found = _found.get((name, path))
+    if found is None or not os.access(found, os.X_OK):
+        found = shutil.which(name, path=path)
+        if found is not None:
+            _found[name, path] = found
+    return found
+
+
+_found: dict[tuple[str, str], str] = {}
