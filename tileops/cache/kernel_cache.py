@@ -10,22 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 from tileops.cache import catalog, scripts, usage
 from tileops.cache.store import store
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, CacheError
 
 if TYPE_CHECKING:
     from tileops.jit.kernel import JITKernel
 
-# The names of the files in an entry. There is no host code (one C++ call path launches every
-# kernel) and no pickle.
+# The names of the files in an entry, as they are here: C++ for the CPU and not CUDA, JSON and not a
+# pickle.
 DEVICE_KERNEL_PATH = "device_kernel.cpp"
 KERNEL_LIB_PATH = "kernel_lib.so"
 KERNEL_CUBIN_PATH = "kernel.cubin"
 KERNEL_PY_PATH = "kernel.py"
 PARAMS_PATH = "params.json"
+# Names of files that no entry has, and why.
+_ABSENT = {
+    "HOST_KERNEL_PATH": "an entry has no host code: one C++ call path launches every kernel",
+    "EXECUTABLE_PATH": (
+        "an entry has no executable.so: KERNEL_CUBIN_PATH is what a GPU runs, KERNEL_LIB_PATH what "
+        "the CPU runs"
+    ),
+}
 
 
 class KernelCache:
-    """Compiles through the cache of the process; every instance is the same cache."""
+    """Compiles through the cache of the process; every instance is the same cache.
+
+    ``execution_backend`` is a name that programs read: every kernel is launched in one way.
+    """
+
+    execution_backend: str = "auto"
 
     def cached(
         self,
@@ -42,7 +55,8 @@ class KernelCache:
         """The kernel of ``func``, compiled now or found in the cache.
 
         ``func`` is a ``T.prim_func``, or a function that returns one when called with ``args``.
-        ArgumentError if it is missing; what compiling raises.
+        ``target_host`` and ``execution_backend`` are those of ``tileops.jit``. ArgumentError if
+        ``func`` is missing; what compiling raises.
         """
         from tileops.jit import compile as compile_program
 
@@ -80,3 +94,10 @@ def clear_cache() -> None:
     for stored in usage.stored_entries(directory):
         usage.discard(directory, stored.path)
     scripts.clear(directory)
+
+
+def __getattr__(name: str) -> object:
+    # No AttributeError: an import of the name would drop the reason.
+    if name in _ABSENT:
+        raise CacheError(f"{__name__}.{name}: {_ABSENT[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,6 +25,12 @@ PassConfigs = Mapping[Any, object] | None
 CompileFlags = Sequence[str] | str | None
 
 
+# Ways to launch a kernel that programs name. Each is accepted and means the same.
+EXECUTION_BACKENDS = (
+    "auto", "tvm_ffi", "dlpack", "ctypes", "cython", "nvrtc", "torch", "cutedsl",
+)  # fmt: skip
+
+
 @overload
 def jit(func: Callable[..., Any], /) -> JITImpl: ...
 
@@ -80,13 +86,14 @@ def jit(
     where autocast is on, or a mapping from device type (``cpu``, ``cuda``) to dtype.
     ``contiguous="copy"`` (eager programs): tensors that are not contiguous are copied, and what the
     program writes is copied back; by default they are refused. ``target_host`` and
-    ``execution_backend`` are accepted and mean nothing here.
+    ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path
+    launches every kernel.
     """
     options = JitOptions(
         out_idx=out_idx,
         target=target,
         target_host=target_host,
-        execution_backend=execution_backend,
+        execution_backend=_backend(execution_backend),
         verbose=_verbose(verbose),
         pass_configs=pass_configs,
         debug_root_path=debug_root_path,
@@ -116,6 +123,13 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
+def _backend(value: str | None) -> str | None:
+    if value is not None and value not in EXECUTION_BACKENDS:
+        names = ", ".join(EXECUTION_BACKENDS)
+        raise ArgumentError(f"execution_backend: expected one of {names}, got {value!r}")
+    return value
+
+
 def _verbose(verbose: bool | None) -> bool | None:
     return settings.current().verbose if verbose is None else verbose
 
@@ -133,8 +147,10 @@ def compile(
     """Compile a ``T.prim_func``, or a traced program, to a kernel.
 
     No GPU is needed to compile for one: ``compile(f, target="cuda:sm_90")``. ArgumentError where
-    both the program's body and the caller give ``out_idx``.
+    both the program's body and the caller give ``out_idx``, and for an unknown
+    ``execution_backend`` (see ``jit``).
     """
+    _backend(execution_backend)
     build = Build(requested_target(target), bool(_verbose(verbose)))
     options = options_of(pass_configs, compile_flags)
     match func:
