@@ -23,18 +23,25 @@ def export(directory: Directory, hashes: Iterable[str], file: Path) -> int:
     The same entries give the same bytes. Raises CacheError for a damaged entry, OSError if the file
     exists or cannot be written.
     """
-    count = 0
-    with file.open("xb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
-        for entry_hash in sorted(hashes):
-            folder = directory.programs / entry_hash
-            try:
-                read_entry(folder, directory.trust, entry_hash)
-            except (DamagedError, OSError) as error:
-                raise CacheError(str(error)) from None
-            for path in sorted(folder.rglob("*")):
-                _add(archive, path, f"programs/{entry_hash}/{path.relative_to(folder).as_posix()}")
-            count += 1
-    return count
+    folders = []
+    for entry_hash in sorted(hashes):
+        folder = directory.programs / entry_hash
+        try:
+            read_entry(folder, directory.trust, entry_hash)
+        except (DamagedError, OSError) as error:
+            raise CacheError(str(error)) from None
+        folders.append(folder)
+    with file.open("xb") as stream:
+        try:
+            with tarfile.open(fileobj=stream, mode="w") as archive:
+                for folder in folders:
+                    for path in sorted(folder.rglob("*")):
+                        inner = path.relative_to(folder).as_posix()
+                        _add(archive, path, f"programs/{folder.name}/{inner}")
+        except OSError:
+            remove(file)  # half an archive helps nobody
+            raise
+    return len(folders)
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
@@ -85,7 +92,8 @@ def _unpack(file: Path, stage: Path) -> list[str]:
                 if not _extract(archive, member, stage):
                     refused.append(f"{member.name}: not a file of an entry")
     except tarfile.TarError as error:
-        raise CacheError(f"{file} is no archive of cache entries: {error}") from None
+        reason = str(error).partition("\n")[0]
+        raise CacheError(f"{file} is no archive of cache entries: {reason}") from None
     return refused
 
 

@@ -78,10 +78,11 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
 
     Raises CacheError if none does, several do, or the entry is damaged.
     """
+    pattern = f"{_hexadecimal(prefix)}*"
     matches = {
         path.name: (path, directory)
         for directory in _directories(where)
-        for path in sorted(directory.programs.glob(f"{_hexadecimal(prefix)}*"))
+        for path in sorted(directory.programs.glob(pattern))
     }
     if len(matches) != 1:
         names = ", ".join(name[:16] for name in sorted(matches)[:8])

@@ -63,10 +63,12 @@ def resolve(settings: Settings) -> Resolved:
         return Resolved((), None, None)
     trust = Trust(shared=settings.cache_trust_shared)
     problems = []
-    layers = []
+    layers: list[Directory] = []
     for text in settings.cache_path:
         root = expand(text, settings.home)
         problem = _refusal(root, trust, text)
+        if any(layer.root == root for layer in layers):
+            continue
         if problem is None and root is not None:
             layers.append(Directory(root, False, trust))
         elif problem is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ FORMAT = 1
 DISPATCH = "dispatch.json"
 TABLE = "dispatch_table.txt"
 _LOCK_SECONDS = 10.0
+_NAME_LIMIT = 160
+_HASH = re.compile(r"[0-9a-f]{8,64}")
 _tables: dict[Path, tuple[tuple[int, int, int], list[dict[str, Any]]]] = {}
 
 
@@ -38,8 +42,11 @@ class Script:
 
 def folder_of(directory: Directory, name: str) -> Path:
     """Where the scripts of op ``name`` lie."""
-    # A name comes from the user's code; a path must not.
-    return directory.scripts / (re.sub(r"[^A-Za-z0-9_.\-]", "_", name) or "_")
+    # A name comes from the user's code; a path must not, and a file system takes 255 bytes.
+    safe = re.sub(r"[^A-Za-z0-9_.\-]", "_", name) or "_"
+    if len(safe) > _NAME_LIMIT:
+        safe = f"{safe[:_NAME_LIMIT]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return directory.scripts / safe
 
 
 def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
@@ -154,5 +161,16 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def clear(directory: Directory) -> None:
-    """Remove all scripts: links and dispatch tables."""
-    remove(directory.scripts)
+    """Remove all scripts, their links, tables and tunings, and nothing that is not one."""
+    # The directory may be one that holds other things under the name ``scripts``.
+    for folder in directory.scripts.glob("*/*"):
+        if _HASH.fullmatch(folder.name) and not folder.is_symlink() and _is_script(folder):
+            remove(folder)
+            with suppress(OSError):
+                folder.parent.rmdir()
+    with suppress(OSError):
+        directory.scripts.rmdir()
+
+
+def _is_script(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (DISPATCH, "programs", "tuning"))

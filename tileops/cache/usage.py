@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import threading
 import time
@@ -20,6 +21,7 @@ _LOW_WATER = 0.9
 _STALE_STAGING_SECONDS = 3600.0
 # Files of dead processes that a new one removes: more than it adds, so their number cannot grow.
 _REAPED = 16
+_ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class Users:
@@ -96,9 +98,14 @@ class Stored:
 
 
 def stored_entries(directory: Directory) -> list[Stored]:
-    """All entries, least recently used first. What vanishes meanwhile is left out."""
+    """All entries, least recently used first. What vanishes meanwhile is left out.
+
+    What is not named like an entry is somebody else's: it is neither counted nor ever removed.
+    """
     found = []
     for path in _children(directory.programs):
+        if not _ENTRY_NAME.fullmatch(path.name):
+            continue
         with suppress(OSError):
             found.append(Stored(path, tree_bytes(path), path.lstat().st_mtime))
     return sorted(found, key=lambda stored: (stored.used_at, stored.path.name))

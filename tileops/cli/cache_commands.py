@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +41,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
     verify.add_argument("--repair", action="store_true", help="remove damaged entries")
     prune = add("prune", prune_entries, "remove least recently used entries")
     prune.add_argument("--limit", help="such as 2GiB (default: the limit in the settings)")
-    prune.add_argument("--days", type=float, help="and entries unused for so many days")
+    prune.add_argument("--days", type=_days, help="and entries unused for so many days")
     add("clear", clear_entries, "remove every entry")
     saved = add("export", export_entries, "write entries into one file", with_json=False)
     saved.add_argument("file", type=Path)
@@ -48,6 +49,16 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
     add("import", import_entries, "add the entries of a file", with_json=False).add_argument(
         "file", type=Path, help="made by export, by someone you trust: it holds code"
     )
+
+
+def _days(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+_days.__name__ = "number of days"  # what argparse calls it in its error
 
 
 def list_entries(options: argparse.Namespace) -> int:
@@ -89,7 +100,7 @@ def show_entry(options: argparse.Namespace) -> int:
             print(f"{name}: {text}")
     print(f"\n{scripts.aligned(_launch_table(entry.manifest))}")
     for name in ("program.txt", *(n for n in _SOURCES if n in entry.files)):
-        print(f"--- {name}\n{entry.text(name)}")
+        print(f"--- {name}\n{entry.files[name].decode('utf-8', errors='replace')}")
     sizes = [[name, _size(len(data))] for name, data in sorted(entry.files.items())]
     print("--- files\n" + scripts.aligned(sizes), end="")
     return 0
@@ -125,8 +136,9 @@ def explain_entry(options: argparse.Namespace) -> int:
 
 
 def verify_entries(options: argparse.Namespace) -> int:
-    """Check every entry; 1 if one is damaged."""
+    """Check every entry; 1 if one is damaged or a directory was refused."""
     results = catalog.verify()
+    refused = catalog.here().problem
     damaged = [(path, problem) for path, problem in results if problem is not None]
     removed = 0
     if options.repair and damaged:
@@ -138,12 +150,15 @@ def verify_entries(options: argparse.Namespace) -> int:
         )
     if options.json:
         rows = [{"path": str(path), "problem": problem} for path, problem in damaged]
-        print(json.dumps({"entries": len(results), "damaged": rows, "removed": removed}, indent=1))
+        found = {"entries": len(results), "damaged": rows, "removed": removed, "refused": refused}
+        print(json.dumps(found, indent=1))
     else:
+        if refused is not None:
+            print(f"refused: {refused}")
         for _, problem in damaged:
             print(f"damaged: {problem}")
         print(f"{len(results)} entries, {len(damaged)} damaged, {removed} removed")
-    return 1 if len(damaged) > removed else 0
+    return 1 if len(damaged) > removed or refused is not None else 0
 
 
 def prune_entries(options: argparse.Namespace) -> int:
@@ -189,13 +204,19 @@ def clear_entries(options: argparse.Namespace) -> int:
 
 
 def export_entries(options: argparse.Namespace) -> int:
-    """Write entries into one file."""
+    """Write entries into one file; 1 if a damaged one was left out."""
     directory = _private()
     hashes = [catalog.find(prefix).hash for prefix in options.hash]
-    hashes = hashes or [stored.path.name for stored in usage.stored_entries(directory)]
+    damaged: list[str] = []
+    if not hashes:
+        found = [(p, problem) for p, problem in catalog.verify() if p.parent == directory.programs]
+        hashes = [path.name for path, problem in found if problem is None]
+        damaged = [problem for _, problem in found if problem is not None]
     count = archive.export(directory, hashes, options.file)
+    for problem in damaged:
+        print(f"left out: {problem}")
     print(f"{count} entries in {options.file}")
-    return 0
+    return 1 if damaged else 0
 
 
 def import_entries(options: argparse.Namespace) -> int:
