@@ -44,6 +44,36 @@ def extremes_of_nans_expected(a: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     return torch.stack([*rows, numbers(a, 0.0).abs().amax(1), last])
 
 
+def negatives(A, H, B, D):
+    """One over the negative of each element: it shows which zero the negative is."""
+    A: T.Tensor((8,), T.float32)
+    H: T.Tensor((8,), T.float16)
+    B: T.Tensor((8,), T.bfloat16)
+    D: T.Tensor((8,), T.float64)
+    C = T.empty((5, 8), T.float32)
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_fragment((8,), T.float32)
+        T.copy(A, tile)
+        for i in T.Parallel(8):
+            tile[i] = -tile[i]
+        for i in T.Parallel(8):
+            C[0, i] = 1.0 / (-A[i])
+            C[1, i] = 1.0 / T.cast(-H[i], T.float32)
+            C[2, i] = 1.0 / T.cast(-B[i], T.float32)
+            C[3, i] = 1.0 / T.cast(-D[i], T.float32)
+            C[4, i] = 1.0 / tile[i]
+    return C
+
+
+def negatives_expected(*inputs: torch.Tensor) -> torch.Tensor:
+    one = torch.stack([1.0 / -x.float() for x in inputs])
+    return torch.cat([one, one[:1]])
+
+
+def _zeros_and_powers() -> torch.Tensor:
+    return torch.tensor([0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, 0.5, -0.25])
+
+
 def _with_nans(rows: int, columns: int) -> torch.Tensor:
     x = torch.randn(rows, columns)
     x[0, 3] = math.nan
@@ -59,5 +89,13 @@ EDGES = (
         extremes_of_nans,
         lambda: (_with_nans(8, 16), _with_nans(6, 11).half()),
         extremes_of_nans_expected,
+    ),
+    Construct(
+        negatives,
+        lambda: tuple(
+            _zeros_and_powers().to(dtype)
+            for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+        ),
+        negatives_expected,
     ),
 )

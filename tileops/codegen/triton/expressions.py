@@ -164,6 +164,11 @@ def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> V
 def _unary(ctx: Context, expr: Unary) -> Val:
     a = emit_expr(ctx, expr.a)
     if expr.op == "neg":
+        if a.dtype.is_float and not a.static:
+            # Triton's -x is 0 - x, which makes the negative of 0.0 positive.
+            return infix(
+                "*", text.PRODUCT, a, Val("-1.0", a.dtype, static=True, prec=text.UNARY), a.dtype
+            )
         return Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY, a.static)
     if expr.op == "not" or (expr.op == "invert" and a.dtype.is_bool):
         a = _as_mask(a)
