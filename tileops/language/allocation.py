@@ -7,6 +7,7 @@ from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConst
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.stmt import Alloc
+from tileops.language import arguments
 from tileops.language.buffers import (
     ONE,
     REDUCER_OPS,
@@ -31,20 +32,21 @@ _SCOPES = {
 def _alloc(construct: str, default_name: str, shape: object, dtype: object, scope: str) -> Buffer:
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
-    if scope not in _SCOPES:
+    if arguments.text(construct, "scope", scope) not in _SCOPES:
         raise UnsupportedConstructError(
             f"{construct} with scope {scope!r}", location=tracer.location
         )
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
-    _check_static(tracer, construct, extents)
+    check_static(tracer, construct, extents)
     buffer = tracer.new_buffer(tracer.take_name(default_name), extents, kind, _SCOPES[scope])
     tracer.define_buffer(buffer)
     tracer.emit(Alloc(buffer))
     return buffer
 
 
-def _check_static(tracer: Tracer, construct: str, extents: tuple[Expr, ...]) -> None:
+def check_static(tracer: Tracer, construct: str, extents: tuple[Expr, ...]) -> None:
+    """ProgramValueError for extents of a tile that are unknown at compile time, or below 1."""
     for extent in extents:
         if isinstance(extent, Const):
             if extent.value < 1:
@@ -137,7 +139,7 @@ def alloc_reducer(
     ``replication`` is the older form (fill, update by ``+=`` in T.Parallel, T.finalize_reducer in
     place).
     """
-    if op not in REDUCER_OPS:
+    if arguments.text("T.alloc_reducer", "op", op) not in REDUCER_OPS:
         raise ProgramValueError(
             "T.alloc_reducer: unknown op",
             expected=", ".join(REDUCER_OPS),

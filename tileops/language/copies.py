@@ -7,6 +7,7 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Region
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose, View
+from tileops.language.allocation import check_static
 from tileops.language.buffers import BufferRef, Element, refuse_strided_view, static_shape
 from tileops.language.linear import are_different, constant_difference
 from tileops.language.operands import (
@@ -160,6 +161,8 @@ def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef
         raise ProgramTypeError(f"{construct} takes a whole buffer", location=here())
     refuse_strided_view(construct, src.node)
     extents = static_shape(construct, shape)
+    if src.node.is_on_chip:
+        check_static(tracer, construct, extents)
     before = _total_bits(src.node.shape, src.node.dtype)
     after = _total_bits(extents, dtype)
     if are_different(before, after):  # type: ignore[arg-type]

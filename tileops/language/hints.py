@@ -12,6 +12,7 @@ from tileops.errors import (
     ProgramValueError,
 )
 from tileops.ir import fold
+from tileops.language import arguments
 from tileops.language.buffers import BufferRef
 from tileops.language.tracer import here, require_tracer
 from tileops.language.value import as_int, describe, to_expr
@@ -44,7 +45,8 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
 def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:
     """What out-of-bounds reads of a global buffer give instead of 0, in the whole launch."""
     state = require_tracer("T.annotate_safe_value").require_launch("T.annotate_safe_value")
-    for buffer, value in safe_values.items():
+    given = arguments.mapping("T.annotate_safe_value", "safe_values", safe_values)
+    for buffer, value in given.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(
                 "T.annotate_safe_value maps buffers to values",
@@ -120,7 +122,7 @@ def annotate_pass_configs(configs: Mapping[object, object]) -> None:
     """
     tracer = require_tracer("T.annotate_pass_configs")
     try:
-        options = options_of(configs)
+        options = options_of(arguments.mapping("T.annotate_pass_configs", "configs", configs))
     except (ArgumentError, ArgumentTypeError) as error:
         raise ProgramValueError(f"T.annotate_pass_configs: {error}", location=here()) from None
     tracer.options.update(options)
@@ -129,7 +131,8 @@ def annotate_pass_configs(configs: Mapping[object, object]) -> None:
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     """Extra compiler flags of this program, a string or a list of strings."""
     tracer = require_tracer("T.annotate_compile_flags")
-    words = flags.split() if isinstance(flags, str) else [str(f) for f in flags]
+    found = flags.split() if isinstance(flags, str) else flags
+    words = map(str, arguments.items("T.annotate_compile_flags", "flags", found))
     tracer.options["compile_flags"] = " ".join(words)
 
 

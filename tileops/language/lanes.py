@@ -23,6 +23,7 @@ from tileops.ir.stmt import (
     View,
     While,
 )
+from tileops.language import arguments
 from tileops.language.tracer import here, require_tracer
 from tileops.language.unsupported import on_which_target
 from tileops.language.value import Value
@@ -37,6 +38,7 @@ def get_thread_binding(dim: int = 0) -> Value:
     """The thread index along ``dim``, which may only choose the elements that a thread handles."""
     tracer = require_tracer("T.get_thread_binding")
     state = tracer.require_launch("T.get_thread_binding")
+    dim = arguments.number("T.get_thread_binding", "dim", dim)
     if not 0 <= dim < len(state.threads):
         raise ProgramValueError(
             f"the threads of T.Kernel have no dimension {dim}",

@@ -10,6 +10,7 @@ from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Launch
+from tileops.language import arguments
 from tileops.language.lanes import over_lanes
 from tileops.language.tracer import LaunchState, Tracer, here, require_tracer
 from tileops.language.value import Value, as_int, has_load, index_expr
@@ -147,6 +148,7 @@ def _thread_extents(threads: object) -> tuple[int, ...]:
 def get_block_binding(dim: int = 0) -> Value:
     """The block index along grid dimension ``dim`` of the current T.Kernel."""
     state = require_tracer("T.get_block_binding").require_launch("T.get_block_binding")
+    dim = arguments.number("T.get_block_binding", "dim", dim)
     if not 0 <= dim < len(state.block_vars):
         raise ProgramValueError(
             f"the grid has no dimension {dim}",

@@ -9,6 +9,7 @@ from tileops.ir.expr import ARITHMETIC, BITWISE, Binary, Buffer, Cast, Const, Ex
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Placement
 from tileops.ir.walk import substitute, walk_expr
+from tileops.language import arguments
 from tileops.language.buffers import BufferRef
 from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import INT32, Value, as_int, describe, index_expr
@@ -51,7 +52,8 @@ def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
     """
     tracer = require_tracer("T.annotate_layout")
     tracer.require_launch("T.annotate_layout")
-    for buffer, layout in layout_map.items():
+    given = arguments.mapping("T.annotate_layout", "layout_map", layout_map)
+    for buffer, layout in given.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(
                 "T.annotate_layout maps buffers to layouts", found=describe(buffer), location=here()

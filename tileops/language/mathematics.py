@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
+from tileops.language import arguments
 from tileops.language.tracer import here
 from tileops.language.value import BOOL, INT32, Value, math_call, power, to_expr, wrap
 
@@ -85,7 +86,7 @@ def fma(a: object, b: object, c: object) -> Value:
 def round(x: object, rounding_mode: str = "ties-to-even") -> Value:
     """Round to the nearest integer; ties to even, or away from zero."""
     names = {"ties-to-even": "nearbyint", "ties-away-from-zero": "round"}
-    if rounding_mode not in names:
+    if arguments.text("T.round", "rounding_mode", rounding_mode) not in names:
         raise ProgramValueError(
             "T.round: unknown rounding_mode",
             expected=" or ".join(map(repr, names)),

@@ -10,6 +10,7 @@ from tileops.errors import ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Expr, HostAttr
 from tileops.ir.stmt import Break, If
+from tileops.language import arguments
 from tileops.language.allocation import alloc_var
 from tileops.language.buffers import ZERO, VarRef
 from tileops.language.loops import Axis, LoopFrame
@@ -87,7 +88,10 @@ def Persistent(
     Gives one coordinate a dimension; the last dimension is walked in groups of ``group_size``.
     """
     require_tracer("T.Persistent")
-    dims = tuple(index_expr(d, "an extent of T.Persistent") for d in domain)
+    dims = tuple(
+        index_expr(d, "an extent of T.Persistent")
+        for d in arguments.items("T.Persistent", "domain", domain)
+    )
     if not dims:
         raise ProgramValueError("T.Persistent needs at least one extent", location=here())
     wave = index_expr(wave_size, "wave_size")

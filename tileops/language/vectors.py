@@ -8,6 +8,7 @@ from tileops.dtypes import DType, vector_parts
 from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
+from tileops.language import arguments
 from tileops.language.tracer import here
 from tileops.language.value import (
     Value,
@@ -231,10 +232,10 @@ def _bits(value: object) -> Expr:
 def Shuffle(vectors: Sequence[object], indices: Sequence[object]) -> Value | Vector:
     """The lanes ``indices`` of all ``vectors`` in a row: a scalar for one, else a vector."""
     lanes: list[Value] = []
-    for vector in vectors:
+    for vector in arguments.items("T.Shuffle", "vectors", vectors):
         lanes += vector.lanes if isinstance(vector, Vector) else [_value(vector)]
     chosen = Vector(lanes)
-    picked = [chosen[i] for i in indices]
+    picked = [chosen[i] for i in arguments.items("T.Shuffle", "indices", indices)]
     if not picked:
         raise ProgramValueError("T.Shuffle needs an index", location=here())
     return picked[0] if len(picked) == 1 else Vector(picked)
