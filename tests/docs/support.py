@@ -53,8 +53,8 @@ SECTIONS = {
     "Tiles and movement": ("allocation", "copies", "buffers"),
     "Tile computation": ("gemm", "reductions", "reducers", "atomics", "dot_products"),
     "Loops and conditions": ("loops", "persistent", "checks"),
-    "Scalars": ("arithmetic", "mathematics", "rounding", "value", "vectors"),
-    "Hints and threads": ("hints", "lanes"),
+    "Scalars": ("arithmetic", "mathematics", "rounding", "value", "vectors", "conversions"),
+    "Hints and threads": ("hints", "lanes", "layouts"),
 }
 # Names whose object does not say which module it is from.
 _HOMES = {
