@@ -39,13 +39,18 @@ x = torch.arange(15, dtype=torch.float32, device=device)
 program = torch.export.export(Model().to(device), (x, x + 1))
 calls = [str(n.target) for n in program.graph.nodes if "tileops" in str(n.target)]
 assert calls == ["tileops.sample_axpy.default", "tileops.sample_sum_difference.default"], calls
-torch._inductor.aoti_compile_and_package(program, package_path=package)
+# One package is made: a precompiled header and an optimised wrapper take longer than they save.
+import torch._inductor.config as config
+wanted = {"precompile_headers": False, "compile_wrapper_opt_level": "O0"}
+configs = {f"aot_inductor.{n}": v for n, v in wanted.items() if hasattr(config.aot_inductor, n)}
+torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=configs)
 tileops.bundle(bundle, [samples.axpy, (samples.sum_difference, [{"M": 3, "N": 5}])], target)
 """
 
 # No source of the ops, and no compile: what the package calls comes from the bundle.
 RUN = """
-import sys, torch, tileops
+import faulthandler, sys, torch, tileops
+faulthandler.enable()  # a crash of the package says where it was
 device, bundle, package = sys.argv[1:]
 tileops.load_bundle(bundle)
 x = torch.arange(15, dtype=torch.float32, device=device)
