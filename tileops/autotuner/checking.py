@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 
 import torch
 
+from tileops.autotuner.identity import identity
+from tileops.errors import TileopsError
 from tileops.profiler import assert_close
 
 # References are the user's code, which was not written for several threads.
@@ -21,7 +24,8 @@ class Reference:
 
     ``program`` takes the arguments of the kernel and returns its results, or writes them into its
     arguments as the kernel does. ``manual`` replaces the comparison: called with (results,
-    reference results), it raises as it likes. Without ``program`` nothing is compared.
+    reference results), it raises as it likes or returns False. Without ``program`` nothing is
+    compared.
     """
 
     program: Callable[..., Any] | None = None
@@ -29,6 +33,20 @@ class Reference:
     rtol: float = 1e-2
     atol: float = 1e-2
     max_mismatched_ratio: float = 0.01
+
+    @property
+    def identity(self) -> str:
+        """Tells one way of checking from another, in every process; empty where none is done."""
+        if self.program is None:
+            return ""
+        limits = (self.rtol, self.atol, self.max_mismatched_ratio)
+        manual = "" if self.manual is None else identity(self.manual)
+        text = f"{identity(self.program)} {manual or limits}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class ReferenceFailedError(TileopsError):
+    """The reference program raised: no config can be blamed, and none can be compared."""
 
 
 class Checker:
@@ -56,7 +74,8 @@ class Checker:
         expected = self._expected_results(op)
         found = list(results)[: len(expected)] if self._returned() else list(results)
         if self._reference.manual is not None:
-            self._reference.manual(found, expected)
+            if self._reference.manual(found, expected) is False:
+                raise AssertionError("manual_check_prog returned False")
             return
         if len(found) != len(expected):
             raise AssertionError(
@@ -86,7 +105,12 @@ class Checker:
         if self._expected is None:
             arguments = self._inputs()
             assert self._reference.program is not None
-            result = self._reference.program(*arguments)
+            try:
+                result = self._reference.program(*arguments)
+            except Exception as error:
+                raise ReferenceFailedError(
+                    f"ref_prog raised {type(error).__name__}: {error}"
+                ) from error
             values = list(result) if isinstance(result, (tuple, list)) else [result]
             tensors = [value for value in values if isinstance(value, torch.Tensor)]
             # A reference may return what it was given, or a view that later runs would change.

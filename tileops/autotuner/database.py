@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tileops import log, settings
-from tileops.autotuner.spaces import Config, canonical
+from tileops.autotuner.spaces import Config, canonical, plain
 from tileops.cache import scripts
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.files import make_directories, replace_file
@@ -42,7 +42,11 @@ class TuningKey:
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement of one config. ``digest`` is that of the program traced under it."""
+    """One measurement of one config.
+
+    ``digest`` is that of the program traced under it, ``check`` tells what its results were
+    compared with (see ``Reference.identity``).
+    """
 
     config: Config
     digest: str
@@ -53,6 +57,7 @@ class Row:
     samples: int = 0
     reason: str = ""
     where: str = ""
+    check: str = ""
     time: float = field(default_factory=time.time)
 
     @property
@@ -63,13 +68,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Best:
-    """The winner of a tuning, with the digest of the space that it won in and of its program."""
+    """The winner of a tuning, with digests of the space that it won in and of its program.
+
+    ``check`` as in ``Row``.
+    """
 
     config: Config
     latency: float
     digest: str
     space: str
     ref_latency: float | None = None
+    check: str = ""
 
 
 _flights = Flights()
@@ -115,7 +124,7 @@ class Record:
             kept, best = _memory.get(self._place, ([], None))
             _memory[self._place] = ([*kept, *rows], best)
             return
-        text = "".join(json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows)
+        text = "".join(json.dumps(plain(asdict(row)), sort_keys=True) + "\n" for row in rows)
         with self._forgiving(self.folder):
             make_directories(self.folder)
             _replace(self.folder / KEY, {"op": self.key.op, **self.key.facts})
@@ -135,7 +144,7 @@ class Record:
             return
         with self._forgiving(self.folder):
             make_directories(self.folder)
-            _replace(self.folder / BEST, {"format": FORMAT, **asdict(best)})
+            _replace(self.folder / BEST, {"format": FORMAT, **plain(asdict(best))})
             _replace(
                 self.folder / LATENCY,
                 {"latency": best.latency, "ref_latency": best.ref_latency},

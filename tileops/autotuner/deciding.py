@@ -12,8 +12,9 @@ import torch
 
 from tileops import counters, log, settings
 from tileops.autotuner import search as searches
+from tileops.autotuner.arguments import check_devices, errors_of
 from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
-from tileops.autotuner.checking import Checker, Reference
+from tileops.autotuner.checking import Checker, Reference, ReferenceFailedError
 from tileops.autotuner.database import Best, Record, Row, TuningKey, words
 from tileops.autotuner.measuring import Measured, Plan
 from tileops.autotuner.param import ProfileArgs
@@ -49,6 +50,18 @@ class Manner:
     tune: str = "first_call"
     devices: str | Sequence[Any] | None = None
     isolated: bool = True
+
+    @property
+    def reference(self) -> Reference:
+        """What results are compared with."""
+        profile = self.profile
+        return Reference(
+            profile.ref_prog if profile.checks else None,
+            profile.manual_check_prog,
+            profile.rtol,
+            profile.atol,
+            profile.max_mismatched_ratio,
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,8 @@ def decide(question: Question, manner: Manner) -> Decision:
     question = _with_default(question)
     record = Record(question.key)
     share = _share(question)
-    found = None if _is_settled(share) else _recorded(question, record)
+    check = manner.reference.identity
+    found = None if _is_settled(share) else _recorded(question, record, check)
     if found is not None:
         return _agree(share, question, record, found)
     if manner.tune == "never":
@@ -97,7 +111,7 @@ def decide(question: Question, manner: Manner) -> Decision:
     if share is not None:  # the ranks take part together: none may wait for another's lock
         return _tune(question, manner, record, share)
     with record.alone(_LOCK_SECONDS):
-        found = _recorded(question, record)
+        found = _recorded(question, record, check)
         return found if found is not None else _tune(question, manner, record, None)
 
 
@@ -114,10 +128,10 @@ def _with_default(question: Question) -> Question:
     return replace(question, configs=[*question.configs, default])
 
 
-def _recorded(question: Question, record: Record) -> Decision | None:
-    """The recorded winner, where it won in this space and its program is still the same."""
+def _recorded(question: Question, record: Record, check: str) -> Decision | None:
+    """The recorded winner, where it won in this space and its program and check are the same."""
     best = record.best()
-    if best is None or best.space != space_digest(question):
+    if best is None or best.space != space_digest(question) or best.check != check:
         return None
     for config in question.configs:
         if canonical(config) == canonical(best.config):
@@ -203,8 +217,11 @@ def _cache_dir() -> str:
 
 # -- measuring -------------------------------------------------------------------------------------
 def _tune(question: Question, manner: Manner, record: Record, share: Share | None) -> Decision:
-    with counters.timed("tune"):
-        return _Tuning(question, manner, record, share).run()
+    try:
+        with counters.timed("tune"):
+            return _Tuning(question, manner, record, share).run()
+    except ReferenceFailedError as error:
+        raise ArgumentError(f"op {question.key.op}: {error}") from error
 
 
 class _Tuning:
@@ -220,6 +237,7 @@ class _Tuning:
         self.rows: dict[int, Row] = {}
         self.candidates: dict[int, Candidate] = {}
         self.digests: dict[int, str] = {}
+        self.check = manner.reference.identity
         self._ranking: list[int] = []
         self._shop: Workshop | None = None
 
@@ -252,8 +270,11 @@ class _Tuning:
         known = {(canonical(r.config), r.digest): r for r in self.record.rows()}
         for number, candidate in self.candidates.items():
             row = known.get((canonical(candidate.config), self.digests[number]))
-            # An error of unknown cause may not come again; the others say something of the config.
-            if row is not None and row.status != "error":
+            # An error of unknown cause may not come again; the others say something of the config,
+            # those that ran only under the same check.
+            if row is None or row.status == "error":
+                continue
+            if row.status not in ("ok", "wrong_result") or row.check == self.check:
                 self.rows[number] = row
 
     def _inputs(self) -> Sequence[Any]:
@@ -266,10 +287,11 @@ class _Tuning:
         if not profile.checks or self.manner.timer is not None or profile.ref_prog is None:
             return None
         reference, own = profile.ref_prog, copies(inputs)
-        found = do_bench(
-            lambda: reference(*own), warmup=5, rep=20, device=self.question.device,
-            return_mode="median",
-        )  # fmt: skip
+        with errors_of(self.question.key.op, "ref_prog"):
+            found = do_bench(
+                lambda: reference(*own), warmup=5, rep=20, device=self.question.device,
+                return_mode="median",
+            )  # fmt: skip
         return float(found)
 
     def _measure(self, numbers: Sequence[int], inputs: Sequence[Any]) -> None:
@@ -347,7 +369,7 @@ class _Tuning:
             [self.candidates[n] for n in numbers],
             replace(self.question.build, target=self.question.target),
             inputs,
-            Checker(self._reference(), lambda: copies(inputs)),
+            Checker(self.manner.reference, lambda: copies(inputs)),
             self.manner.timer,
             progress,
             max(1, round(_TIMER_RUNS * effort)) if halving else 1,
@@ -356,16 +378,6 @@ class _Tuning:
         answer = alone(count, work) if self.share is None else together(self.share, count, work)
         outcomes = tuple(Outcome.from_json(answer["outcomes"][str(n)]) for n in range(count))
         return Findings(outcomes, tuple(answer["ranking"]))
-
-    def _reference(self) -> Reference:
-        profile = self.manner.profile
-        return Reference(
-            profile.ref_prog if profile.checks else None,
-            profile.manual_check_prog,
-            profile.rtol,
-            profile.atol,
-            profile.max_mismatched_ratio,
-        )
 
     def _setting(self, inputs: Sequence[Any], effort: float) -> Setting:
         profile = self.manner.profile
@@ -376,7 +388,7 @@ class _Tuning:
             devices=self._devices(),
             inputs=inputs,
             cache_dir=_cache_dir(),
-            reference=self._reference(),
+            reference=self.manner.reference,
             plan=Plan(
                 profile.warmup,
                 profile.timeout or float(10**9),
@@ -405,8 +417,7 @@ class _Tuning:
             model = torch.cuda.get_device_name(own)
             every = [torch.device("cuda", n) for n in range(torch.cuda.device_count())]
             return (own, *(d for d in every if d != own and torch.cuda.get_device_name(d) == model))
-        if isinstance(asked, str):
-            raise ArgumentError(f"devices: expected 'all' or a list of devices, got {asked!r}")
+        check_devices(asked)
         given = [torch.device("cuda", d) if isinstance(d, int) else torch.device(d) for d in asked]
         return (own, *(d for d in given if d != own))
 
@@ -424,6 +435,7 @@ class _Tuning:
                 measured.samples,
                 measured.reason,
                 outcome.where,
+                self.check,
             )
             self.rows[number] = row
             fresh.append(row)
@@ -443,8 +455,9 @@ class _Tuning:
         row, config = self.rows[number], self.question.configs[number]
         assert row.latency is not None
         best = Best(
-            config, row.latency, self.digests[number], space_digest(self.question), ref_latency
-        )
+            config, row.latency, self.digests[number], space_digest(self.question), ref_latency,
+            self.check,
+        )  # fmt: skip
         self.record.choose(best)
         return Decision(config, row.latency, ref_latency)
 

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from types import FunctionType
 from typing import Any
 
+from tileops.autotuner import arguments
 from tileops.autotuner import search as searches
 from tileops.autotuner.deciding import Manner
 from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
@@ -41,7 +42,7 @@ def autotune(
     skip_check: bool = False,
     manual_check_prog: Callable[..., Any] | None = None,
     cache_input_tensors: bool = False,
-    do_not_specialize: Sequence[str] | None = None,
+    do_not_specialize: Sequence[str] | str | None = None,
     early_stop: bool = False,
     early_stop_factor: float = 2.0,
     timer: Timer | None = None,
@@ -78,12 +79,24 @@ def autotune(
         manual_check_prog=manual_check_prog,
     )  # fmt: skip
     factor = early_stop_factor if early_stop else None
-    manner = Manner(profile, factor, timer, search, budget, tune, devices)
+    manner = _manner(Manner(profile, factor, timer, search, budget, tune, devices))
+    arguments.check_buckets(buckets)
+    ignored = (do_not_specialize,) if isinstance(do_not_specialize, str) else do_not_specialize
 
     def decorate(program: object) -> TunedProgram:
-        return _tuned(program, configs, manner, buckets, do_not_specialize or ())
+        return _tuned(program, configs, manner, buckets, ignored or ())
 
     return decorate if func is None else decorate(func)
+
+
+def _manner(manner: Manner) -> Manner:
+    """The same, checked: an error names the argument that cannot be meant."""
+    arguments.check_profile(manner.profile)
+    if manner.early_stop_factor is not None:
+        arguments.number("early_stop_factor", manner.early_stop_factor, 1.0)
+    arguments.function("timer", manner.timer)
+    arguments.check_devices(manner.devices)
+    return manner
 
 
 def _tuned(
@@ -166,14 +179,9 @@ class AutoTuner:
         searches.check(search, budget)
         given = {"warmup": warmup, "rep": rep, "timeout": timeout}
         profile = _replaced(self._profile, {k: v for k, v in given.items() if v is not None})
-        manner = Manner(
-            profile,
-            early_stop_factor if early_stop else None,
-            timer,
-            search,
-            budget,
-            devices="all" if benchmark_multi_gpu else benchmark_devices,
-        )
+        factor = early_stop_factor if early_stop else None
+        devices = "all" if benchmark_multi_gpu else benchmark_devices
+        manner = _manner(Manner(profile, factor, timer, search, budget, devices=devices))
         program = JITImpl(self._definition(), is_derived=True)
         tuned = _tuned(program, self._configs, manner, POWERS_OF_TWO, ())
         kernel = tuned.compile(*args, **(kwargs or {}))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
-from tileops.autotuner.checking import Checker
+from tileops.autotuner.checking import Checker, ReferenceFailedError
 from tileops.autotuner.rounds import Race, Rules
 
 _ESTIMATE_RUNS = 3
@@ -88,6 +88,8 @@ class Session:
         if self._checker.compares:
             try:
                 self._checker.check(results, loadable["op"])
+            except ReferenceFailedError:
+                raise
             except Exception as error:  # a user's own check raises what it likes
                 raise RunFailedError("wrong_result", str(error)) from error
         del results

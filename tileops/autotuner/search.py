@@ -20,7 +20,8 @@ def check(search: str, budget: float | None) -> None:
     """ArgumentError for a search that does not exist or a budget that is no positive number."""
     if search not in SEARCHES:
         raise ArgumentError(f"search: expected one of {', '.join(SEARCHES)}, got {search!r}")
-    if budget is not None and not budget > 0:
+    is_number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
+    if budget is not None and not (is_number and budget > 0):
         raise ArgumentError(f"budget: expected a positive number of seconds, got {budget!r}")
 
 

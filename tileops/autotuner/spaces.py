@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 # What a config may hold beside tunable parameters.
@@ -33,8 +35,18 @@ class Space:
     def __iter__(self) -> Iterator[Config]:
         for values in itertools.product(*(choices for _, choices in self.axes)):
             config = dict(zip(self.names, values, strict=True))
-            if self.where is None or self.where(**config):
+            if self._allows(config):
                 yield config
+
+    def _allows(self, config: Config) -> bool:
+        if self.where is None:
+            return True
+        try:
+            return bool(self.where(**config))
+        except Exception as error:
+            raise ArgumentError(
+                f"space: where raised {type(error).__name__} for {describe(config)}: {error}"
+            ) from error
 
 
 def space(*, where: Callable[..., object] | None = None, **axes: Iterable[Any]) -> Space:
@@ -45,6 +57,11 @@ def space(*, where: Callable[..., object] | None = None, **axes: Iterable[Any]) 
     """
     if not axes:
         raise ArgumentError("space: give at least one axis, such as block_M=[64, 128]")
+    if where is not None and not callable(where):
+        raise ArgumentTypeError(f"space: where: expected a function, got {where!r}")
+    for name, values in axes.items():
+        if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+            raise ArgumentTypeError(f"space: axis '{name}': expected choices, got {values!r}")
     fixed = tuple((name, tuple(choices)) for name, choices in axes.items())
     for name, choices in fixed:
         if not choices:
@@ -73,6 +90,8 @@ def plain(value: object) -> Any:  # noqa: ANN401
         return f"{type(value).__name__}.{value.name}"
     if value is None or isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
     if isinstance(value, str):
         return str(value)  # a dtype of the language is text with more to it
     raise TypeError(f"{value!r} cannot be kept in a file")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileops.autotuner.campaign import Outcome
-from tileops.autotuner.checking import Checker
+from tileops.autotuner.checking import Checker, ReferenceFailedError
 from tileops.autotuner.inputs import clone
 from tileops.autotuner.measuring import Measured
 from tileops.autotuner.ranks import Json
@@ -75,24 +75,31 @@ class TimerWork:
                 inputs = copies(self._inputs)
                 results = _results(kernel(*inputs), inputs, candidate.program)
                 self._checker.check(results, spec_json(candidate.program))
+        except ReferenceFailedError:
+            raise
         except Exception as error:  # a user's own check raises what it likes
             return Measured("wrong_result", reason=str(error))
         try:
-            times = [
+            found: list[Any] = [
                 self._timer(dict(candidate.config), kernel, copies(self._inputs))
                 for _ in range(self._repeats)
             ]
         except Exception as error:
             return Measured("error", reason=f"{type(error).__name__}: {error}")
-        for value in times:
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ArgumentTypeError(
-                    f"timer: expected milliseconds as a number, got {type(value).__name__}"
-                )
-            if not math.isfinite(value):
-                return Measured("error", reason=f"the timer gave {value}")
+        times = [self._milliseconds(value) for value in found]
+        wrong = [ms for ms in times if not 0 <= ms < math.inf]
+        if wrong:
+            return Measured("error", reason=f"the timer gave {wrong[0]}")
         middle = float(statistics.median(times))
         return Measured("ok", middle, float(min(times)), float(max(times)), len(times))
+
+    def _milliseconds(self, value: Any) -> float:  # noqa: ANN401
+        """A timer's answer as a number; others' numbers and tensors of one element are taken."""
+        has_value = hasattr(value, "__float__") and not isinstance(value, (bool, str))
+        try:
+            return float(value) if has_value else _no_number(value)
+        except (TypeError, ValueError, RuntimeError):
+            return _no_number(value)
 
     def results(self) -> dict[int, Json]:
         """What is known of the configs that were tried."""
@@ -106,6 +113,12 @@ class TimerWork:
             "outcomes": {str(n): value for n, value in results.items()},
             "ranking": sorted(right, key=lambda n: (times[n], n)),
         }
+
+
+def _no_number(value: object) -> float:
+    raise ArgumentTypeError(
+        f"timer: expected milliseconds as a number, got {type(value).__name__} {value!r:.60}"
+    )
 
 
 def copies(inputs: Sequence[Any]) -> list[Any]:

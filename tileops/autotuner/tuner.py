@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from tileops.autotuner import automatic, spaces
+from tileops.autotuner import arguments, automatic, spaces
 from tileops.autotuner.database import TuningKey
 from tileops.autotuner.deciding import Decision, Manner, Question, decide
+from tileops.autotuner.identity import identity
 from tileops.autotuner.making import Known, make
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
@@ -86,13 +87,15 @@ class Tuner:
         do_not_specialize: Sequence[str] = (),
     ) -> None:
         self._statics = tuple(p.name for p in definition.signature.params if p.kind == "static")
+        self._parameters = tuple(definition.parameters)
         self._is_auto = isinstance(configs, str)
         if isinstance(configs, str) and configs != "auto":
             raise ArgumentError(f"configs: expected a list, a space or 'auto', got {configs!r}")
         self._configs = configs
         self._fixed: list[Config] | None = None
         if not self._is_auto and not (callable(configs) and not isinstance(configs, spaces.Space)):
-            self._fixed = spaces.resolve(configs, self._statics, ())
+            with arguments.errors_of(definition.name, "configs"):
+                self._fixed = spaces.resolve(configs, self._statics, ())
         self.names = self._names(definition)
         self._manner = manner
         self._buckets = buckets
@@ -144,7 +147,9 @@ class Tuner:
 
     def decide(self, asked: Asked) -> Decision:
         """The best config; measures where nothing is recorded (see ``deciding.decide``)."""
-        configs = self._resolved(asked)
+        with arguments.errors_of(asked.op, "configs"):
+            configs = self._resolved(asked)
+        self._check_names(asked)
         question = Question(
             key=self._key(asked),
             configs=configs,
@@ -157,6 +162,13 @@ class Tuner:
             sizes={**asked.consts, **asked.dynamic},
         )
         return decide(question, self._manner)
+
+    def _check_names(self, asked: Asked) -> None:
+        sizes = (*asked.consts, *asked.dynamic)
+        known = tuple(dict.fromkeys((*self._parameters, *asked.static, *sizes)))
+        arguments.check_names(asked.op, "do_not_specialize", sorted(self._ignored), known)
+        if isinstance(self._buckets, Mapping):
+            arguments.check_names(asked.op, "buckets", tuple(self._buckets), sizes)
 
     def _resolved(self, asked: Asked) -> list[Config]:
         if self._fixed is not None:
@@ -187,7 +199,7 @@ class Tuner:
                 "codegen": sources.digest(),
                 **toolchain.versions(asked.target),
             },
-            "timer": None if timer is None else _text(timer),
+            "timer": None if timer is None else identity(timer),
             "checked": profile.checks,
             "backend": profile.backend,
         }
@@ -197,18 +209,23 @@ class Tuner:
         return TuningKey(asked.op, script, facts)
 
     def _inputs(self, asked: Asked, program: Program) -> Sequence[Any]:
-        given = getattr(_given, "inputs", None)
-        if given is not None:
-            return list(given)
         params = [describe_param(p) for p in program.params]
         wanted = [p for n, p in enumerate(params) if not p.is_output and n not in program.returns]
+        raw = frozenset(p.name for p in program.tensors() if p.raw)
+        given = getattr(_given, "inputs", None)
+        if given is not None:
+            arguments.check_inputs(asked.op, "set_autotune_inputs", given, wanted, raw)
+            return list(given)
         profile = self._manner.profile
         if profile.supply_prog is not None:
-            made = profile.supply_prog(wanted)
-            return list(made) if isinstance(made, (list, tuple)) else [made]
-        arguments = asked.arguments
-        if arguments is not None and all(p.name in arguments for p in wanted):
-            return [_detached(arguments[p.name]) for p in wanted]
+            with arguments.errors_of(asked.op, "supply_prog"):
+                made = profile.supply_prog(wanted)
+            supplied = list(made) if isinstance(made, (list, tuple)) else [made]
+            arguments.check_inputs(asked.op, "supply_prog", supplied, wanted, raw)
+            return supplied
+        called = asked.arguments
+        if called is not None and all(p.name in called for p in wanted):
+            return [_detached(called[p.name]) for p in wanted]
         sizes = {**asked.consts, **asked.dynamic}
         is_fast = asked.facts.get("fast", True)
         known = Known(asked.op, sizes, asked.scalars, is_fast, asked.device)
@@ -232,9 +249,7 @@ def _text(value: object) -> object:
     try:
         return spaces.plain(value)
     except TypeError:
-        # Never a repr: it may hold an address, which no other process has.
-        named: Any = value if hasattr(value, "__qualname__") else type(value)
-        return f"{named.__module__}.{named.__qualname__}"
+        return identity(value)
 
 
 @functools.lru_cache(maxsize=64)

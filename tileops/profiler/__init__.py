@@ -5,9 +5,11 @@ from __future__ import annotations
 from tileops.profiler.bench import do_bench
 from tileops.profiler.profiler import Profiler, assert_close
 from tileops.profiler.supply import TensorSupplyType, fill, get_tensor_supply, make_tensor
-from tileops.profiler.timers import Timer, timer_for
+from tileops.profiler.timers import ALIASES, BACKENDS, Timer, timer_for
 
 __all__ = [
+    "ALIASES",
+    "BACKENDS",
     "Profiler",
     "TensorSupplyType",
     "Timer",
