@@ -43,7 +43,7 @@ def number(name: str, value: object, least: float, most: float = math.inf) -> No
     """Refuse what is no number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ArgumentTypeError(f"{name}: expected a number, got {value!r}")
-    if not least <= value <= most:
+    if not least <= float(value) <= most:
         limit = f"{least:g} or more" if most == math.inf else f"{least:g} to {most:g}"
         raise ArgumentError(f"{name}: expected {limit}, got {value!r}")
 

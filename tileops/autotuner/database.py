@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import time
@@ -82,11 +84,11 @@ class Best:
 
 
 _flights = Flights()
-_memory: dict[tuple[str, str, str], tuple[list[Row], Best | None]] = {}
+_memory: dict[tuple[str, str, str, str], tuple[list[Row], Best | None]] = {}
 
 
 class Record:
-    """The files of one tuning; without a cache directory they are kept in memory."""
+    """The files of one tuning; what cannot be written is kept in memory."""
 
     def __init__(self, key: TuningKey) -> None:
         self.key = key
@@ -94,8 +96,8 @@ class Record:
         self.folder = None if self.directory is None else folder_of(key, self.directory)
 
     @property
-    def _place(self) -> tuple[str, str, str]:
-        return (self.key.op, self.key.script, self.key.hash)
+    def _place(self) -> tuple[str, str, str, str]:
+        return (str(self.folder or ""), self.key.op, self.key.script, self.key.hash)
 
     @contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
@@ -108,57 +110,67 @@ class Record:
 
     def rows(self) -> list[Row]:
         """Every measurement, oldest first; lines that are torn or not understood are left out."""
-        if self.folder is None:
-            return list(_memory.get(self._place, ([], None))[0])
-        return read_rows(self.folder)
+        kept = _memory.get(self._place, ([], None))[0]
+        return [*([] if self.folder is None else read_rows(self.folder)), *kept]
 
     def best(self) -> Best | None:
         """The winner so far, None where there is none that can be read."""
-        if self.folder is None:
-            return _memory.get(self._place, ([], None))[1]
-        return read_best(self.folder)
+        kept = _memory.get(self._place, ([], None))[1]
+        return kept if kept is not None or self.folder is None else read_best(self.folder)
 
     def append(self, rows: Sequence[Row]) -> None:
         """Keep measurements: one write, one line each. Only warns where that cannot be written."""
-        if self.folder is None:
+        if not rows:
+            return
+        if self.folder is None or not self._append(self.folder, rows):
             kept, best = _memory.get(self._place, ([], None))
             _memory[self._place] = ([*kept, *rows], best)
-            return
+
+    def _append(self, folder: Path, rows: Sequence[Row]) -> bool:
         text = "".join(json.dumps(plain(asdict(row)), sort_keys=True) + "\n" for row in rows)
-        with self._forgiving(self.folder):
-            make_directories(self.folder)
-            _replace(self.folder / KEY, {"op": self.key.op, **self.key.facts})
-            path = self.folder / ROWS
+        try:
+            make_directories(folder)
+            _replace(folder / KEY, {"op": self.key.op, **self.key.facts})
+            path = folder / ROWS
             torn = path.exists() and not path.read_bytes().endswith(b"\n")
-            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            data = (("\n" if torn else "") + text).encode()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            handle = os.open(path, flags, 0o644)
             try:
-                os.write(handle, (("\n" if torn else "") + text).encode())
+                if os.write(handle, data) != len(data):
+                    raise OSError(errno.ENOSPC, "the line was not written whole")
                 os.fsync(handle)
             finally:
                 os.close(handle)
+        except OSError as error:
+            return self._unwritten(folder, error)
+        return True
 
     def choose(self, best: Best) -> None:
         """Make ``best`` the winner."""
-        if self.folder is None:
-            _memory[self._place] = (self.rows(), best)
-            return
-        with self._forgiving(self.folder):
-            make_directories(self.folder)
-            _replace(self.folder / BEST, {"format": FORMAT, **plain(asdict(best))})
-            _replace(
-                self.folder / LATENCY,
-                {"latency": best.latency, "ref_latency": best.ref_latency},
-            )
-            place = self.folder.parent / TABLE
-            text = table_of(self.folder.parent.parent)
-            replace_file(place, text.encode(), place.with_name(f".{TABLE}.{secrets.token_hex(6)}"))
+        is_kept = self.folder is not None and self._choose(self.folder, best)
+        rows = _memory.get(self._place, ([], None))[0]
+        if rows or not is_kept:
+            _memory[self._place] = (rows, None if is_kept else best)
 
-    @contextmanager
-    def _forgiving(self, folder: Path) -> Iterator[None]:
+    def _choose(self, folder: Path, best: Best) -> bool:
         try:
-            yield
+            make_directories(folder)
+            _replace(folder / BEST, {"format": FORMAT, **plain(asdict(best))})
+            _replace(folder / LATENCY, {"latency": best.latency, "ref_latency": best.ref_latency})
+            place = folder.parent / TABLE
+            text = table_of(folder.parent.parent)
+            replace_file(place, text.encode(), place.with_name(f".{TABLE}.{secrets.token_hex(6)}"))
         except OSError as error:
-            log.warn_once("tune.write", f"tuning results cannot be kept in {folder}: {error}")
+            return self._unwritten(folder, error)
+        return True
+
+    def _unwritten(self, folder: Path, error: OSError) -> bool:
+        log.warn_once(
+            "tune.write",
+            f"tuning results cannot be kept in {folder}, only in this process: {error}",
+        )
+        return False
 
 
 def folder_of(key: TuningKey, directory: Directory) -> Path:
@@ -189,8 +201,20 @@ def _row(line: str) -> Row | None:
         row = Row(**json.loads(line))
     except (ValueError, TypeError, RecursionError):
         return None
-    is_sound = isinstance(row.config, dict) and isinstance(row.status, str)
-    return row if is_sound and isinstance(row.latency, (int, float, type(None))) else None
+    times = (row.latency, row.low, row.high)
+    texts = (row.digest, row.status, row.reason, row.where, row.check)
+    is_sound = (
+        isinstance(row.config, dict)
+        and all(isinstance(text, str) for text in texts)
+        and all(value is None or _is_time(value) for value in times)
+        and type(row.samples) is int
+        and _is_time(row.time)
+    )
+    return row if is_sound else None
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def read_best(folder: Path) -> Best | None:
@@ -202,7 +226,13 @@ def read_best(folder: Path) -> Best | None:
         best = Best(**content)
     except TypeError:
         return None
-    is_sound = isinstance(best.config, dict) and isinstance(best.latency, (int, float))
+    texts = (best.digest, best.space, best.check)
+    is_sound = (
+        isinstance(best.config, dict)
+        and all(isinstance(text, str) for text in texts)
+        and _is_time(best.latency)
+        and (best.ref_latency is None or _is_time(best.ref_latency))
+    )
     return best if is_sound else None
 
 

@@ -238,6 +238,7 @@ class _Tuning:
         self.candidates: dict[int, Candidate] = {}
         self.digests: dict[int, str] = {}
         self.check = manner.reference.identity
+        self._kept: dict[int, Row] = {}
         self._ranking: list[int] = []
         self._shop: Workshop | None = None
 
@@ -265,6 +266,10 @@ class _Tuning:
             else:
                 self.candidates[number] = Candidate(config, program)
                 self.digests[number] = digest_of(program, 64)
+        if self.rows:  # those that are no programs, for ``tune show``
+            known = {(canonical(row.config), row.reason) for row in self.record.rows()}
+            rows = self.rows.values()
+            self.record.append([r for r in rows if (canonical(r.config), r.reason) not in known])
 
     def _recall(self) -> None:
         known = {(canonical(r.config), r.digest): r for r in self.record.rows()}
@@ -304,6 +309,10 @@ class _Tuning:
             def tell(number: int, outcome: Outcome) -> None:
                 latency = outcome.measured.latency_ms
                 bar.tell(number, latency, describe(self.question.configs[number]))
+                # What is final is kept at once: the rest may be interrupted.
+                if latency is None or self.manner.timer is not None:
+                    self._kept[number] = self._row(number, outcome)
+                    self.record.append([self._kept[number]])
 
             if self.share is not None:
                 self._take(numbers, self._find(numbers, inputs, 1.0, tell))
@@ -421,24 +430,29 @@ class _Tuning:
         given = [torch.device("cuda", d) if isinstance(d, int) else torch.device(d) for d in asked]
         return (own, *(d for d in given if d != own))
 
+    def _row(self, number: int, outcome: Outcome) -> Row:
+        measured = outcome.measured
+        return Row(
+            self.question.configs[number],
+            self.digests[number],
+            measured.status,
+            measured.latency_ms,
+            measured.low_ms,
+            measured.high_ms,
+            measured.samples,
+            measured.reason,
+            outcome.where,
+            self.check,
+        )
+
     def _take(self, numbers: Sequence[int], findings: Findings) -> None:
         fresh: list[Row] = []
         for number, outcome in zip(numbers, findings.outcomes, strict=True):
-            measured = outcome.measured
-            row = Row(
-                self.question.configs[number],
-                self.digests[number],
-                measured.status,
-                measured.latency_ms,
-                measured.low_ms,
-                measured.high_ms,
-                measured.samples,
-                measured.reason,
-                outcome.where,
-                self.check,
-            )
+            row = self._row(number, outcome)
             self.rows[number] = row
-            fresh.append(row)
+            kept = self._kept.pop(number, None)
+            if kept is None or replace(row, time=kept.time) != kept:
+                fresh.append(row)
         self.record.append(fresh)
         self._ranking = [numbers[place] for place in findings.ranking]
 

@@ -17,6 +17,8 @@ from tileops.jit.kernel import describe_param
 from tileops.op.variant import pack_of
 from tileops.profiler import TensorSupplyType, fill
 
+_INDICES = (torch.int32, torch.int64)
+
 
 @dataclass(frozen=True)
 class Known:
@@ -69,7 +71,12 @@ def _tensor(param: TensorParam, known: Known, supply: TensorSupplyType) -> torch
     stride = _stride(param, shape, known)
     # One element past an aligned address is not aligned.
     shift = 0 if known.fast else 1
-    row = fill((span(shape, stride) + shift,), dtype, supply, known.device)
+    extent = span(shape, stride) + shift
+    if supply == TensorSupplyType.Auto and dtype in _INDICES:
+        # They may be indices or lengths: such as are inside of nearly everything.
+        row = torch.randint(0, 2, (extent,), dtype=dtype, device=known.device)
+    else:
+        row = fill((extent,), dtype, supply, known.device)
     return torch.as_strided(row[shift:], shape, stride)
 
 

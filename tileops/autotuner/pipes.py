@@ -26,6 +26,7 @@ Message = dict[str, Any]
 _HEAD = struct.Struct(">Q")
 _LAST_WORDS = 2000  # bytes of a dead child's stderr that are kept
 _REAP_SECONDS = 10.0
+_POLL_LIMIT_MS = 1 << 30  # the system takes no longer wait at a time
 # A child runs the package that its parent runs, whatever its working directory.
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -195,9 +196,10 @@ def _read(descriptor: int, count: int, deadline: float | None) -> bytes:
 def _wait(descriptor: int, deadline: float) -> None:
     poll = select.poll()  # select.select takes no descriptor past 1023
     poll.register(descriptor, select.POLLIN)
-    left = deadline - time.monotonic()
-    if left <= 0 or not poll.poll(left * 1e3):
-        raise TimeoutError
+    while (left := deadline - time.monotonic()) > 0:
+        if poll.poll(min(left * 1e3, _POLL_LIMIT_MS)):
+            return
+    raise TimeoutError
 
 
 def serve(answer: Callable[[Message], Message]) -> None:

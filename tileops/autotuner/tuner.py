@@ -87,6 +87,7 @@ class Tuner:
         do_not_specialize: Sequence[str] = (),
     ) -> None:
         self._statics = tuple(p.name for p in definition.signature.params if p.kind == "static")
+        self._copies = definition.options.contiguous == "copy"
         self._parameters = tuple(definition.parameters)
         self._is_auto = isinstance(configs, str)
         if isinstance(configs, str) and configs != "auto":
@@ -225,7 +226,9 @@ class Tuner:
             return supplied
         called = asked.arguments
         if called is not None and all(p.name in called for p in wanted):
-            return [_detached(called[p.name]) for p in wanted]
+            rows = {p.name for p in program.tensors() if p.buffer.strides is None}
+            copied = rows if self._copies else set()
+            return [_detached(called[p.name], p.name in copied) for p in wanted]
         sizes = {**asked.consts, **asked.dynamic}
         is_fast = asked.facts.get("fast", True)
         known = Known(asked.op, sizes, asked.scalars, is_fast, asked.device)
@@ -240,8 +243,11 @@ def _described(value: object) -> object:
     return value
 
 
-def _detached(value: Any) -> Any:  # noqa: ANN401
-    return value.detach() if isinstance(value, torch.Tensor) else value
+def _detached(value: Any, is_copied: bool) -> Any:  # noqa: ANN401
+    """An argument without its gradient; contiguous where the op makes it so before it runs."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().contiguous() if is_copied else value.detach()
 
 
 def _text(value: object) -> object:
