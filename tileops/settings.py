@@ -101,6 +101,7 @@ class Settings:
     cxx: str | None = None
     compile_workers: int | None = None
     tune_workers: int | None = None
+    tune_cache_disable: bool = False
     home: str | None = None
     xdg_cache_home: str | None = None
 
@@ -166,7 +167,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "TILEOPS_VERBOSE", "verbose", _optional_flag, "Default of `verbose=` in jit and compile."
     ),
-    Variable("TILEOPS_LOG", "log", _words, "Topics to print on stderr: `compile`, `cache`, `all`."),
+    Variable(
+        "TILEOPS_LOG",
+        "log",
+        _words,
+        "Topics to print on stderr: `compile`, `cache`, `tune`, `all`.",
+    ),
     Variable(
         "TILEOPS_DUMP_IR",
         "dump_ir",
@@ -194,6 +200,12 @@ VARIABLES: tuple[Variable, ...] = (
         "tune_workers",
         _positive,
         "Processes that compile configs for the autotuner; by default the usable processors.",
+    ),
+    Variable(
+        "TILEOPS_TUNE_CACHE_DISABLE",
+        "tune_cache_disable",
+        _flag,
+        "Neither read nor write results of tunings; compiled programs are cached as ever.",
     ),
     Variable(
         "HOME", "home", _text, "Where `~` is; the cache's last default is `~/.cache/tileops`."

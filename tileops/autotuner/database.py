@@ -92,7 +92,8 @@ class Record:
 
     def __init__(self, key: TuningKey) -> None:
         self.key = key
-        self.directory = resolve(settings.current()).private
+        now = settings.current()
+        self.directory = None if now.tune_cache_disable else resolve(now).private
         self.folder = None if self.directory is None else folder_of(key, self.directory)
 
     @property

@@ -70,6 +70,7 @@ class Question:
 
     ``trace`` gives the program under a config; ``inputs`` makes arguments of a call of a traced
     program. ``default`` is the config that runs without tuning, None where there is none.
+    ``shares``: what was measured for other sizes or arguments of the same program is good here.
     """
 
     key: TuningKey
@@ -81,6 +82,7 @@ class Question:
     device: torch.device
     build: Build
     sizes: Mapping[str, int] = field(default_factory=dict)
+    shares: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,11 @@ def _recorded(question: Question, record: Record, check: str) -> Decision | None
     for config in question.configs:
         if canonical(config) == canonical(best.config):
             try:
-                same = digest_of(question.trace(config), 64) == best.digest
+                digest = digest_of(question.trace(config), 64)
             except TileopsError:
                 return None
-            return Decision(config, best.latency, best.ref_latency) if same else None
+            is_same = question.shares or digest == best.digest
+            return Decision(config, best.latency, best.ref_latency) if is_same else None
     return None
 
 
@@ -272,9 +275,13 @@ class _Tuning:
             self.record.append([r for r in rows if (canonical(r.config), r.reason) not in known])
 
     def _recall(self) -> None:
-        known = {(canonical(r.config), r.digest): r for r in self.record.rows()}
+        any_digest = self.question.shares
+        known = {
+            (canonical(r.config), "" if any_digest else r.digest): r for r in self.record.rows()
+        }
         for number, candidate in self.candidates.items():
-            row = known.get((canonical(candidate.config), self.digests[number]))
+            digest = "" if any_digest else self.digests[number]
+            row = known.get((canonical(candidate.config), digest))
             # An error of unknown cause may not come again; the others say something of the config,
             # those that ran only under the same check.
             if row is None or row.status == "error":

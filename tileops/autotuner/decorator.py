@@ -139,14 +139,14 @@ class AutoTuner:
             )
         return cls(kernel, configs)
 
-    def set_compile_args(self, **arguments: Any) -> AutoTuner:  # noqa: ANN401
-        """Set fields of ``CompileArgs`` by name."""
-        self._compile = _replaced(self._compile, arguments)
+    def set_compile_args(self, *values: Any, **named: Any) -> AutoTuner:  # noqa: ANN401
+        """Set fields of ``CompileArgs``, in their order or by name."""
+        self._compile = _replaced(self._compile, named, values)
         return self
 
-    def set_profile_args(self, **arguments: Any) -> AutoTuner:  # noqa: ANN401
+    def set_profile_args(self, **named: Any) -> AutoTuner:  # noqa: ANN401
         """Set fields of ``ProfileArgs`` by name."""
-        self._profile = _replaced(self._profile, arguments)
+        self._profile = _replaced(self._profile, named)
         return self
 
     def run(
@@ -201,16 +201,26 @@ class AutoTuner:
             changed["out_idx"] = asked.out_idx
         if asked.target not in (None, "auto"):
             changed["target"] = asked.target
+        for name in ("target_host", "verbose"):
+            if getattr(asked, name):
+                changed[name] = getattr(asked, name)
+        if asked.execution_backend not in (None, "auto"):
+            changed["execution_backend"] = asked.execution_backend
         if asked.pass_configs is not None:
             changed["pass_configs"] = {**(own.pass_configs or {}), **asked.pass_configs}
         return replace(self._program.definition, options=replace(own, **changed))
 
 
-def _replaced(value: Any, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _replaced(value: Any, named: Mapping[str, Any], values: Sequence[Any] = ()) -> Any:  # noqa: ANN401
     known = [f.name for f in fields(value)]
-    for name in arguments:
+    if len(values) > len(known):
+        raise ArgumentError(f"{type(value).__name__} has {len(known)} fields, got {len(values)}")
+    changed = dict(zip(known, values, strict=False))
+    for name in named:
+        if name in changed:
+            raise ArgumentError(f"{type(value).__name__}: field '{name}' is given twice")
         if name not in known:
             raise ArgumentError(
                 f"{type(value).__name__} has no field '{name}' ({', '.join(known)})"
             )
-    return replace(value, **arguments)
+    return replace(value, **changed, **named)

@@ -131,10 +131,15 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:  # n
     import inspect
 
     try:
-        inspect.signature(function).bind()
-    except TypeError:
+        signature = inspect.signature(function)
+    except ValueError:  # of one that is not written in Python nothing is known
         return function(*arguments)
-    return function()
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        if not signature.parameters:
+            return function()
+    return function(*arguments)
 
 
 def _choices(value: object) -> tuple[Any, ...]:

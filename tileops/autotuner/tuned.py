@@ -212,7 +212,6 @@ class TunedKernels(LazyKernels):
             n: v for n, v in self._arguments(args, filled).items() if n not in self._tuner.names
         }
         key = super().key(args, filled)
-        key = tuple(pair for pair in key if not self._tuner.is_ignored(pair))
         found = self._tuned.get(key)
         if found is not None:
             return found

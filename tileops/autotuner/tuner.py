@@ -101,17 +101,24 @@ class Tuner:
         self._manner = manner
         self._buckets = buckets
         self._ignored = frozenset(do_not_specialize)
+        # Of lazy programs, whose text is not known without their arguments: in this process alone.
+        self._decided: dict[str, Decision] = {}
 
     def _names(self, definition: Definition) -> tuple[str, ...]:
         if self._fixed is not None:
             found = dict.fromkeys(n for config in self._fixed for n in config)
             return tuple(n for n in found if n != spaces.PASS_CONFIGS)
-        # A function of the call's arguments: what has no value yet is its to give.
-        open_ones = [n for n in self._statics if definition.defaults.get(n) is None]
+        # What a function of the call's arguments gives is known after the call alone. Parameters
+        # whose default is None are its to give; where there are none, integers with a default are,
+        # and where there are none of those either, what has no default.
+        open_ones = [n for n in self._statics if definition.defaults.get(n, 0) is None]
         if open_ones and not self._is_auto:
             return tuple(open_ones)
         ints = {n for n, v in definition.defaults.items() if type(v) is int}
-        return tuple(n for n in self._statics if n in ints)
+        found = tuple(n for n in self._statics if n in ints)
+        if found or self._is_auto:
+            return found
+        return tuple(n for n in self._statics if n not in definition.defaults)
 
     def fallback(self) -> dict[str, object]:
         """Values for tunable parameters without a default: those of the first config."""
@@ -121,10 +128,6 @@ class Tuner:
     def is_explicit(self, names: Sequence[str] | Mapping[str, object]) -> bool:
         """Whether a call that gives ``names`` chooses its config itself."""
         return any(name in self.names for name in names)
-
-    def is_ignored(self, pair: object) -> bool:
-        """Whether (name, value) tells no two tunings apart."""
-        return isinstance(pair, tuple) and bool(pair) and pair[0] in self._ignored
 
     def bounds(self, size: str) -> tuple[int, ...] | None:
         """Upper bounds of a run-time size's buckets: () for exact values, None for one bucket."""
@@ -161,8 +164,19 @@ class Tuner:
             device=asked.device,
             build=asked.build,
             sizes={**asked.consts, **asked.dynamic},
+            # The script of an eager program tells its texts apart whatever the sizes.
+            shares=bool(asked.script) and self._ignores_some(asked),
         )
-        return decide(question, self._manner)
+        if asked.script or not self._ignores_some(asked):
+            return decide(question, self._manner)
+        found = self._decided.get(question.key.hash)
+        if found is None:
+            decided = decide(question, self._manner)
+            found = self._decided.setdefault(question.key.hash, decided)
+        return found
+
+    def _ignores_some(self, asked: Asked) -> bool:
+        return not self._ignored.isdisjoint((*asked.static, *asked.consts, *asked.dynamic))
 
     def _check_names(self, asked: Asked) -> None:
         sizes = (*asked.consts, *asked.dynamic)

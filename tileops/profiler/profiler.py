@@ -15,7 +15,8 @@ from tileops.profiler.supply import Param, TensorSupplyType, make_tensor
 class Profiler:
     """Makes inputs for a kernel and times or checks it.
 
-    ``params`` are all parameters of the kernel, ``result_idx`` those that it returns.
+    ``params`` are all parameters of the kernel, ``result_idx`` those that it returns. Without a
+    ``kernel``, ``do_bench`` and ``run_once`` need a function.
     """
 
     def __init__(
@@ -24,14 +25,26 @@ class Profiler:
         result_idx: Sequence[int],
         supply_type: TensorSupplyType = TensorSupplyType.Auto,
         *,
-        kernel: Callable[..., object],
+        kernel: Callable[..., object] | None = None,
         device: str | torch.device = "cuda",
     ) -> None:
         self.params = list(params)
         self.result_idx = list(result_idx)
         self.supply_type = supply_type
-        self.kernel = kernel
+        self._kernel = kernel
         self.device = torch.device(device)
+
+    @property
+    def kernel(self) -> Callable[..., object]:
+        """What is timed and checked; ArgumentError where there is none."""
+        if self._kernel is None:
+            raise ArgumentError("this profiler has no kernel: give do_bench or run_once a function")
+        return self._kernel
+
+    def with_default_adapter(self, adapter: Callable[..., object]) -> Profiler:
+        """Make ``adapter`` the kernel; returns the profiler."""
+        self._kernel = adapter
+        return self
 
     @property
     def func(self) -> Callable[..., object]:
