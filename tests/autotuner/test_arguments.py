@@ -247,7 +247,7 @@ def test_given_inputs_must_fit() -> None:
 )
 def test_options_that_cannot_be_meant(options: dict[str, Any], words: str) -> None:
     with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
-        tileops.autotune(configs=SPACE, **options)
+        tileops.autotune(configs=SPACE, **options)(fresh_const())
 
 
 def test_names_that_the_program_lacks() -> None:

@@ -80,11 +80,9 @@ def autotune(
     )  # fmt: skip
     factor = early_stop_factor if early_stop else None
     manner = _manner(Manner(profile, factor, timer, search, budget, tune, devices))
-    arguments.check_buckets(buckets)
-    ignored = (do_not_specialize,) if isinstance(do_not_specialize, str) else do_not_specialize
 
     def decorate(program: object) -> TunedProgram:
-        return _tuned(program, configs, manner, buckets, ignored or ())
+        return _tuned(program, configs, manner, buckets, do_not_specialize or ())
 
     return decorate if func is None else decorate(func)
 
@@ -104,7 +102,7 @@ def _tuned(
     configs: Configs,
     manner: Manner,
     buckets: Buckets,
-    do_not_specialize: Sequence[str],
+    do_not_specialize: Sequence[str] | str,
 ) -> TunedProgram:
     if isinstance(program, TunedProgram) or not isinstance(program, JITImpl):
         raise ArgumentTypeError(
@@ -112,7 +110,9 @@ def _tuned(
             f"{'a tuned program' if isinstance(program, TunedProgram) else type(program).__name__}"
         )
     definition = program.definition
-    tuner = Tuner(definition, configs, manner, buckets, do_not_specialize)
+    arguments.check_buckets(buckets)
+    ignored = (do_not_specialize,) if isinstance(do_not_specialize, str) else do_not_specialize
+    tuner = Tuner(definition, configs, manner, buckets, ignored)
     fallback = tuner.fallback()
     if any(definition.defaults.get(name) is None for name in fallback):
         program = JITImpl(replace(definition, fallback=fallback))

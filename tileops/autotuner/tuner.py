@@ -115,9 +115,9 @@ class Tuner:
         if open_ones and not self._is_auto:
             return tuple(open_ones)
         ints = {n for n, v in definition.defaults.items() if type(v) is int}
-        found = tuple(n for n in self._statics if n in ints)
-        if found or self._is_auto:
-            return found
+        tunable = tuple(n for n in self._statics if n in ints)
+        if tunable or self._is_auto:
+            return tunable
         return tuple(n for n in self._statics if n not in definition.defaults)
 
     def fallback(self) -> dict[str, object]:
