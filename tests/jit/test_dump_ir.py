@@ -56,9 +56,9 @@ def test_every_pass_has_a_file_in_order() -> None:
     with option.debug.dump_ir():
         path, _ = _compile(200, "cuda:sm_90")
     assert _names(path) == [
-        "00_trace.txt", "01_lower_escapes.txt", "02_hoist_variables.txt", "03_split_extents.txt",
-        "04_hoist_arrays.txt", "05_generate.txt", "06_launch0_ttir.txt", "07_launch0_ttgir.txt",
-        "08_launch0_llir.txt", "09_launch0_ptx.txt",
+        "00_trace.txt", "01_round_fp8.txt", "02_lower_escapes.txt", "03_hoist_variables.txt",
+        "04_split_extents.txt", "05_hoist_arrays.txt", "06_generate.txt", "07_launch0_ttir.txt",
+        "08_launch0_ttgir.txt", "09_launch0_llir.txt", "10_launch0_ptx.txt",
     ]  # fmt: skip
     read = {p.name: p.read_text() for p in (path / "ir").iterdir()}
     assert read["00_trace.txt"] == (path / "program.txt").read_text()

@@ -13,9 +13,9 @@ from typing import Any
 
 from tileops.cache.files import Trust, UntrustedError, read_file, sync_directory, write_file
 from tileops.cache.key import FIELDS, Key, canonical
-from tileops.cache.sources import ENTRY_FORMAT
 from tileops.errors import InternalError
 
+FORMAT = 1  # of the members, which the reader of bundles knows too
 MANIFEST = "manifest.json"
 PROGRAM = "program.txt"
 OPTIONS = "options.txt"
@@ -115,7 +115,7 @@ def write_entry(folder: Path, entry: Entry, links: Mapping[str, str]) -> None:
 def _manifest_text(entry: Entry, links: Mapping[str, str]) -> str:
     fields = {name: text for name, text in entry.key.fields.items() if name != "ir"}
     content = {
-        "format": ENTRY_FORMAT,
+        "format": FORMAT,
         "hash": entry.hash,
         "key": fields,  # the IR is program.txt
         "files": {name: _fact(data) for name, data in sorted(entry.files.items())},
@@ -205,7 +205,7 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
     if not _is_sealed(text):
         raise DamagedError(f"{folder / MANIFEST} is not what was written")
     content = json.loads(text.decode("ascii"))
-    if content["format"] != ENTRY_FORMAT:
+    if content["format"] != FORMAT:
         raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r}")
     for name in content["files"]:
         if not _NAME.fullmatch(name):
