@@ -27,13 +27,36 @@ bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t ran
   return reach > INT32_MAX / pack;
 }
 
+bool fits(int64_t value, ScalarType type) {
+  switch (type) {
+    case ScalarType::kI1:
+      return value == 0 || value == 1;
+    case ScalarType::kI8:
+      return value >= INT8_MIN && value <= INT8_MAX;
+    case ScalarType::kI16:
+      return value >= INT16_MIN && value <= INT16_MAX;
+    case ScalarType::kI32:
+      return value >= INT32_MIN && value <= INT32_MAX;
+    case ScalarType::kU8:
+      return value >= 0 && value <= UINT8_MAX;
+    case ScalarType::kU16:
+      return value >= 0 && value <= UINT16_MAX;
+    case ScalarType::kU32:
+      return value >= 0 && value <= UINT32_MAX;
+    case ScalarType::kU64:
+      return value >= 0;
+    default:
+      return true;
+  }
+}
+
 class Binder {
  public:
   Binder(Binding& call) : call_(call), spec_(call.variant->spec) {}
 
   void run(const Inputs& inputs) {
     if (call_.op->spec.has_mutated) check_overlaps(call_);
-    bind_scalars(inputs);
+    bind_scalars(inputs, call_);
     for (std::size_t i = 0; i < spec_.tensors.size(); ++i) bind_tensor(i);
     if (bound_count_ != spec_.sizes.size()) bind_free_strides();
     check_equalities();
@@ -41,42 +64,6 @@ class Binder {
   }
 
  private:
-  void bind_scalars(const Inputs& inputs) {
-    for (std::size_t i = 0; i < spec_.scalars.size(); ++i) {
-      const ScalarRule& rule = spec_.scalars[i];
-      call_.scalars[i] = inputs.scalar(rule.arg);
-      const bool is_float = call_.op->spec.args[rule.arg].kind == ArgKind::kFloat;
-      if (is_float_type(rule.type)) {
-        if (!is_float) call_.scalars[i].f = static_cast<double>(call_.scalars[i].i);
-      } else if (is_float || !fits(call_.scalars[i].i, rule.type)) {
-        fail_scalar_range(call_, rule, is_float ? 0 : call_.scalars[i].i);
-      }
-    }
-  }
-
-  static bool fits(int64_t value, ScalarType type) {
-    switch (type) {
-      case ScalarType::kI1:
-        return value == 0 || value == 1;
-      case ScalarType::kI8:
-        return value >= INT8_MIN && value <= INT8_MAX;
-      case ScalarType::kI16:
-        return value >= INT16_MIN && value <= INT16_MAX;
-      case ScalarType::kI32:
-        return value >= INT32_MIN && value <= INT32_MAX;
-      case ScalarType::kU8:
-        return value >= 0 && value <= UINT8_MAX;
-      case ScalarType::kU16:
-        return value >= 0 && value <= UINT16_MAX;
-      case ScalarType::kU32:
-        return value >= 0 && value <= UINT32_MAX;
-      case ScalarType::kU64:
-        return value >= 0;
-      default:
-        return true;
-    }
-  }
-
   void set_size(const TensorRule& rule, std::size_t dim, uint16_t size, int64_t value,
                 bool is_stride) {
     uint64_t& word = bound_[size / 64];
@@ -243,6 +230,20 @@ void read_tensors(const Inputs& inputs, Binding& call) {
   if (first == kNone) return;
   call.cuda = call.tensors[first].device_type == codes.cuda;
   call.device_index = call.cuda ? call.tensors[first].device_index : 0;
+}
+
+void bind_scalars(const Inputs& inputs, Binding& call) {
+  const std::vector<ScalarRule>& rules = call.variant->spec.scalars;
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    const ScalarRule& rule = rules[i];
+    call.scalars[i] = inputs.scalar(rule.arg);
+    const bool is_float = call.op->spec.args[rule.arg].kind == ArgKind::kFloat;
+    if (is_float_type(rule.type)) {
+      if (!is_float) call.scalars[i].f = static_cast<double>(call.scalars[i].i);
+    } else if (is_float || !fits(call.scalars[i].i, rule.type)) {
+      fail_scalar_range(call, rule, is_float ? 0 : call.scalars[i].i);
+    }
+  }
 }
 
 void bind_sizes(const Inputs& inputs, Binding& call) {

@@ -64,6 +64,8 @@ void read_tensors(const Inputs& inputs, Binding& call);
 // Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and
 // `index64`.
 void bind_sizes(const Inputs& inputs, Binding& call);
+// Reads the scalars, checks that their types hold them.
+void bind_scalars(const Inputs& inputs, Binding& call);
 // Refuses tensors that an op writes where two elements of a call share memory.
 void check_overlaps(const Binding& call);
 // Replaces the tensor of an argument by a contiguous copy of it.

@@ -7,6 +7,7 @@
 #include "torch/bind.h"
 #include "torch/cuda_bridge.h"
 #include "torch/op.h"
+#include "torch/recent.h"
 #include "torch/stubs.h"
 
 namespace tileops {
@@ -232,7 +233,32 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
   return *entry;
 }
 
-// A tensor from torch's allocator, contiguous.
+[[noreturn]] __attribute__((cold, noinline)) void fail_allocation(const Binding& call,
+                                                                  const int64_t* sizes,
+                                                                  int64_t rank, int32_t dtype,
+                                                                  const char* what) {
+  int64_t count = 1;
+  for (int64_t i = 0; i < rank; ++i) count *= sizes[i] > 1 ? sizes[i] : 1;
+  raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ",
+        count, " elements of ", dtype_name(dtype), " on ",
+        call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
+}
+
+// A tensor from torch's allocator.
+TensorHandle allocate_strided(const Binding& call, const int64_t* sizes, const int64_t* strides,
+                              int64_t rank, int32_t dtype, const char* what) {
+  const TorchCodes& codes = torch_codes();
+  AtenTensorHandle handle = nullptr;
+  const AOTITorchError code = aoti_torch_empty_strided(rank, sizes, strides, dtype,
+                                                       call.cuda   ? codes.cuda
+                                                       : call.meta ? codes.meta
+                                                                   : codes.cpu,
+                                                       call.device_index, &handle);
+  if (__builtin_expect(code != 0, 0)) fail_allocation(call, sizes, rank, dtype, what);
+  return TensorHandle(handle);
+}
+
+// The same, contiguous.
 TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, int32_t dtype,
                       const char* what) {
   SmallBuffer<int64_t, 16> buffer(static_cast<std::size_t>(rank));
@@ -245,19 +271,7 @@ TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, i
             " would have an impossible extent of ", sizes[i]);
     }
   }
-  const TorchCodes& codes = torch_codes();
-  AtenTensorHandle handle = nullptr;
-  const AOTITorchError code = aoti_torch_empty_strided(rank, sizes, strides, dtype,
-                                                       call.cuda   ? codes.cuda
-                                                       : call.meta ? codes.meta
-                                                                   : codes.cpu,
-                                                       call.device_index, &handle);
-  if (__builtin_expect(code != 0, 0)) {
-    raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ",
-          step, " elements of ", dtype_name(dtype), " on ",
-          call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
-  }
-  return TensorHandle(handle);
+  return allocate_strided(call, sizes, strides, rank, dtype, what);
 }
 
 void* data_of(AtenTensorHandle tensor) {
@@ -393,6 +407,34 @@ __attribute__((cold, noinline)) void call_meta(const Op& op, const Binding& call
   return_outputs(op, outputs, stack);
 }
 
+// A call with the arguments of one that was checked on this thread, other tensors and floats apart.
+void repeat(const Inputs& inputs, Binding& call, RecentCall& recent, StableIValue* stack) {
+  // Calls may nest on one record: an allocator may call back into Python.
+  struct Use {
+    RecentCall& recent;
+    const bool outer;
+    explicit Use(RecentCall& used) : recent(used), outer(std::exchange(used.in_use, true)) {}
+    ~Use() { recent.in_use = outer; }
+  };
+  const Entry& entry = *recent.entry;
+  call.variant = recent.variant;
+  if (call.op->spec.has_mutated) check_overlaps(call);
+  bind_scalars(inputs, call);
+  const std::size_t count = call.variant->spec.sizes.size();
+  for (std::size_t i = 0; i < count; ++i) call.sizes[i] = recent.sizes[i];
+  const Use use(recent);
+  Outputs outputs;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
+    const std::size_t rank = entry.spec.outputs[i].shape.size();
+    outputs.push(allocate_strided(call, recent.shapes + at, recent.strides + at,
+                                  static_cast<int64_t>(rank), entry.output_dtypes[i], "an output"));
+    at += rank;
+  }
+  run(call, entry, recent.slots, outputs);
+  return_outputs(*call.op, outputs, stack);
+}
+
 void call_op(Op& op, StableIValue* stack) {
   Inputs inputs(op.spec, stack);
   Op::Stay stay(op);
@@ -402,13 +444,22 @@ void call_op(Op& op, StableIValue* stack) {
   call.variant = nullptr;
   read_tensors(inputs, call);
   if (!op.spec.has_tensor) read_device(inputs, call);
+  CallWords words;
+  const bool has_words = words.gather(op, inputs, call);
+  if (has_words) {
+    if (RecentCall* recent = find_recent(words)) {
+      count(Counter::kMemoryHits);
+      return repeat(inputs, call, *recent, stack);
+    }
+  }
   call.capability = call.cuda ? device_info(call.device_index).capability : 0;
   call.variant = &select_variant(op, inputs, call);
   bind_sizes(inputs, call);
   if (__builtin_expect(call.meta, 0)) return call_meta(op, call, stack);
   EntryKey key(call);
   const Entry* entry = key.find(*call.variant);
-  if (__builtin_expect(entry != nullptr, 1))
+  const bool is_hit = entry != nullptr;
+  if (__builtin_expect(is_hit, 1))
     count(Counter::kMemoryHits);
   else
     entry = &resolve_entry(op, call, key);
@@ -422,6 +473,8 @@ void call_op(Op& op, StableIValue* stack) {
   allocate_outputs(call, entry->spec.outputs, entry->output_dtypes, slots.data(), outputs);
   run(call, *entry, slots.data(), outputs);
   return_outputs(op, outputs, stack);
+  // Not after a miss: a call that may not compile now gets the general kernel for once.
+  if (is_hit && has_words) remember(words, call, *entry, slots.data());
 }
 
 }  // namespace

@@ -122,7 +122,9 @@ TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg)
   // Getters of a strided tensor cannot fail, but those of another layout have no data pointer.
   AOTITorchError bad = aoti_torch_get_dtype(handle, &facts.dtype);
   bad |= aoti_torch_get_device_type(handle, &facts.device_type);
-  bad |= aoti_torch_get_device_index(handle, &facts.device_index);
+  facts.device_index = -1;  // a CPU has none that matters
+  if (facts.device_type != torch_codes().cpu)
+    bad |= aoti_torch_get_device_index(handle, &facts.device_index);
   bad |= aoti_torch_get_dim(handle, &facts.rank);
   bad |= aoti_torch_get_sizes(handle, &sizes);
   bad |= aoti_torch_get_strides(handle, &strides);

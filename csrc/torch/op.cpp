@@ -105,6 +105,7 @@ void Op::add_entry(uint32_t number, const json::Value& description,
 void Op::detach() {
   std::lock_guard<std::mutex> lock(detached_mutex_);
   detached_.emplace_back(tables_.exchange(new OpTables(), std::memory_order_seq_cst));
+  generation_.fetch_add(1, std::memory_order_seq_cst);
 }
 
 void Op::release() {

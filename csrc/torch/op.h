@@ -49,6 +49,8 @@ class Op {
   uint64_t handle() const { return slot_; }
 
   OpTables& tables() const { return *tables_.load(std::memory_order_seq_cst); }
+  // How often the tables were replaced: what was found in them before is void.
+  uint64_t generation() const { return generation_.load(std::memory_order_seq_cst); }
   const std::string* retired() const { return retired_.load(std::memory_order_acquire); }
   void retire(const std::string& message);
   // Where the program stands in its author's files, for errors of the device; empty if unknown.
@@ -109,6 +111,7 @@ class Op {
 
   const uint32_t slot_;
   std::atomic<OpTables*> tables_;
+  std::atomic<uint64_t> generation_{0};
   std::atomic<const std::string*> retired_{nullptr};
   std::atomic<const std::string*> sealed_{nullptr};
   std::atomic<const std::string*> origin_{nullptr};

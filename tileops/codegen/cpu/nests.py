@@ -1,10 +1,11 @@
-"""Owns elementwise nests: the innermost loop, the bounds test before them, shared values."""
+"""Owns elementwise nests: their loops, the bounds test before them, shared values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tileops.codegen.cpu.clips import Clip, clip_of
 from tileops.codegen.cpu.control import EmitBody
 from tileops.codegen.cpu.expressions import index, is_safe, value
 from tileops.codegen.cpu.scalar_types import computing
@@ -43,7 +44,11 @@ def flatten(stmt: Parallel) -> Nest:
 
 
 def emit_parallel(state: LaunchState, stmt: Parallel, emit_body: EmitBody) -> None:
-    """The loops of a nest; twice where a test before them can show that every element exists."""
+    """The loops of a nest; twice where a test before them can show that every element exists.
+
+    The second time the loops are clipped to the stores that land, where that can be told: loops
+    without tests inside become vector code, and a tile that is mostly outside costs nothing there.
+    """
     w, nest = state.writer, ordered(flatten(stmt))
     ends = []
     with w.block(), state.scope():
@@ -53,13 +58,17 @@ def emit_parallel(state: LaunchState, stmt: Parallel, emit_body: EmitBody) -> No
             state.declare(var, state.ranges.of(var), structural=True)
         tests, proven = box_tests(state, nest)
         if not tests:
-            _emit_loops(state, nest, ends, emit_body)
+            _emit_loops(state, nest, ends, Clip(), emit_body)
             return
         with w.block(f"if ({' && '.join(tests)})"), state.scope():
             state.proven = state.proven | proven
-            _emit_loops(state, nest, ends, emit_body)
-        with w.block("else"), state.scope():
-            _emit_loops(state, nest, ends, emit_body)
+            _emit_loops(state, nest, ends, Clip(), emit_body)
+        inner = {v.id for s in walk(nest.body) for v in _defined(s)}
+        clip = clip_of(state, nest.vars, nest.body, inner)
+        head = f"else if ({' && '.join(clip.tests)})" if clip.tests else "else"
+        with w.block(head), state.scope():
+            state.proven = state.proven | clip.proven
+            _emit_loops(state, nest, ends, clip, emit_body)
 
 
 def accesses(body: Body) -> Iterator[Access]:
@@ -190,15 +199,18 @@ def _corners(
 # -- the loops -------------------------------------------------------------------------------------
 
 
-def _emit_loops(state: LaunchState, nest: Nest, ends: list[str], emit_body: EmitBody) -> None:
+def _emit_loops(
+    state: LaunchState, nest: Nest, ends: list[str], clip: Clip, emit_body: EmitBody
+) -> None:
     shared = shareable_loads(state, nest)
-    _emit_level(state, nest, ends, shared, 0, emit_body)
+    _emit_level(state, nest, ends, clip, shared, 0, emit_body)
 
 
 def _emit_level(
     state: LaunchState,
     nest: Nest,
     ends: list[str],
+    clip: Clip,
     shared: dict[Load, int],
     level: int,
     emit_body: EmitBody,
@@ -214,10 +226,26 @@ def _emit_level(
         return
     var = nest.vars[level]
     name, kind = state.name(var), computing(var.dtype)
+    start, stop = _clipped(state, clip, level, kind, ends[level])
     if level == len(nest.vars) - 1 and is_independent(nest):
         w.flush_left("#pragma GCC ivdep")
-    with w.block(f"for ({kind} {name} = 0; {name} < {ends[level]}; ++{name})"):
-        _emit_level(state, nest, ends, shared, level + 1, emit_body)
+    with w.block(f"for ({kind} {name} = {start}; {name} < {stop}; ++{name})"):
+        _emit_level(state, nest, ends, clip, shared, level + 1, emit_body)
+
+
+def _clipped(
+    state: LaunchState, clip: Clip, level: int, kind: str, end: str
+) -> tuple[str, str]:
+    """First value of a loop and the one after its last, within 0 and ``end``."""
+    w, start, stop = state.writer, "0", end
+    for is_low in (True, False):
+        for limit in clip.at(level, is_low=is_low):
+            name = w.fresh("low" if is_low else "high")
+            w.line(
+                f"const {kind} {name} = static_cast<{kind}>(clamp64({limit}, {start}, {stop}));"
+            )
+            start, stop = (name, stop) if is_low else (start, name)
+    return start, stop
 
 
 def shareable_loads(state: LaunchState, nest: Nest) -> dict[Load, int]:
