@@ -7,6 +7,7 @@
 #include "core/driver.h"
 #include "core/flight.h"
 #include "core/hooks.h"
+#include "python/direct_call.h"
 #include "torch/api.h"
 
 namespace py = pybind11;
@@ -229,5 +230,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("device_properties", &device_properties, py::arg("index"));
   m.def("is_capturing", &is_capturing, py::arg("device_index"), NoGil());
   m.def("set_driver_library", &set_driver_library, py::arg("path"), NoGil());
+  m.def("set_direct", &set_direct, py::arg("descriptor"), py::arg("forward_mode"),
+        py::arg("is_grad_enabled"));
+  m.def("install_direct", &install_direct, py::arg("cls"));
+  m.def("make_direct", &make_direct, py::arg("op"), py::arg("count"), py::arg("tensors"));
   m.def("run_raw", &run_raw_from_python, py::arg("handle"), py::arg("variant"));
 }

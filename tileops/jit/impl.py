@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch.autograd import forward_ad
 
+from tileops import runtime
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
 from tileops.ir.program import Program
 from tileops.jit import loading
@@ -45,6 +46,10 @@ class JITImpl(GivenOptions):
     # graph.
     _op: Any  # for calls that need no gradient
     _gradient_op: Any  # for the others; None where there is no gradient
+
+    # What lets a plain call reach ``_op`` without running ``__call__``; None where none can.
+    _direct: object
+    __slots__ = ("__dict__", "__weakref__", "_direct")
 
     def __init__(self, definition: Definition, *, is_derived: bool = False) -> None:
         functools.update_wrapper(self, definition.func)
@@ -106,7 +111,7 @@ class JITImpl(GivenOptions):
         self._is_direct = not self._eager.wraps_result
         if self._is_direct and not self._optional:
             self._count = len(self._inputs)
-        self._op, self._gradient_op = op.overload, None
+        self._keep_op(op.overload, None)
 
     # -- calling -----------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -210,10 +215,16 @@ class JITImpl(GivenOptions):
         op = getattr(space, plain).default
         gradient_op = getattr(space, full).default if full else None
         if not torch.compiler.is_compiling():
-            self._op, self._gradient_op = op, gradient_op
+            self._keep_op(op, gradient_op)
         return op if name == "_op" else gradient_op
 
+    def _keep_op(self, op: torch._ops.OpOverload, gradient_op: torch._ops.OpOverload | None) -> None:
+        self._op, self._gradient_op = op, gradient_op
+        if self._count >= 0 and type(self) is JITImpl:
+            self._direct = runtime.direct_call(JITImpl, op._op, self._count, self._guarded)
+
     def _forget_op(self) -> None:
+        self._direct = None
         self.__dict__.pop("_op", None)
         self.__dict__.pop("_gradient_op", None)
 

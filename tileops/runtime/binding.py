@@ -66,6 +66,22 @@ def create_op(op: Mapping[str, Any] | str) -> int:
     return int(native().create_op(_text(op)))
 
 
+def direct_call(cls: type, op: object, count: int, tensors: Sequence[int]) -> object:
+    """What an object of ``cls`` keeps as ``_direct`` so that plain calls of it run no Python code.
+
+    A call with ``count`` positional arguments goes to ``op`` at once, unless an argument at one of
+    the positions ``tensors`` needs a gradient. ``cls`` has a ``__call__`` in Python, which takes
+    all other calls, and ``_direct`` among its ``__slots__``.
+    """
+    import torch
+    from torch.autograd import forward_ad
+
+    module = native()
+    module.set_direct(cls.__dict__["_direct"], forward_ad, torch.is_grad_enabled)
+    module.install_direct(cls)
+    return module.make_direct(op, count, list(tensors))
+
+
 def alias_op(handle: int, name: str) -> None:
     """Register the op with torch once more, as ``name`` in its namespace; both share all kernels.
 
