@@ -48,26 +48,20 @@ def bench_add(A, B, block_N: int = 1024):
     return C
 
 
-@tileops.jit(differentiable=False)
-def bench_copy(A, block_N: int = 1024):
-    """One input, one output."""
+@tileops.jit
+def bench_add_grad(A, B, block_N: int = 1024):
+    """``bench_add`` with a gradient."""
     N = T.const("N")
     A: T.Tensor((N,), T.float32)
+    B: T.Tensor((N,), T.float32)
     C = T.empty((N,), T.float32)
     with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
         for i in T.Parallel(block_N):
-            C[bx * block_N + i] = A[bx * block_N + i]
+            C[bx * block_N + i] = A[bx * block_N + i] + B[bx * block_N + i]
     return C
 
 
-@tileops.jit(differentiable=False)
-def bench_scale(A, block_N: int = 1024):
-    """One tensor, changed in place."""
-    N = T.const("N")
-    A: T.Tensor((N,), T.float32)
-    with T.Kernel(T.ceildiv(N, block_N), threads=128) as bx:
-        for i in T.Parallel(block_N):
-            A[bx * block_N + i] = A[bx * block_N + i] * 2
+bench_add_grad.register_autograd(lambda ctx, grad: (grad, grad))
 
 
 @tileops.jit(differentiable=False)

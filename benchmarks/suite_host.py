@@ -1,4 +1,4 @@
-"""Owns the host-side workloads: the cost of a call, of an import and of a first compile."""
+"""Owns the host-side suite: calls, imports and first compiles."""
 
 from __future__ import annotations
 
@@ -12,118 +12,8 @@ from pathlib import Path
 import torch
 
 import tileops
-from benchmarks.caller import Caller
-from benchmarks.caller import build as build_caller
-from benchmarks.harness import ROOT, Result, Timing, cost_result, time_host
-from benchmarks.programs import bench_add, bench_copy, bench_scale, bench_wide
-
-
-def call_results() -> Iterator[Result]:
-    """A call with two inputs and one new output, against ``torch.add`` on the same tensors."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    x, y = (torch.randn(256, device=device) for _ in range(2))
-    if not torch.equal(bench_add(x, y), x + y):
-        raise AssertionError("bench_add is wrong")
-    op = torch.ops.tileops.bench_add.default
-    timings = time_host(
-        {
-            "tileops": lambda: bench_add(x, y),
-            "op": lambda: op(x, y),
-            "torch.add": lambda: torch.add(x, y),
-        }
-    )
-    parts = breakdown_ns(device)
-    yield cost_result(
-        f"host time of a call ({device})",
-        timings,
-        "tileops",
-        "torch.add",
-        target=1.6,
-        extra={"ns": parts},
-    )
-    yield cost_result(f"host time of the op ({device})", timings, "op", "torch.add", target=1.45)
-
-
-def wide_results() -> Iterator[Result]:
-    """A call with eight tensors and four scalars: measured and reported, no ratio is asked of it."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tensors = [torch.randn(256, device=device) for _ in range(7)]
-    scalars = (0.5, 1.0, 2.0, 4.0)
-    expected = sum(t * f for t, f in zip(tensors, (*scalars, 1.0, 1.0, 1.0), strict=True))
-    # Seven products and six sums of numbers of a few units, each rounded to float32.
-    torch.testing.assert_close(bench_wide(*tensors, *scalars), expected, rtol=0, atol=13 * 2**-20)
-    op = torch.ops.tileops.bench_wide.default
-    timings = time_host(
-        {
-            "op": lambda: op(*tensors, *scalars),
-            "tileops": lambda: bench_wide(*tensors, *scalars),
-            "torch.add": lambda: torch.add(tensors[0], tensors[1]),
-        }
-    )
-    yield cost_result(
-        f"host time of the op, 8 tensors and 4 scalars ({device})", timings, "op", "torch.add"
-    )
-
-
-def resident_kib() -> int:
-    text = Path("/proc/self/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0])
-
-
-def caller_results() -> Iterator[Result]:
-    """Calls from C++ by name through torch's dispatcher, and what a million of them leave behind."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with tempfile.TemporaryDirectory() as folder:
-        caller = Caller(build_caller(Path(folder)))
-    x = torch.randn(256, device=device)
-    bench_add(x, x)
-    samples: dict[str, list[float]] = {"op": [], "torch.mul": []}
-    for _ in range(21):
-        samples["op"].append(caller.ns("tileops::bench_add", device, nones=1) * 1e-3)
-        samples["torch.mul"].append(caller.ns("aten::mul", device, overload="Tensor") * 1e-3)
-    timings = {name: Timing.of(got) for name, got in samples.items()}
-    before = resident_kib()
-    caller.ns("tileops::bench_add", device, nones=1, count=1_000_000)
-    grown = resident_kib() - before
-    yield cost_result(
-        f"host time of the op from C++, name looked up each time ({device})",
-        timings,
-        "op",
-        "torch.mul",
-        extra={"KiB grown over a million calls": grown},
-    )
-
-
-def breakdown_ns(device: str) -> dict[str, float]:
-    """One call's host time by part, from programs that differ by it; empty tensors launch nothing."""
-    empty = torch.randn(0, device=device)
-    full = torch.randn(256, device=device)
-    bench_scale(full), bench_copy(full)
-    names = ("bench_scale", "bench_copy", "bench_add")
-    scale, copy, add = (getattr(torch.ops.tileops, name).default for name in names)
-    timings = time_host(
-        {
-            "scale empty": lambda: scale(empty),
-            "copy empty": lambda: copy(empty),
-            "add empty": lambda: add(empty, empty),
-            "add full": lambda: add(full, full),
-            "add function": lambda: bench_add(full, full),
-            "torch.empty 0": lambda: torch.empty(0, device=device),
-            "torch.empty 256": lambda: torch.empty(256, device=device),
-            "torch.neg_ empty": lambda: empty.neg_(),
-        }
-    )
-    ns = {name: t.median_us * 1e3 for name, t in timings.items()}
-    memory = ns["torch.empty 256"] - ns["torch.empty 0"]
-    return {
-        "dispatch, unboxing, checks, look-up, one tensor changed in place": ns["scale empty"],
-        "an output in place of the change": ns["copy empty"] - ns["scale empty"],
-        "a second tensor": ns["add empty"] - ns["copy empty"],
-        "memory of the output (torch's allocator)": memory,
-        "launch (stream, parameters, driver)": ns["add full"] - ns["add empty"] - memory,
-        "the Python function around the op": ns["add function"] - ns["add full"],
-        "for comparison: torch.neg_ of an empty tensor": ns["torch.neg_ empty"],
-    }
+from benchmarks import host_calls, host_peers
+from benchmarks.harness import ROOT, Result, Timing, cost_result
 
 
 def import_results() -> Iterator[Result]:
@@ -248,9 +138,11 @@ def compile_results(peers: str | None) -> Iterator[Result]:
 
 
 def results(peers: str | None) -> Iterator[Result]:
-    yield from call_results()
-    yield from wide_results()
-    yield from caller_results()
+    yield from host_calls.call_results()
+    yield from host_calls.wide_results()
+    yield from host_calls.gradient_results()
+    yield from host_calls.caller_results()
+    yield from host_peers.results(peers)
     yield from import_results()
     if torch.cuda.is_available():
         yield from compile_results(peers)

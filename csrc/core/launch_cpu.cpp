@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/hooks.h"
 #include "core/launch.h"
+#include "core/stages.h"
 
 namespace tileops {
 namespace {
@@ -102,10 +103,12 @@ void launch_one(const LaunchSpec& launch, const EntrySpec& entry, const CallFram
   const int64_t most = blocks / launch.grain;
   const int64_t tasks =
       most < 2 || host.parallel_for == nullptr ? 1 : std::min<int64_t>(host.thread_count(), most);
+  StageClock clock;
   if (tasks <= 1) {
     TileopsStatus status{0, -1, 0, 0};
-    if (function(params, 0, blocks, thread_scratch(launch.scratch_bytes), &status) != 0)
-      raise_status(status, launch, entry);
+    char* scratch = launch.scratch_bytes == 0 ? nullptr : thread_scratch(launch.scratch_bytes);
+    if (function(params, 0, blocks, scratch, &status) != 0) raise_status(status, launch, entry);
+    clock.end(Stage::kKernel);
     return;
   }
   Job job;
@@ -116,6 +119,7 @@ void launch_one(const LaunchSpec& launch, const EntrySpec& entry, const CallFram
   // Eight chunks a thread bound the imbalance to an eighth of one thread's work.
   job.chunk = std::max(launch.grain, blocks / (tasks * 8));
   host.parallel_for(tasks, run_chunks, &job);
+  clock.end(Stage::kKernel);
   if (job.failed.load() == 0) return;
   if (job.out_of_memory) throw std::bad_alloc();
   raise_status(job.status, launch, entry);

@@ -4,6 +4,7 @@
 #include "core/flight.h"
 #include "core/hooks.h"
 #include "core/launch.h"
+#include "core/stages.h"
 
 namespace tileops {
 namespace {
@@ -49,8 +50,10 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = launch.cuda->shared_bytes();
   config.hStream = stream;
+  StageClock clock;
   GilReleaseScope no_gil;
   const CUresult result = driver().launch_kernel_ex(&config, function, params.pointers, nullptr);
+  clock.end(Stage::kKernel);
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
     raise_in_flight(result,
                     launch.label + ": launching '" + launch.entry + "' with " +

@@ -193,6 +193,7 @@ struct EntrySpec {
   HostProgram host;
   std::vector<OutputRule> outputs;
   std::vector<uint16_t> workspaces;  // slots with byte counts
+  bool has_memory = false;           // workspaces, or global scratch on CUDA
   std::vector<TensorSource> tensors;
   std::vector<LaunchSpec> launches;
   int status = -1;     // CUDA: the workspace in which checks report, -1 for none

@@ -223,6 +223,9 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
     entry.launches.push_back(read_launch(item, entry, op, counts, images));
   }
   read_checks(value, entry);
+  entry.has_memory = !entry.workspaces.empty();
+  for (const LaunchSpec& launch : entry.launches)
+    entry.has_memory |= entry.cuda && launch.scratch_bytes > 0;
   return entry;
 }
 

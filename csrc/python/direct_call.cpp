@@ -21,6 +21,7 @@ struct Direct {
   py::object op;
   Py_ssize_t count;
   std::vector<std::size_t> tensors;
+  bool asks_gradient;  // whether a tensor that requires grad matters
 };
 
 // Set once, before the first object has a capsule; leaked, because calls may come while the
@@ -29,11 +30,16 @@ struct Torch {
   Py_ssize_t member = 0;  // offset of the capsule in an object
   PyObject* forward_mode = nullptr;
   PyObject* level = nullptr;
-  PyObject* requires_grad = nullptr;
+  PyTypeObject *tensor = nullptr, *parameter = nullptr;
+  PyGetSetDef* requires_grad = nullptr;
   PyObject* is_grad_enabled = nullptr;
   ternaryfunc python_call = nullptr;  // what calls a `__call__` written in Python
 };
 Torch torch;
+
+PyObject* leaked(const py::object& object) {
+  return py::object(object).release().ptr();
+}
 
 bool is_in_forward_mode() {
   PyObject* level = PyDict_GetItemWithError(torch.forward_mode, torch.level);  // borrowed
@@ -41,22 +47,27 @@ bool is_in_forward_mode() {
   return PyLong_AsLong(level) >= 0;
 }
 
-// True if nothing but the op has to run. A Python error means that the object is no tensor: the
-// general way says so.
+bool is_grad_enabled() {
+  PyObject* enabled = PyObject_CallNoArgs(torch.is_grad_enabled);
+  const bool is_off = enabled == Py_False;
+  Py_XDECREF(enabled);
+  return !is_off;
+}
+
+bool requires_grad(PyObject* tensor) {
+  PyObject* wants = torch.requires_grad->get(tensor, torch.requires_grad->closure);
+  const bool is_false = wants == Py_False;
+  Py_XDECREF(wants);
+  return !is_false;
+}
+
+// True if nothing but the op has to run. Subclasses of tensors and what is none go the general way.
 bool is_plain(const Direct& direct, PyObject* args) {
   if (is_in_forward_mode()) return false;
   for (std::size_t n : direct.tensors) {
     PyObject* tensor = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(n));
-    PyObject* wants = PyObject_GetAttr(tensor, torch.requires_grad);
-    if (wants == nullptr) return false;
-    const bool is_true = wants == Py_True, is_false = wants == Py_False;
-    Py_DECREF(wants);
-    if (is_false) continue;
-    if (!is_true) return false;
-    PyObject* enabled = PyObject_CallNoArgs(torch.is_grad_enabled);
-    const bool is_off = enabled == Py_False;
-    Py_XDECREF(enabled);
-    if (!is_off) return false;
+    if (Py_TYPE(tensor) != torch.tensor && Py_TYPE(tensor) != torch.parameter) return false;
+    if (direct.asks_gradient && requires_grad(tensor) && is_grad_enabled()) return false;
   }
   return true;
 }
@@ -80,21 +91,22 @@ void free_direct(PyObject* capsule) {
 
 }  // namespace
 
-void set_direct(const py::object& descriptor, const py::object& forward_mode,
-                const py::object& is_grad_enabled) {
+void set_direct(const py::object& member, const py::module_& forward_mode,
+                const py::object& is_grad_enabled, const py::type& tensor,
+                const py::type& parameter, const py::object& requires_grad) {
   if (torch.forward_mode != nullptr) return;
-  if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type)
-    throw py::type_error("expected the descriptor of a member of __slots__");
-  torch.member = reinterpret_cast<PyMemberDescrObject*>(descriptor.ptr())->d_member->offset;
-  torch.level = py::reinterpret_steal<py::object>(PyUnicode_InternFromString("_current_level"))
-                    .release()
-                    .ptr();
-  torch.requires_grad =
-      py::reinterpret_steal<py::object>(PyUnicode_InternFromString("requires_grad"))
-          .release()
-          .ptr();
-  torch.is_grad_enabled = py::object(is_grad_enabled).release().ptr();
-  torch.forward_mode = py::object(forward_mode.attr("__dict__")).release().ptr();
+  if (Py_TYPE(member.ptr()) != &PyMemberDescr_Type ||
+      Py_TYPE(requires_grad.ptr()) != &PyGetSetDescr_Type) {
+    throw py::type_error("expected a member of __slots__ and an attribute with a getter in C");
+  }
+  torch.member = reinterpret_cast<PyMemberDescrObject*>(member.ptr())->d_member->offset;
+  torch.requires_grad = reinterpret_cast<PyGetSetDescrObject*>(leaked(requires_grad))->d_getset;
+  torch.level = leaked(py::str("_current_level"));
+  PyUnicode_InternInPlace(&torch.level);
+  torch.is_grad_enabled = leaked(is_grad_enabled);
+  torch.tensor = reinterpret_cast<PyTypeObject*>(leaked(tensor));
+  torch.parameter = reinterpret_cast<PyTypeObject*>(leaked(parameter));
+  torch.forward_mode = leaked(forward_mode.attr("__dict__"));
 }
 
 void install_direct(const py::type& cls) {
@@ -108,11 +120,12 @@ void install_direct(const py::type& cls) {
 }
 
 py::object make_direct(const py::object& op, std::size_t count,
-                       const std::vector<std::size_t>& tensors) {
+                       const std::vector<std::size_t>& tensors, bool asks_gradient) {
   for (std::size_t n : tensors) {
     if (n >= count) throw py::value_error("expected the positions of arguments");
   }
-  auto direct = std::make_unique<Direct>(Direct{op, static_cast<Py_ssize_t>(count), tensors});
+  auto direct =
+      std::make_unique<Direct>(Direct{op, static_cast<Py_ssize_t>(count), tensors, asks_gradient});
   PyObject* capsule = PyCapsule_New(direct.get(), kName, free_direct);
   if (capsule == nullptr) throw py::error_already_set();
   direct.release();

@@ -7,19 +7,22 @@
 
 namespace tileops {
 
-// Says how torch is asked whether a call may need a gradient: the module whose `_current_level` is
-// at least 0 inside forward-mode differentiation, and torch.is_grad_enabled. `descriptor` is that
-// of the `__slots__` member in which a program object keeps what `make_direct` returns.
-void set_direct(const pybind11::object& descriptor, const pybind11::object& forward_mode,
-                const pybind11::object& is_grad_enabled);
+// Says once where things are. `member` is the descriptor of the `__slots__` member in which a
+// program object keeps what `make_direct` returns; the rest is torch's: the module whose
+// `_current_level` is at least 0 inside forward-mode differentiation, torch.is_grad_enabled, the
+// two classes of plain tensors, and the descriptor of their attribute `requires_grad`.
+void set_direct(const pybind11::object& member, const pybind11::module_& forward_mode,
+                const pybind11::object& is_grad_enabled, const pybind11::type& tensor,
+                const pybind11::type& parameter, const pybind11::object& requires_grad);
 
 // Lets calls of objects of a class take the short way where they can; its `__call__` takes the
 // others.
 void install_direct(const pybind11::type& cls);
 
-// What an object keeps so that a call with `count` positional arguments goes to `op` at once,
-// unless one of the tensors among them, at the positions `tensors`, needs a gradient.
+// What an object keeps so that a call with `count` positional arguments, plain tensors at the
+// positions `tensors`, goes to `op` at once; with `asks_gradient` not where one of them needs a
+// gradient.
 pybind11::object make_direct(const pybind11::object& op, std::size_t count,
-                             const std::vector<std::size_t>& tensors);
+                             const std::vector<std::size_t>& tensors, bool asks_gradient);
 
 }  // namespace tileops

@@ -7,6 +7,7 @@
 #include "core/driver.h"
 #include "core/flight.h"
 #include "core/hooks.h"
+#include "core/stages.h"
 #include "python/direct_call.h"
 #include "torch/api.h"
 
@@ -141,6 +142,17 @@ py::dict counters() {
   return out;
 }
 
+py::dict stage_totals() {
+  py::dict out;
+  out["read"] = stage_total(Stage::kRead);
+  out["look up"] = stage_total(Stage::kLookUp);
+  out["allocate"] = stage_total(Stage::kAllocate);
+  out["launch"] = stage_total(Stage::kLaunch);
+  out["kernel"] = stage_total(Stage::kKernel);
+  out["free"] = stage_total(Stage::kFree);
+  return out;
+}
+
 py::dict device_properties(int index) {
   const DeviceInfo& info = device_info(index);
   py::dict out;
@@ -226,13 +238,17 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_strict", &set_strict, py::arg("strict"));
   m.def("strict", &strict);
   m.def("counters", &counters);
+  m.def("set_stage_clock", &set_stage_clock, py::arg("on"));
+  m.def("stage_totals", &stage_totals);
   m.def("device_count", &device_count, NoGil());
   m.def("device_properties", &device_properties, py::arg("index"));
   m.def("is_capturing", &is_capturing, py::arg("device_index"), NoGil());
   m.def("set_driver_library", &set_driver_library, py::arg("path"), NoGil());
-  m.def("set_direct", &set_direct, py::arg("descriptor"), py::arg("forward_mode"),
-        py::arg("is_grad_enabled"));
+  m.def("set_direct", &set_direct, py::arg("member"), py::arg("forward_mode"),
+        py::arg("is_grad_enabled"), py::arg("tensor"), py::arg("parameter"),
+        py::arg("requires_grad"));
   m.def("install_direct", &install_direct, py::arg("cls"));
-  m.def("make_direct", &make_direct, py::arg("op"), py::arg("count"), py::arg("tensors"));
+  m.def("make_direct", &make_direct, py::arg("op"), py::arg("count"), py::arg("tensors"),
+        py::arg("asks_gradient"));
   m.def("run_raw", &run_raw_from_python, py::arg("handle"), py::arg("variant"));
 }

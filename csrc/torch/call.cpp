@@ -4,6 +4,8 @@
 #include "core/counters.h"
 #include "core/hooks.h"
 #include "core/launch.h"
+#include "core/stages.h"
+#include "torch/allocate.h"
 #include "torch/bind.h"
 #include "torch/cuda_bridge.h"
 #include "torch/op.h"
@@ -233,53 +235,6 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
   return *entry;
 }
 
-[[noreturn]] __attribute__((cold, noinline)) void fail_allocation(const Binding& call,
-                                                                  const int64_t* sizes,
-                                                                  int64_t rank, int32_t dtype,
-                                                                  const char* what) {
-  int64_t count = 1;
-  for (int64_t i = 0; i < rank; ++i) count *= sizes[i] > 1 ? sizes[i] : 1;
-  raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ",
-        count, " elements of ", dtype_name(dtype), " on ",
-        call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
-}
-
-// A tensor from torch's allocator.
-TensorHandle allocate_strided(const Binding& call, const int64_t* sizes, const int64_t* strides,
-                              int64_t rank, int32_t dtype, const char* what) {
-  const TorchCodes& codes = torch_codes();
-  AtenTensorHandle handle = nullptr;
-  const AOTITorchError code = aoti_torch_empty_strided(rank, sizes, strides, dtype,
-                                                       call.cuda   ? codes.cuda
-                                                       : call.meta ? codes.meta
-                                                                   : codes.cpu,
-                                                       call.device_index, &handle);
-  if (__builtin_expect(code != 0, 0)) fail_allocation(call, sizes, rank, dtype, what);
-  return TensorHandle(handle);
-}
-
-// The same, contiguous.
-TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, int32_t dtype,
-                      const char* what) {
-  SmallBuffer<int64_t, 16> buffer(static_cast<std::size_t>(rank));
-  int64_t* strides = buffer.data();
-  int64_t step = 1;
-  for (int64_t i = rank - 1; i >= 0; --i) {
-    strides[i] = step;
-    if (sizes[i] < 0 || __builtin_mul_overflow(step, sizes[i] > 1 ? sizes[i] : 1, &step)) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": ", what,
-            " would have an impossible extent of ", sizes[i]);
-    }
-  }
-  return allocate_strided(call, sizes, strides, rank, dtype, what);
-}
-
-void* data_of(AtenTensorHandle tensor) {
-  void* data = nullptr;
-  check_torch(aoti_torch_get_data_ptr(tensor, &data), "aoti_torch_get_data_ptr");
-  return data;
-}
-
 void allocate_outputs(const Binding& call, const std::vector<OutputRule>& rules,
                       const std::vector<int32_t>& dtypes, const int64_t* slots, Outputs& outputs) {
   for (std::size_t i = 0; i < rules.size(); ++i) {
@@ -344,6 +299,51 @@ __attribute__((cold, noinline)) void run_and_wait(const Binding& call, const Ent
   }
 }
 
+// The memory of a call's workspaces, and where each lies in it.
+class Workspaces {
+ public:
+  Workspaces(const Binding& call, const EntrySpec& spec, CallFrame& frame)
+      : addresses_(spec.workspaces.size()) {
+    SmallBuffer<int64_t, 16> offsets(spec.workspaces.size());
+    int64_t scratch_offset = -1;
+    const int64_t bytes = plan_workspaces(spec, frame, offsets.data(), &scratch_offset);
+    char* base = nullptr;
+    if (bytes > 0) {
+      // torch aligns CPU memory to 64 bytes only.
+      const int64_t size = bytes + (call.cuda ? 0 : kWorkspaceAlignment);
+      owned_ = allocate(call, &size, 1, torch_codes().uint8, "a workspace");
+      const auto address = reinterpret_cast<uintptr_t>(data_of(owned_.get()));
+      base = reinterpret_cast<char*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
+                                     kWorkspaceAlignment);
+    }
+    for (std::size_t i = 0; i < spec.workspaces.size(); ++i)
+      addresses_.data()[i] = base + offsets.data()[i];
+    frame.workspaces = addresses_.data();
+    if (scratch_offset >= 0) frame.global_scratch = base + scratch_offset;
+  }
+
+ private:
+  TensorHandle owned_;
+  SmallBuffer<void*, 16> addresses_;
+};
+
+void start(const Binding& call, const EntrySpec& spec, const CallFrame& frame) {
+  if (call.op->spec.has_mutated) bump_versions(call);
+  if (!call.cuda)
+    run_cpu(spec, frame);
+  else if (__builtin_expect(sync(), 0) && !is_capturing(call.device_index))
+    run_and_wait(call, spec, frame);
+  else
+    run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
+  if (!call.copies.empty()) copy_back(call);
+}
+
+__attribute__((noinline)) void start_with_memory(const Binding& call, const EntrySpec& spec,
+                                                 CallFrame& frame) {
+  const Workspaces workspaces(call, spec, frame);
+  start(call, spec, frame);
+}
+
 void run(const Binding& call, const Entry& entry, const int64_t* slots, const Outputs& outputs) {
   const EntrySpec& spec = entry.spec;
   SmallBuffer<void*, 32> tensors(spec.tensors.size());
@@ -361,32 +361,10 @@ void run(const Binding& call, const Entry& entry, const int64_t* slots, const Ou
   frame.scalars = call.scalars;
   frame.sizes = call.sizes;
   frame.size_count = call.variant->spec.sizes.size();
-  TensorHandle workspace;
-  SmallBuffer<void*, 16> workspaces(spec.workspaces.size());
-  SmallBuffer<int64_t, 16> offsets(spec.workspaces.size());
-  int64_t scratch_offset = -1;
-  const int64_t bytes = plan_workspaces(spec, frame, offsets.data(), &scratch_offset);
-  char* base = nullptr;
-  if (bytes > 0) {
-    // torch aligns CPU memory to 64 bytes only.
-    const int64_t size = bytes + (call.cuda ? 0 : kWorkspaceAlignment);
-    workspace = allocate(call, &size, 1, torch_codes().uint8, "a workspace");
-    const auto address = reinterpret_cast<uintptr_t>(data_of(workspace.get()));
-    base = reinterpret_cast<char*>((address + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
-                                   kWorkspaceAlignment);
-  }
-  for (std::size_t i = 0; i < spec.workspaces.size(); ++i)
-    workspaces.data()[i] = base + offsets.data()[i];
-  frame.workspaces = workspaces.data();
-  if (scratch_offset >= 0) frame.global_scratch = base + scratch_offset;
-  if (call.op->spec.has_mutated) bump_versions(call);
-  if (!call.cuda)
-    run_cpu(spec, frame);
-  else if (__builtin_expect(sync(), 0) && !is_capturing(call.device_index))
-    run_and_wait(call, spec, frame);
+  if (spec.has_memory)
+    start_with_memory(call, spec, frame);
   else
-    run_cuda(spec, frame, call.device_index, current_cuda_stream(call.device_index));
-  if (!call.copies.empty()) copy_back(call);
+    start(call, spec, frame);
 }
 
 void return_outputs(const Op& op, Outputs& outputs, StableIValue* stack) {
@@ -408,7 +386,8 @@ __attribute__((cold, noinline)) void call_meta(const Op& op, const Binding& call
 }
 
 // A call with the arguments of one that was checked on this thread, other tensors and floats apart.
-void repeat(const Inputs& inputs, Binding& call, RecentCall& recent, StableIValue* stack) {
+void repeat(const Inputs& inputs, Binding& call, RecentCall& recent, StableIValue* stack,
+            StageClock& clock) {
   // Calls may nest on one record: an allocator may call back into Python.
   struct Use {
     RecentCall& recent;
@@ -423,6 +402,7 @@ void repeat(const Inputs& inputs, Binding& call, RecentCall& recent, StableIValu
   const std::size_t count = call.variant->spec.sizes.size();
   for (std::size_t i = 0; i < count; ++i) call.sizes[i] = recent.sizes[i];
   const Use use(recent);
+  clock.end(Stage::kLookUp);
   Outputs outputs;
   std::size_t at = 0;
   for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
@@ -431,11 +411,13 @@ void repeat(const Inputs& inputs, Binding& call, RecentCall& recent, StableIValu
                                   static_cast<int64_t>(rank), entry.output_dtypes[i], "an output"));
     at += rank;
   }
+  clock.end(Stage::kAllocate);
   run(call, entry, recent.slots, outputs);
   return_outputs(*call.op, outputs, stack);
+  clock.end(Stage::kLaunch);
 }
 
-void call_op(Op& op, StableIValue* stack) {
+void call_op(Op& op, StableIValue* stack, StageClock& clock) {
   Inputs inputs(op.spec, stack);
   Op::Stay stay(op);
   if (const std::string* message = op.retired()) raise(ErrorKind::kRedefined, *message);
@@ -444,12 +426,13 @@ void call_op(Op& op, StableIValue* stack) {
   call.variant = nullptr;
   read_tensors(inputs, call);
   if (!op.spec.has_tensor) read_device(inputs, call);
+  clock.end(Stage::kRead);
   CallWords words;
   const bool has_words = words.gather(op, inputs, call);
   if (has_words) {
     if (RecentCall* recent = find_recent(words)) {
       count(Counter::kMemoryHits);
-      return repeat(inputs, call, *recent, stack);
+      return repeat(inputs, call, *recent, stack, clock);
     }
   }
   call.capability = call.cuda ? device_info(call.device_index).capability : 0;
@@ -469,10 +452,13 @@ void call_op(Op& op, StableIValue* stack) {
   }
   SmallBuffer<int64_t, 128> slots(entry->spec.host.slot_count());
   evaluate_host(entry->spec.host, call, slots.data());
+  clock.end(Stage::kLookUp);
   Outputs outputs;
   allocate_outputs(call, entry->spec.outputs, entry->output_dtypes, slots.data(), outputs);
+  clock.end(Stage::kAllocate);
   run(call, *entry, slots.data(), outputs);
   return_outputs(op, outputs, stack);
+  clock.end(Stage::kLaunch);
   // Not after a miss: a call that may not compile now gets the general kernel for once.
   if (is_hit && has_words) remember(words, call, *entry, slots.data());
 }
@@ -488,7 +474,9 @@ extern "C" void tileops_invoke(uint64_t* stack, uint64_t inputs, uint64_t output
       raise(ErrorKind::kInternal, "op slot ", slot, " was called with ", inputs, " arguments and ",
             outputs, " results");
     }
-    call_op(*op, stack);
+    StageClock clock;
+    call_op(*op, stack, clock);
+    clock.end(Stage::kFree);
   } catch (const Error& error) {
     if (hooks().raise != nullptr) hooks().raise(error.kind(), error.what());
     throw std::runtime_error(std::string(error_class_name(error.kind())) + ": " + error.what());

@@ -28,7 +28,7 @@ struct Owner {
 thread_local Owner owner;
 
 std::size_t place_of(const CallWords& words) {
-  return hash_words(words.data(), words.count()) % kPlaces;
+  return words.hash() % kPlaces;
 }
 
 bool reads_host_facts_or_floats(const HostProgram& host, const Binding& call) {

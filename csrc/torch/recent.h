@@ -17,13 +17,18 @@ class CallWords {
   bool gather(const Op& op, const Inputs& inputs, const Binding& call);
   const uint64_t* data() const { return words_; }
   std::size_t count() const { return count_; }
+  uint64_t hash() const { return hash_ ^ hash_ >> 32; }
 
  private:
   bool put_tensor(const TensorFacts& facts);
   bool put_static(const Inputs& inputs, std::size_t arg, ArgKind kind);
-  void put(uint64_t word) { words_[count_++] = word; }
+  void put(uint64_t word) {
+    words_[count_++] = word;
+    hash_ = (hash_ ^ word) * 0xD6E8FEB86659FD93ull;
+  }
 
   std::size_t count_ = 0;
+  uint64_t hash_ = 0;
   uint64_t words_[kMost];  // the first count_ are valid
 };
 

@@ -20,7 +20,7 @@ from tileops.jit.targets import device_for, device_target, device_text, is_runna
 from tileops.op import names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import OpSpec, spec_of, written_parameters
-from tileops.op.transforms import Transforms
+from tileops.op.transforms import Transforms, pass_autograd
 from tileops.op.variant import Variant
 from tileops.pass_configs import options_of
 from tileops.target import Target
@@ -114,6 +114,8 @@ class EagerProvider(Provider):
             copies_inputs=definition.options.contiguous == "copy",
         )
         op = register(spec, self, claim, definition.origin)
+        if definition.options.differentiable is False:
+            pass_autograd(op.spec, op.spec.name)
         if self.tuning is not None:
             op.bucketing = self.tuning.buckets
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]

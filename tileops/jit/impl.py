@@ -218,10 +218,16 @@ class JITImpl(GivenOptions):
             self._keep_op(op, gradient_op)
         return op if name == "_op" else gradient_op
 
-    def _keep_op(self, op: torch._ops.OpOverload, gradient_op: torch._ops.OpOverload | None) -> None:
+    def _keep_op(
+        self, op: torch._ops.OpOverload, gradient_op: torch._ops.OpOverload | None
+    ) -> None:
         self._op, self._gradient_op = op, gradient_op
         if self._count >= 0 and type(self) is JITImpl:
-            self._direct = runtime.direct_call(JITImpl, op._op, self._count, self._guarded)
+            asks = self._differentiable is not False or gradient_op is not None
+            asks = asks or any(self._is_mutated(self._inputs[n]) for n in self._guarded)
+            self._direct = runtime.direct_call(
+                JITImpl, op._op, self._count, self._guarded, asks_gradient=asks
+            )
 
     def _forget_op(self) -> None:
         self._direct = None

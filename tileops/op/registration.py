@@ -58,8 +58,8 @@ class Op:
 
     # A gradient registered from Python costs 6 us a call, asked for or not. The op's plain twin
     # shares its kernels and has none: what calls that need no gradient take.
-    def make_plain(self) -> None:
-        """Register the op once more, as one that will get no gradient."""
+    def make_plain(self) -> str:
+        """Register the op once more, as one that will get no gradient; returns its name."""
         namespace = self.spec.namespace
         name = names.reserve(
             namespace,
@@ -69,6 +69,7 @@ class Op:
         runtime.alias_op(self.handle, name)
         torch.library.register_fake(f"{namespace}::{name}", fake_of(self.spec, self.variant))
         self.plain_name = name
+        return name
 
     def qualified_names(self) -> tuple[str, ...]:
         """The names that torch knows the op by."""

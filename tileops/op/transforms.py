@@ -16,8 +16,8 @@ from tileops.op.spec import OpSpec
 if TYPE_CHECKING:
     from tileops.op.registration import Op
 
-# What autocast calls a device, and the end of its dispatch key.
-_AUTOCAST_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+# What torch's dispatch keys call a device.
+_DEVICE_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 # A torch.library.Library takes its registrations along when it is destroyed; ops live as long as
 # the process.
@@ -83,7 +83,7 @@ class Transforms:
         """Give ``op`` the rules that it does not have yet."""
         if self._gradient is not None and op.plain_name is None:
             check_functional(op.spec)
-            op.make_plain()
+            pass_autograd(op.spec, op.make_plain())
             torch.library.register_autograd(
                 op.spec.qualified_name, self._backward, setup_context=self._setup_context(op.spec)
             )
@@ -127,6 +127,24 @@ class Transforms:
         return setup_context
 
 
+def pass_autograd(spec: OpSpec, name: str) -> None:
+    """Make calls under ``name`` pass autograd by: their results never require grad.
+
+    Torch's own rule for ops without a gradient looks at each input of each call (0.2 us) in order
+    to warn in the backward pass; it is for programs that say nothing about gradients.
+    """
+    if any(a.role == "tensor" for a in spec.args):
+        library = _library(spec.namespace)
+        for device in _DEVICE_KEYS.values():
+            library.impl(name, torch.library.fallthrough_kernel, f"Autograd{device}")
+
+
+def _library(namespace: str) -> torch.library.Library:
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    return _libraries[namespace]
+
+
 def _contiguous(gradient: Any) -> Any:  # noqa: ANN401
     return gradient.contiguous() if isinstance(gradient, torch.Tensor) else gradient
 
@@ -150,12 +168,12 @@ def autocast_dtypes(value: object) -> dict[str, torch.dtype]:
     """
     if value is None:
         return {}
-    given = value if isinstance(value, Mapping) else dict.fromkeys(_AUTOCAST_KEYS, value)
+    given = value if isinstance(value, Mapping) else dict.fromkeys(_DEVICE_KEYS, value)
     found = {}
     for device_type, dtype in given.items():
-        if device_type not in _AUTOCAST_KEYS:
+        if device_type not in _DEVICE_KEYS:
             raise ArgumentError(
-                f"autocast: expected a device type of {', '.join(_AUTOCAST_KEYS)}, got "
+                f"autocast: expected a device type of {', '.join(_DEVICE_KEYS)}, got "
                 f"{device_type!r}"
             )
         found[str(device_type)] = dtype_of(dtype).as_torch()
@@ -167,16 +185,14 @@ def autocast_dtypes(value: object) -> dict[str, torch.dtype]:
 def _register_autocast(name: str, device_type: str, dtype: torch.dtype) -> None:
     namespace, _, op_name = name.partition("::")
     overload = getattr(getattr(torch.ops, namespace), op_name).default
-    key = f"Autocast{_AUTOCAST_KEYS[device_type]}"
+    key = f"Autocast{_DEVICE_KEYS[device_type]}"
     below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def kernel(_keys: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         with torch._C._ExcludeDispatchKeyGuard(below):
             return overload(*_cast(args, device_type, dtype), **kwargs)
 
-    if namespace not in _libraries:
-        _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
-    library: Any = _libraries[namespace]
+    library: Any = _library(namespace)
     library.impl(op_name, kernel, key, with_keyset=True)
 
 

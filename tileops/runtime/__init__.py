@@ -20,8 +20,10 @@ from tileops.runtime.binding import (
     retire_op,
     set_origin,
     set_resolver,
+    set_stage_clock,
     set_strict,
     set_sync,
+    stage_totals,
     static_json,
     unload,
 )
@@ -57,8 +59,10 @@ __all__ = [
     "retire_op",
     "set_origin",
     "set_resolver",
+    "set_stage_clock",
     "set_strict",
     "set_sync",
+    "stage_totals",
     "static_json",
     "unload",
 ]
