@@ -85,7 +85,8 @@ def tilelang_add(peers: str | None) -> Add | None:
         path = Path(folder) / "tilelang_add.py"
         path.write_text(f"{head}@tilelang.jit\ndef {body}", encoding="utf-8")
         spec = importlib.util.spec_from_file_location("tilelang_add", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         add: Add = module.bench_add

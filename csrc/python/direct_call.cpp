@@ -6,6 +6,7 @@
 // `__call__` replaces it.
 #include "python/direct_call.h"
 
+#include <pybind11/stl.h>
 #include <structmember.h>
 
 #include <memory>
@@ -21,6 +22,7 @@ struct Direct {
   py::object op;
   Py_ssize_t count;
   std::vector<std::size_t> tensors;
+  std::vector<std::pair<std::size_t, py::type>> scalars;  // positions with their exact types
   bool asks_gradient;  // whether a tensor that requires grad matters
 };
 
@@ -61,9 +63,14 @@ bool requires_grad(PyObject* tensor) {
   return !is_false;
 }
 
-// True if nothing but the op has to run. Subclasses of tensors and what is none go the general way.
+// True if nothing but the op has to run. Subclasses of tensors and values that torch would convert
+// go the general way.
 bool is_plain(const Direct& direct, PyObject* args) {
   if (is_in_forward_mode()) return false;
+  for (const auto& scalar : direct.scalars) {
+    PyObject* value = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(scalar.first));
+    if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != scalar.second.ptr()) return false;
+  }
   for (std::size_t n : direct.tensors) {
     PyObject* tensor = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(n));
     if (Py_TYPE(tensor) != torch.tensor && Py_TYPE(tensor) != torch.parameter) return false;
@@ -72,17 +79,34 @@ bool is_plain(const Direct& direct, PyObject* args) {
   return true;
 }
 
+// The program's own words for what torch's parser refused, where that is why the op failed.
+__attribute__((cold, noinline)) void explain(PyObject* self, PyObject* args) {
+  py::error_already_set error;
+  if (error.matches(PyExc_RuntimeError)) {
+    PyObject* done = PyObject_CallMethod(self, "_explain", "OO", args, error.value().ptr());
+    if (done == nullptr) return;
+    Py_DECREF(done);
+  }
+  error.restore();
+}
+
 PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* capsule = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(self) + torch.member);
   if (capsule != nullptr && capsule != Py_None && kwargs == nullptr) {
     auto* direct = static_cast<Direct*>(PyCapsule_GetPointer(capsule, kName));
     if (direct != nullptr && PyTuple_GET_SIZE(args) == direct->count && is_plain(*direct, args)) {
       const py::object op = direct->op;  // the capsule may go while the op runs
-      return PyObject_Call(op.ptr(), args, nullptr);
+      PyObject* result = PyObject_Call(op.ptr(), args, nullptr);
+      if (result == nullptr) explain(self, args);
+      return result;
     }
     PyErr_Clear();
   }
   return torch.python_call(self, args, kwargs);
+}
+
+void check_position(std::size_t position, std::size_t count) {
+  if (position >= count) throw py::value_error("expected the positions of arguments");
 }
 
 void free_direct(PyObject* capsule) {
@@ -120,12 +144,13 @@ void install_direct(const py::type& cls) {
 }
 
 py::object make_direct(const py::object& op, std::size_t count,
-                       const std::vector<std::size_t>& tensors, bool asks_gradient) {
-  for (std::size_t n : tensors) {
-    if (n >= count) throw py::value_error("expected the positions of arguments");
-  }
-  auto direct =
-      std::make_unique<Direct>(Direct{op, static_cast<Py_ssize_t>(count), tensors, asks_gradient});
+                       const std::vector<std::size_t>& tensors,
+                       const std::vector<std::pair<std::size_t, py::type>>& scalars,
+                       bool asks_gradient) {
+  for (std::size_t n : tensors) check_position(n, count);
+  for (const auto& scalar : scalars) check_position(scalar.first, count);
+  auto direct = std::make_unique<Direct>(
+      Direct{op, static_cast<Py_ssize_t>(count), tensors, scalars, asks_gradient});
   PyObject* capsule = PyCapsule_New(direct.get(), kName, free_direct);
   if (capsule == nullptr) throw py::error_already_set();
   direct.release();

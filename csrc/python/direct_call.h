@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <utility>
 #include <vector>
 
 namespace tileops {
@@ -20,9 +21,12 @@ void set_direct(const pybind11::object& member, const pybind11::module_& forward
 void install_direct(const pybind11::type& cls);
 
 // What an object keeps so that a call with `count` positional arguments, plain tensors at the
-// positions `tensors`, goes to `op` at once; with `asks_gradient` not where one of them needs a
-// gradient.
+// positions `tensors` and values of the exact types `scalars`, goes to `op` at once; with
+// `asks_gradient` not where a tensor needs a gradient. The object's `_explain(args, error)` is
+// asked for better words when the op fails.
 pybind11::object make_direct(const pybind11::object& op, std::size_t count,
-                             const std::vector<std::size_t>& tensors, bool asks_gradient);
+                             const std::vector<std::size_t>& tensors,
+                             const std::vector<std::pair<std::size_t, pybind11::type>>& scalars,
+                             bool asks_gradient);
 
 }  // namespace tileops

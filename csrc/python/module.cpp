@@ -249,6 +249,6 @@ PYBIND11_MODULE(_C, m) {
         py::arg("requires_grad"));
   m.def("install_direct", &install_direct, py::arg("cls"));
   m.def("make_direct", &make_direct, py::arg("op"), py::arg("count"), py::arg("tensors"),
-        py::arg("asks_gradient"));
+        py::arg("scalars"), py::arg("asks_gradient"));
   m.def("run_raw", &run_raw_from_python, py::arg("handle"), py::arg("variant"));
 }

@@ -77,6 +77,11 @@ class EagerProvider(Provider):
         self.on_retired: Callable[[], None] | None = None
         self.tuning: Tuning | None = None
 
+    @property
+    def is_mutating(self) -> bool:
+        """True if the op is registered and writes an input."""
+        return self.op is not None and any(a.mutated for a in self.op.spec.args)
+
     # -- registration ------------------------------------------------------------------------------
     def register(self, given: Mapping[str, object], *, is_derived: bool) -> Op:
         """The op, made at the first call from a trace with the compile-time values ``given``.

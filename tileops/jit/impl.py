@@ -46,10 +46,9 @@ class JITImpl(GivenOptions):
     # graph.
     _op: Any  # for calls that need no gradient
     _gradient_op: Any  # for the others; None where there is no gradient
-
     # What lets a plain call reach ``_op`` without running ``__call__``; None where none can.
     _direct: object
-    __slots__ = ("__dict__", "__weakref__", "_direct")
+    __slots__ = ("_direct",)
 
     def __init__(self, definition: Definition, *, is_derived: bool = False) -> None:
         functools.update_wrapper(self, definition.func)
@@ -218,15 +217,12 @@ class JITImpl(GivenOptions):
             self._keep_op(op, gradient_op)
         return op if name == "_op" else gradient_op
 
-    def _keep_op(
-        self, op: torch._ops.OpOverload, gradient_op: torch._ops.OpOverload | None
-    ) -> None:
+    def _keep_op(self, op: Any, gradient_op: Any) -> None:  # noqa: ANN401
         self._op, self._gradient_op = op, gradient_op
         if self._count >= 0 and type(self) is JITImpl:
-            asks = self._differentiable is not False or gradient_op is not None
-            asks = asks or any(self._is_mutated(self._inputs[n]) for n in self._guarded)
+            asks = self._differentiable is not False or self._eager.is_mutating
             self._direct = runtime.direct_call(
-                JITImpl, op._op, self._count, self._guarded, asks_gradient=asks
+                JITImpl, op._op, self._count, self._guarded, self._scalars, asks_gradient=asks
             )
 
     def _forget_op(self) -> None:
@@ -279,8 +275,7 @@ class JITImpl(GivenOptions):
             writes_leaf=is_mutated and tensor.is_leaf,
         )
 
-    # -- constants of a traced call
-    # ------------------------------------------------------------------
+    # -- constants of a traced call ----------------------------------------------------------------
     def carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
         """The program whose op carries these compile-time values, and those that it carries."""
         params = self._params(given)
@@ -337,8 +332,7 @@ class JITImpl(GivenOptions):
         op = self._eager.op
         return op is not None and any(a.mutated for a in op.spec.args if a.name == name)
 
-    # -- torch's transforms
-    # ------------------------------------------------------------------------
+    # -- torch's transforms ------------------------------------------------------------------------
     def register_autograd(
         self,
         backward: Callable[..., Any],
@@ -379,8 +373,7 @@ class JITImpl(GivenOptions):
                 "of a kernel"
             )
 
-    # -- building
-    # ------------------------------------------------------------------------------------
+    # -- building ----------------------------------------------------------------------------------
     def bind(self, **values: object) -> JITImpl:
         """This program with compile-time parameters fixed, as an op of its own.
 
@@ -465,8 +458,7 @@ class JITImpl(GivenOptions):
         """True if a call returns a kernel."""
         return self._is_lazy
 
-    # -- what it is
-    # ------------------------------------------------------------------------------------
+    # -- what it is --------------------------------------------------------------------------------
     @property
     def mode(self) -> Literal["lazy", "eager"]:
         """How a call behaves: ``lazy`` or ``eager``."""
@@ -494,8 +486,7 @@ class JITImpl(GivenOptions):
             raise ArgumentError(f"{self._title}: a lazy function has an op for each of its kernels")
         return self._gradient_op or self._op  # type: ignore[no-any-return]
 
-    # -- copies
-    # ----------------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------------------
     def __copy__(self) -> JITImpl:
         return self
 

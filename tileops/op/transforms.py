@@ -134,7 +134,7 @@ def pass_autograd(spec: OpSpec, name: str) -> None:
     to warn in the backward pass; it is for programs that say nothing about gradients.
     """
     if any(a.role == "tensor" for a in spec.args):
-        library = _library(spec.namespace)
+        library: Any = _library(spec.namespace)
         for device in _DEVICE_KEYS.values():
             library.impl(name, torch.library.fallthrough_kernel, f"Autograd{device}")
 

@@ -67,14 +67,21 @@ def create_op(op: Mapping[str, Any] | str) -> int:
 
 
 def direct_call(
-    cls: type, op: object, count: int, tensors: Sequence[int], *, asks_gradient: bool
+    cls: type,
+    op: object,
+    count: int,
+    tensors: Sequence[int],
+    scalars: Sequence[tuple[int, type]],
+    *,
+    asks_gradient: bool,
 ) -> object:
     """What an object of ``cls`` keeps as ``_direct`` so that plain calls of it run no Python code.
 
-    A call with ``count`` positional arguments, plain tensors at the positions ``tensors``, goes to
-    ``op`` at once; with ``asks_gradient`` not where one of them requires grad in grad mode.
-    ``cls`` has a ``__call__`` in Python, which takes all other calls, and ``_direct`` among its
-    ``__slots__``.
+    A call with ``count`` positional arguments, plain tensors at the positions ``tensors`` and
+    values of exactly the types ``scalars``, goes to ``op`` at once; with ``asks_gradient`` not
+    where a tensor requires grad in grad mode. ``cls`` has a ``__call__`` in Python, which takes all
+    other calls, ``_direct`` among its ``__slots__``, and ``_explain(args, error)``, which may raise
+    better words for an error of the op.
     """
     import torch
     from torch.autograd import forward_ad
@@ -89,7 +96,7 @@ def direct_call(
         torch.Tensor.requires_grad,
     )
     module.install_direct(cls)
-    return module.make_direct(op, count, list(tensors), asks_gradient)
+    return module.make_direct(op, count, list(tensors), list(scalars), asks_gradient)
 
 
 def alias_op(handle: int, name: str) -> None:

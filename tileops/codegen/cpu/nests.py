@@ -233,17 +233,13 @@ def _emit_level(
         _emit_level(state, nest, ends, clip, shared, level + 1, emit_body)
 
 
-def _clipped(
-    state: LaunchState, clip: Clip, level: int, kind: str, end: str
-) -> tuple[str, str]:
+def _clipped(state: LaunchState, clip: Clip, level: int, kind: str, end: str) -> tuple[str, str]:
     """First value of a loop and the one after its last, within 0 and ``end``."""
     w, start, stop = state.writer, "0", end
     for is_low in (True, False):
         for limit in clip.at(level, is_low=is_low):
             name = w.fresh("low" if is_low else "high")
-            w.line(
-                f"const {kind} {name} = static_cast<{kind}>(clamp64({limit}, {start}, {stop}));"
-            )
+            w.line(f"const {kind} {name} = static_cast<{kind}>(clamp64({limit}, {start}, {stop}));")
             start, stop = (name, stop) if is_low else (start, name)
     return start, stop
 
