@@ -51,6 +51,7 @@ class LaunchCode:
     num_warps: int = 0  # GPU
     num_stages: int = 0  # GPU: the deepest pipelined loop, the value a compiler may lower to fit
     scratch_bytes: int = 0  # CPU: arena per thread
+    grain: int = 1  # CPU: the fewest blocks that are worth a thread's while
     shared_buffers: tuple[Buffer, ...] = ()  # for SharedMemoryError
 
 

@@ -101,6 +101,7 @@ class _Recorder:
             "scratch_bytes": image.global_scratch_bytes or launch.scratch_bytes,
             "op_label": self.program.name,
             "params": params,
+            **({"grain": launch.grain} if launch.grain > 1 else {}),
         }
 
     def _param(self, param: KernelParam, maps: Iterator[Mapping[str, Any]]) -> Json:

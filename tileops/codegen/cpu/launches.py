@@ -11,6 +11,7 @@ from tileops.codegen.cpu.scalar_types import computing, param_type, storage
 from tileops.codegen.cpu.state import LaunchState, identifier
 from tileops.codegen.cpu.statements import emit_body
 from tileops.codegen.cpu.tiles import place_global, place_tiles
+from tileops.codegen.cpu.work import grain_of
 from tileops.codegen.cpu.writer import Writer
 from tileops.codegen.kernel_code import KernelParam, LaunchCode
 from tileops.ir import fold
@@ -70,7 +71,13 @@ def emit_launch(
     grid: Expr = fold.const(1, fold.INT64)
     for extent in launch.grid:
         grid = fold.mul(grid, fold.cast(extent, fold.INT64))
-    return LaunchCode(entry=entry, params=params, grid=grid, scratch_bytes=arena.size)
+    return LaunchCode(
+        entry=entry,
+        params=params,
+        grid=grid,
+        scratch_bytes=arena.size,
+        grain=grain_of(launch.body),
+    )
 
 
 def _emit_blocks(state: LaunchState, launch: Launch, arena: Arena) -> None:
