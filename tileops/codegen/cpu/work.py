@@ -25,8 +25,8 @@ from tileops.ir.stmt import (
 )
 from tileops.ir.walk import exprs, walk_expr
 
-# Steps that are worth a task, as torch splits its own loops: some 10 us. Waking a thread costs about
-# that on an idle machine and a time slice on a busy one.
+# Steps that are worth a task, as torch splits its own loops: some 10 us. Waking a thread costs
+# about that on an idle machine, and a time slice on a busy one.
 _TASK = 32768
 _UNKNOWN = 64  # iterations of a loop whose length only a call knows
 _CALL = 8  # steps of a function such as exp
