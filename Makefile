@@ -13,6 +13,9 @@ FUZZ_SECONDS ?= 600
 MEMCHECKED ?= tests/gpu/test_programs.py tests/gpu/test_constructs.py tests/gpu/test_rows.py
 RACECHECKED ?= tests/gpu/test_programs.py
 export MAX_JOBS ?= 2
+# Processes that run the tests; a file's tests stay in one of them.
+TEST_WORKERS ?= 2
+IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
 
 .PHONY: quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help \
     sanitize fuzz test-torch-next gpu-sanitize
@@ -34,7 +37,7 @@ quickstart: build
 	$(BIN)/python examples/quickstart.py
 
 test: build $(STAMPS)/triton36
-	TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(PYTEST_ARGS)
+	TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(IN_WORKERS) $(PYTEST_ARGS)
 
 # New programs each night; a failure names its seed, which makes the same program anywhere.
 RANDOM_PROGRAMS ?= 2000

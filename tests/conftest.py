@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,15 +71,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.longrepr = f"{item.nodeid} skipped on a machine with a GPU: {report.longrepr}"
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    start = time.monotonic()
-    yield
-    _spent[_suite(item)] += time.monotonic() - start
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # Reports reach the process that prints the summary also where workers run the tests.
+    _spent[_suite(report.nodeid)] += report.duration
 
 
-def _suite(item: pytest.Item) -> str:
-    return item.path.relative_to(_ROOT).parts[0] if item.path.is_relative_to(_ROOT) else "other"
+def _suite(nodeid: str) -> str:
+    parts = nodeid.split("/")
+    return parts[1] if parts[0] == "tests" and len(parts) > 2 else "other"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
