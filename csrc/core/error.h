@@ -1,9 +1,9 @@
 // Owns the one exception type of the runtime, its kinds, and the export macro.
 #pragma once
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #define TILEOPS_API __attribute__((visibility("default")))
 
@@ -35,13 +35,25 @@ class TILEOPS_API Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+// Text of one part of a message. No stream anywhere in this library: some toolchains link libstdc++
+// statically, and the streams of a second copy in a process read the locale of the first.
+template <class Part>
+std::string text_of_part(const Part& part) {
+  if constexpr (std::is_same_v<Part, char>)
+    return std::string(1, part);
+  else if constexpr (std::is_arithmetic_v<Part>)
+    return std::to_string(part);
+  else
+    return std::string(part);
+}
+
 // Joins its arguments into the message and throws; never inlined, so that the callers' hot paths
 // stay small.
 template <class... Parts>
 [[noreturn]] __attribute__((noinline, cold)) void raise(ErrorKind kind, const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  throw Error(kind, text.str());
+  std::string text;
+  (text.append(text_of_part(parts)), ...);
+  throw Error(kind, text);
 }
 
 }  // namespace tileops

@@ -95,7 +95,7 @@ def tail_flat(A, C, start: T.int32, rows: int = 3, columns: int = 40):
             C[start + i * columns + j] = A[i, j]
 
 
-SIZES = (1, 7, 63, 64, 65, 200, random.randrange(2, 1000))
+SIZES = (1, 7, 63, 64, 65, 200, pytest.param(random.randrange(2, 1000), id="random"))
 
 
 @pytest.mark.parametrize("n", SIZES)
