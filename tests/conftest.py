@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.docs.recording import Recorder
 
         config.pluginmanager.register(Recorder(Path(path).absolute()))
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts this process and its children; workers of pytest-xdist ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def has_gpu() -> bool:

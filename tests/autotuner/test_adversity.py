@@ -75,6 +75,7 @@ def test_what_was_measured_before_an_interruption_is_kept(cache: Path) -> None:
     assert tune() == [8, 16, 32]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_ends_the_child_and_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[pipes.Child] = []
 

@@ -238,6 +238,7 @@ cache.store().fetch(samples.key(0), build)
 """
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_during_a_compile_leaves_no_lock_and_no_entry(root: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED], env=samples.environment(root),

@@ -77,10 +77,12 @@ def test_a_run_records_what_passed(tmp_path: Path) -> None:
     file = tmp_path / "test_recorded.py"
     file.write_text(PROGRAM)
     record = tmp_path / "record.json"
+    environment = {**os.environ, "TILEOPS_TEST_RECORD": str(record)}
+    environment.pop("PYTEST_XDIST_WORKER", None)  # this run has no workers of its own
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file),
          "-p", "tests.conftest", f"--rootdir={tmp_path}"],
-        cwd=support.ROOT, env={**os.environ, "TILEOPS_TEST_RECORD": str(record)},
+        cwd=support.ROOT, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr

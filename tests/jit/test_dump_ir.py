@@ -63,9 +63,9 @@ def test_every_pass_has_a_file_in_order() -> None:
     read = {p.name: p.read_text() for p in (path / "ir").iterdir()}
     assert read["00_trace.txt"] == (path / "program.txt").read_text()
     assert "break" in read["00_trace.txt"]
-    assert "break" not in read["01_lower_escapes.txt"]
-    assert read["05_generate.txt"] == (path / "kernel.py").read_text()
-    assert ".target sm_90a" in read["09_launch0_ptx.txt"]
+    assert "break" not in read["02_lower_escapes.txt"]
+    assert read["06_generate.txt"] == (path / "kernel.py").read_text()
+    assert ".target sm_90a" in read["10_launch0_ptx.txt"]
 
 
 def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> None:

@@ -145,7 +145,7 @@ _ARGUMENTS: dict[tuple[str, str], tuple[Callable[[ast.expr], bool], str]] = {
     ("gemm", "mbar"): (_is_given, "a barrier of the asynchronous gemm"),
     ("sync_threads", "barrier_id"): (_is_given, "a named barrier"),
     ("sync_threads", "arrive_count"): (_is_given, "a named barrier"),
-    ("cast", "round"): (_is_text_outside(""), "stochastic rounding"),
+    ("cast", "round"): (_is_text_outside("", "rn"), "a rounding other than to nearest even"),
     ("atomic_addx2", "return_prev"): _vector_result,
     ("atomic_addx4", "return_prev"): _vector_result,
     ("alloc_var", "scope"): (_is_text_outside("local.var", "local"), _bad_scope[1]),
