@@ -101,6 +101,12 @@ class DType(str):
         return _TABLE[str(self)].kind == "bool"
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer type."""
+        least = -(1 << (self.bits - 1)) if self.is_signed else 0
+        return least, least + (1 << self.bits) - 1
+
+    @property
     def is_fp8(self) -> bool:
         return self.is_float and self.bits == 8
 

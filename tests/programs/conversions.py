@@ -7,7 +7,7 @@ import math
 import torch
 
 import tileops.language as T
-from tests.programs.construct import Construct
+from tests.programs.construct import Construct, ints
 
 
 def casts_without_saturation(A):
@@ -107,7 +107,28 @@ def unsigned_with_literals_expected(a: torch.Tensor, b: torch.Tensor) -> torch.T
     return torch.stack([*rows, x])
 
 
+def unsigned_indices(A):
+    """An index below 0 wraps to one beyond every tensor; what does not wrap is an index like any."""
+    A: T.Tensor((50,), T.int32)
+    C = T.empty((3, 50), T.int32)
+    with T.Kernel(2, threads=32) as bx:
+        for i in T.Parallel(32):
+            C[0, T.cast(bx * 32 + i, T.uint32) - 5] = bx * 32 + i
+        for i in T.Parallel(32):
+            C[1, bx * 32 + i] = A[T.cast(bx * 32 + i, T.uint32) - 5]
+        for i in T.Parallel(32):
+            C[2, bx * 32 + i] = A[T.cast(T.cast(bx * 32 + i, T.uint8) - T.uint8(250), T.int64)]
+    return C
+
+
+def unsigned_indices_expected(a: torch.Tensor) -> torch.Tensor:
+    shifted = torch.cat([torch.zeros(5, dtype=torch.int32), a[:45]])
+    moved = torch.cat([a[6:], torch.zeros(6, dtype=torch.int32)])
+    return torch.stack([torch.arange(5, 55, dtype=torch.int32), shifted, moved])
+
+
 CONVERSIONS = (
+    Construct(unsigned_indices, lambda: (ints(50),), unsigned_indices_expected),
     Construct(constants_of_8_bits, lambda: (torch.randn(64) * 8,), constants_of_8_bits_expected),
     Construct(
         unsigned_with_literals,

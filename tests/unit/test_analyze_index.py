@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
+from hypothesis import given, settings
+
+from tests.unit.integers import X, Y, evaluate, expressions
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Region, Var
+from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.passes.analyze_index import affine, needs_guard, region_guards
 from tileops.passes.analyze_ranges import Interval, Ranges
 
@@ -42,6 +47,24 @@ def test_division_of_an_invariant_is_part_of_the_rest() -> None:
     found = affine(fold.add(I, fold.binary("floordiv", K, C(2))), {0})
     assert found is not None
     assert found.single() == 0
+
+
+@settings(max_examples=1000, deadline=None)
+@given(expressions())
+def test_an_affine_map_is_worth_what_its_expression_is(expr: Expr) -> None:
+    for variables in ({X.id}, {Y.id}, {X.id, Y.id}):
+        found = affine(expr, variables)
+        for x, y in itertools.product((-3, 0, 7), (-2, 1, 40)) if found is not None else ():
+            env = {X.id: x, Y.id: y}
+            value = sum(c * env[v] for v, c in found.coefficients) + evaluate(found.rest, env)
+            assert value == evaluate(expr, env)
+
+
+def test_what_wraps_is_not_affine() -> None:
+    unsigned = fold.cast(I, DType("uint32"))
+    assert affine(fold.cast(unsigned, DType("int64")), {0}) is None
+    small = fold.cast(I, DType("int8"))
+    assert affine(fold.add(small, small), {0}) is None
 
 
 def test_guards_are_needed_only_where_a_bound_can_break() -> None:

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import operator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.integers import I32, X, Y, evaluate, expressions
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.expr import Const, Expr, Var
+from tileops.ir.expr import Expr, Var
 from tileops.ir.stmt import For, Launch
 from tileops.passes.analyze_ranges import Interval, Ranges, launch_ranges
 
-I32 = DType("int32")
-X, Y, N = Var(I32, 0, "x"), Var(I32, 1, "y"), Var(I32, 2, "N")
-PYTHON = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
-    "floormod": operator.mod, "min": min, "max": max,
-}  # fmt: skip
+N = Var(I32, 2, "N")
 
 
-def evaluate(expr: Expr, env: dict[int, int]) -> int:
-    if isinstance(expr, Const):
-        return int(expr.value)
-    if isinstance(expr, Var):
-        return env[expr.id]
-    return PYTHON[expr.op](evaluate(expr.a, env), evaluate(expr.b, env))
-
-
-def expressions() -> st.SearchStrategy[Expr]:
-    leaves = st.one_of(st.sampled_from([X, Y]), st.integers(-9, 9).map(fold.const))
-
-    def grow(children: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-        plain = st.builds(
-            fold.binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), children, children
-        )
-        divided = st.builds(
-            fold.binary,
-            st.sampled_from(["floordiv", "floormod"]),
-            children,
-            st.integers(1, 9).map(fold.const),
-        )
-        return st.one_of(plain, divided)
-
-    return st.recursive(leaves, grow, max_leaves=8)
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(expressions(), st.integers(-3, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 4))
 def test_every_value_lies_in_the_interval(expr: Expr, lo: int, n: int, lo2: int, m: int) -> None:
     ranges = Ranges({0: Interval(lo, lo + n - 1), 1: Interval(lo2, lo2 + m - 1)})
@@ -74,3 +43,14 @@ def test_a_block_index_times_the_tile_stays_inside_a_static_shape() -> None:
     assert ranges.of(index) == Interval(0, 4095)
     assert ranges.is_below(index, fold.const(4096))
     assert not ranges.is_below(index, fold.const(4095))
+
+
+U32 = DType("uint32")
+
+
+def test_unsigned_arithmetic_wraps() -> None:
+    ranges = Ranges({0: Interval(0, 31)})
+    unsigned = fold.cast(X, U32)
+    assert ranges.of(fold.add(unsigned, fold.const(5, U32))) == Interval(5, 36)
+    assert ranges.of(fold.sub(unsigned, fold.const(5, U32))) == Interval(0, 2**32 - 1)
+    assert ranges.of(fold.cast(fold.sub(X, fold.const(5)), U32)) == Interval(0, 2**32 - 1)

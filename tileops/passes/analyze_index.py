@@ -10,7 +10,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Unary, Var
 from tileops.ir.program import const_value
 from tileops.ir.walk import walk_expr
-from tileops.passes.analyze_ranges import Ranges
+from tileops.passes.analyze_ranges import Ranges, holds, is_index_type
 
 _ZERO = Const(DType("int32"), 0)
 
@@ -62,9 +62,11 @@ def _affine(expr: Expr, variables: Collection[int]) -> tuple[dict[int, int], Exp
         case Var(id=n):
             return {n: 1}, _ZERO
         case Cast(a=a, dtype=dtype) if (
-            dtype.is_integer and a.dtype.is_integer and dtype.bits >= a.dtype.bits
+            dtype.is_integer and a.dtype.is_integer and holds(dtype, a.dtype)
         ):
             return _affine(a, variables)
+        case Unary() | Binary() if not is_index_type(expr.dtype):
+            return None  # it wraps
         case Unary(op="neg", a=a):
             return _scaled(_affine(a, variables), -1)
         case Binary(op="add" | "sub" as op, a=a, b=b):

@@ -83,11 +83,9 @@ class Ranges:
                 return self._of_binary(expr)
             case Unary(op="neg", a=a):
                 r = self.of(a)
-                return Interval(_negate(r.hi), _negate(r.lo))
-            case Cast(a=a, dtype=dtype) if (
-                dtype.is_integer and a.dtype.is_integer and dtype.bits >= 32
-            ):
-                return self.of(a)
+                return _wrapped(Interval(_negate(r.hi), _negate(r.lo)), expr.dtype)
+            case Cast(a=a, dtype=dtype) if dtype.is_integer and a.dtype.is_integer:
+                return self.of(a) if holds(dtype, a.dtype) else _held(self.of(a), dtype)
             case Select(a=a, b=b):
                 return self.of(a).join(self.of(b))
             case _:
@@ -99,11 +97,12 @@ class Ranges:
         a, b = self.of(expr.a), self.of(expr.b)
         match expr.op:
             case "add":
-                return Interval(_plus(a.lo, b.lo), _plus(a.hi, b.hi))
+                return _wrapped(Interval(_plus(a.lo, b.lo), _plus(a.hi, b.hi)), expr.dtype)
             case "sub":
-                return Interval(_plus(a.lo, _negate(b.hi)), _plus(a.hi, _negate(b.lo)))
+                exact = Interval(_plus(a.lo, _negate(b.hi)), _plus(a.hi, _negate(b.lo)))
+                return _wrapped(exact, expr.dtype)
             case "mul":
-                return _product(a, b)
+                return _wrapped(_product(a, b), expr.dtype)
             case "min":
                 return Interval(_least(a.lo, b.lo, both=True), _least(a.hi, b.hi, both=False))
             case "max":
@@ -129,6 +128,30 @@ class Ranges:
         """True if the expression is known to be 0 or more."""
         lo = self.of(index).lo
         return lo is not None and lo >= 0
+
+
+def holds(dtype: DType, other: DType) -> bool:
+    """True if every value of the integer type ``other`` is one of ``dtype``."""
+    least, most = dtype.limits
+    return least <= other.limits[0] and other.limits[1] <= most
+
+
+def is_index_type(dtype: DType) -> bool:
+    """True for the types of index arithmetic, which is taken as not wrapping; others wrap."""
+    return dtype in ("int32", "int64")
+
+
+def _wrapped(exact: Interval, dtype: DType) -> Interval:
+    """The results of arithmetic in ``dtype`` whose results without limits are ``exact``."""
+    return exact if is_index_type(dtype) else _held(exact, dtype)
+
+
+def _held(exact: Interval, dtype: DType) -> Interval:
+    """``exact`` reduced to the range of ``dtype``: unchanged where it lies in it."""
+    least, most = dtype.limits
+    if exact.lo is not None and exact.hi is not None and least <= exact.lo and exact.hi <= most:
+        return exact
+    return Interval(least, most)
 
 
 def _plus(a: int | None, b: int | None) -> int | None:
