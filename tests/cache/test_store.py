@@ -14,6 +14,7 @@ import pytest
 from tests.cache import samples
 from tileops import counters, option
 from tileops.cache import Built, Store
+from tileops.cache.files import remove
 from tileops.errors import InternalError
 
 
@@ -94,12 +95,35 @@ def test_the_directory_may_be_deleted_at_any_time(store: Store, root: Path) -> N
     assert (root / "programs" / samples.key(1).hash() / "manifest.json").is_file()
 
 
+@pytest.mark.parametrize("name", ["", "manifest.json", "launch0.cubin", "ir"])
+def test_what_was_deleted_of_an_entry_in_memory_is_written_again(store: Store, name: str) -> None:
+    entry = store.fetch(samples.key(), samples.built)
+    assert entry.path is not None
+    assert remove(entry.path / name)
+    again = store.fetch(samples.key(), samples.built)
+    assert again.path == entry.path
+    assert samples.is_right(Store().fetch(samples.key(), samples.built).files, 0)
+    assert (entry.path / "kernel.cubin").readlink() == Path("launch0.cubin")
+    assert counters.stats()["misses"] == 1
+
+
+def test_a_deleted_entry_that_cannot_be_written_again_has_no_path(store: Store) -> None:
+    entry = store.fetch(samples.key(), samples.built)
+    assert entry.path is not None
+    remove(entry.path)
+    with option.cache_disable():
+        again = store.fetch(samples.key(), samples.built)
+    assert again.path is None
+    assert samples.is_right(again.files, 0)
+
+
 def test_a_directory_named_later_receives_what_is_in_memory(store: Store, tmp_path: Path) -> None:
     store.fetch(samples.key(), samples.built)
     with option.cache_dir(tmp_path / "later"):
         entry = store.fetch(samples.key(), samples.built)
         assert entry.path is not None
         assert entry.path.is_relative_to(tmp_path / "later")
+        assert (entry.path / "kernel.cubin").readlink() == Path("launch0.cubin")
     assert counters.stats()["misses"] == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,21 @@ def test_the_next_call_loads_and_compiles_nothing() -> None:
     program.unload()
     program.unload()  # nothing is loaded: nothing happens
     assert torch.ops.tileops.unloaded is handle
+
+
+def test_the_cache_may_be_deleted_before() -> None:
+    x = vector(100)
+    kernel = program.compile(x)
+    for call in (program, kernel):
+        call(x)
+        path = kernel.cache_path
+        assert path is not None
+        shutil.rmtree(path.parent)
+        call.unload()
+        out, events = counted(lambda call=call: call(x))
+        assert torch.equal(out, x * 2)
+        assert events == {"compiles": 0, "loads": 1, "launches": 1}
+        assert path.is_dir()
 
 
 def test_bound_forms_go_too() -> None:

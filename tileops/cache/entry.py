@@ -36,13 +36,15 @@ class Entry:
     """A compiled program as bytes. ``path`` is its folder, or None (in memory only).
 
     ``manifest`` is what the compiler said of it, plain JSON values; ``files`` maps names in
-    the folder (``launch0.cubin``, ``ir/03_lower.txt``) to verified contents.
+    the folder (``launch0.cubin``, ``ir/03_lower.txt``) to verified contents, ``links`` further
+    names to those of files.
     """
 
     key: Key
     path: Path | None
     manifest: Mapping[str, Any]
     files: Mapping[str, bytes]
+    links: Mapping[str, str]
 
     @property
     def hash(self) -> str:
@@ -51,6 +53,13 @@ class Entry:
     def text(self, name: str) -> str:
         """The file ``name`` as text; KeyError if the entry has no such file."""
         return self.files[name].decode("utf-8")
+
+    def is_on_disk(self) -> bool:
+        """True if its folder still has all its files; what they hold is not read again."""
+        path = self.path
+        return path is not None and all(
+            os.path.lexists(path / name) for name in (MANIFEST, *self.files)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +92,9 @@ def new_entry(key: Key, built: Built, keep: tuple[str, ...]) -> Entry:
     for name in (*files, *(built.links or {})):
         if not _NAME.fullmatch(name) or name == MANIFEST:
             raise InternalError(f"cache entry: {name!r} cannot be the name of a file")
+    links = {name: file for name, file in (built.links or {}).items() if file in files}
     # Through text and back, so that an entry is the same whether it was built here or read.
-    return Entry(key, None, json.loads(canonical(dict(built.manifest))), files)
+    return Entry(key, None, json.loads(canonical(dict(built.manifest))), files, links)
 
 
 def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
@@ -96,7 +106,7 @@ def _options_text(key: Key) -> str:
     return "".join(f"{name}: {key.fields[name]}\n" for name in FIELDS if name != "ir")
 
 
-def write_entry(folder: Path, entry: Entry, links: Mapping[str, str]) -> None:
+def write_entry(folder: Path, entry: Entry) -> None:
     """Write ``entry`` into the new ``folder``, manifest last, and wait for the disk. OSError."""
     os.mkdir(folder, 0o755)  # noqa: PTH102
     folders = sorted({name.rpartition("/")[0] for name in entry.files if "/" in name})
@@ -104,22 +114,21 @@ def write_entry(folder: Path, entry: Entry, links: Mapping[str, str]) -> None:
         os.mkdir(folder / name, 0o755)  # noqa: PTH102
     for name, data in sorted(entry.files.items()):
         write_file(folder / name, data)
-    kept = {name: target for name, target in sorted(links.items()) if target in entry.files}
-    for name, target in kept.items():
+    for name, target in sorted(entry.links.items()):
         os.symlink(target, folder / name)  # noqa: PTH211
-    write_file(folder / MANIFEST, _manifest_text(entry, kept).encode("ascii"))
+    write_file(folder / MANIFEST, _manifest_text(entry).encode("ascii"))
     for name in (*folders, ""):
         sync_directory(folder / name)
 
 
-def _manifest_text(entry: Entry, links: Mapping[str, str]) -> str:
+def _manifest_text(entry: Entry) -> str:
     fields = {name: text for name, text in entry.key.fields.items() if name != "ir"}
     content = {
         "format": FORMAT,
         "hash": entry.hash,
         "key": fields,  # the IR is program.txt
         "files": {name: _fact(data) for name, data in sorted(entry.files.items())},
-        "links": dict(links),
+        "links": dict(entry.links),
         "manifest": dict(entry.manifest),
     }
     return sealed(content)
@@ -173,7 +182,7 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
         raise DamagedError(f"{folder}: {error}") from None
     if key.hash() != expected_hash or content["hash"] != expected_hash:
         raise DamagedError(f"{folder} holds the entry {key.hash()}")
-    return Entry(key, folder, content["manifest"], files)
+    return Entry(key, folder, content["manifest"], files, content["links"])
 
 
 def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:

@@ -92,13 +92,15 @@ class Store:
         return found
 
     def _follow(self, entry: Entry, where: Resolved) -> Entry:
-        # A user who names a directory after the first compile expects to find the program there.
-        private = where.private
-        if private is None or entry.path is None or entry.path.parent == private.programs:
+        # A user who names a directory after the first compile expects to find the program there,
+        # and one may delete a directory at any time.
+        if entry.path is None:
             return entry
-        if any(entry.path.parent == layer.programs for layer in where.layers):
+        places = [directory.programs for directory in _search_order(where)]
+        is_placed = where.private is None or entry.path.parent in places
+        if is_placed and entry.is_on_disk():
             return entry
-        return self._publish(entry.key, Built(entry.files, entry.manifest), where)
+        return self._keep(dataclasses.replace(entry, path=None), where)
 
     def _read(self, key: Key, where: Resolved) -> Entry | None:
         if where.problem is not None:
@@ -127,21 +129,23 @@ class Store:
         usage.touch(folder)
 
     def _publish(self, key: Key, built: Built, where: Resolved) -> Entry:
-        entry = new_entry(key, built, settings.current().cache_keep)
+        return self._keep(new_entry(key, built, settings.current().cache_keep), where)
+
+    def _keep(self, entry: Entry, where: Resolved) -> Entry:
         if where.private is not None:
             with counters.timed("store"):
-                entry = self._store(entry, dict(built.links or {}), where.private)
+                entry = self._store(entry, where.private)
         with self._guard:
             self._memory[entry.hash] = entry
         return entry
 
-    def _store(self, entry: Entry, links: dict[str, str], directory: Directory) -> Entry:
+    def _store(self, entry: Entry, directory: Directory) -> Entry:
         stage = directory.staging / f"{entry.hash[:12]}.{os.getpid()}.{secrets.token_hex(6)}"
         final = directory.programs / entry.hash
         try:
             make_directories(directory.staging)
             make_directories(directory.programs)
-            write_entry(stage, entry, links)
+            write_entry(stage, entry)
             self._rename(stage, final, directory, entry.hash)
         except OSError as error:
             remove(stage)

@@ -288,7 +288,7 @@ def _write_program(programs: Path, entry: cache.Entry) -> dict[str, object]:
     kept = {n: d for n, d in entry.files.items() if n in images or n in (PROGRAM, OPTIONS)}
     folder = programs / entry.hash
     if not folder.exists():  # two variants of an op can share a program
-        write_entry(folder, replace(entry, files=kept), {})
+        write_entry(folder, replace(entry, files=kept, links={}))
     return _fact((folder / MANIFEST).read_bytes())
 
 
