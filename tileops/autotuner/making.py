@@ -11,8 +11,9 @@ import torch
 from tileops.autotuner.inputs import span
 from tileops.errors import ArgumentError
 from tileops.ir import fold
-from tileops.ir.expr import Binary, Cast, Expr, Var
+from tileops.ir.expr import Expr, Var
 from tileops.ir.program import Program, TensorParam, const_value
+from tileops.ir.walk import walk_expr
 from tileops.jit.kernel import describe_param
 from tileops.op.variant import pack_of
 from tileops.profiler import TensorSupplyType, fill
@@ -95,22 +96,15 @@ def _contiguous(shape: Sequence[int]) -> list[int]:
 
 
 def _number(expr: Expr, param: TensorParam, known: Known) -> int:
-    found = const_value(_resolved(expr, known.sizes))
+    sizes = {
+        e.id: fold.const(known.sizes[e.name], e.dtype)
+        for e in walk_expr(expr)
+        if isinstance(e, Var) and e.name in known.sizes
+    }
+    found = const_value(fold.substitute(expr, sizes))
     if found is None:
         raise ArgumentError(
             f"op {known.op}: tuning cannot make the tensor '{param.name}': an extent or stride is "
             "not known; give inputs by set_autotune_inputs or supply_prog"
         )
     return found
-
-
-def _resolved(expr: Expr, sizes: Mapping[str, int]) -> Expr:
-    match expr:
-        case Var(name=name) if name in sizes:
-            return fold.const(sizes[name], expr.dtype)
-        case Binary(op=op, a=a, b=b):
-            return fold.binary(op, _resolved(a, sizes), _resolved(b, sizes))
-        case Cast(a=a):
-            return fold.cast(_resolved(a, sizes), expr.dtype)
-        case _:
-            return expr

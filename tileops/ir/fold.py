@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -20,7 +20,9 @@ from tileops.ir.expr import (
     Region,
     Select,
     Unary,
+    Var,
 )
+from tileops.ir.walk import map_children
 
 BOOL = DType("bool")
 INT32 = DType("int32")
@@ -265,6 +267,27 @@ def ceildiv(a: Expr, b: Expr) -> Expr:
 def truth(a: Expr) -> Expr:
     """``a`` as a bool: itself, or ``a != 0``."""
     return _truth(a)
+
+
+def substitute(expr: Expr, known: Mapping[int, Expr]) -> Expr:
+    """``expr`` with variables replaced by id, folded and promoted anew."""
+
+    def new(e: Expr) -> Expr:
+        return substitute(e, known)
+
+    match expr:
+        case Var(id=n):
+            return known.get(n, expr)
+        case Binary(op=op, a=a, b=b):
+            return binary(op, new(a), new(b))
+        case Unary(op=op, a=a):
+            return unary(op, new(a))
+        case Cast(a=a, dtype=dtype):
+            return cast(new(a), dtype)
+        case Select(cond=c, a=a, b=b):
+            return select(new(c), new(a), new(b))
+        case _:
+            return map_children(expr, new)
 
 
 def region_indices(

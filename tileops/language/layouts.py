@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
-from tileops.ir.expr import ARITHMETIC, BITWISE, Binary, Buffer, Cast, Const, Expr, Unary, Var
+from tileops.ir.expr import ARITHMETIC, BITWISE, Binary, Buffer, Const, Expr, Unary, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Placement
 from tileops.ir.walk import substitute, walk_expr
@@ -145,7 +145,7 @@ def _check_index(ref: BufferRef, index: Expr, vars_: tuple[Var, ...]) -> None:
         match e:
             case Var(id=n):
                 fits = n in own
-            case Const() | Unary(op="neg") | Cast():
+            case Const() | Unary(op="neg"):
                 fits = True
             case Binary(op=op):
                 fits = op in (*ARITHMETIC, *BITWISE)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
-from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
+from tileops.ir.expr import Binary, Expr, Unary, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Placement
-from tileops.ir.walk import map_children, walk_expr
+from tileops.ir.walk import walk_expr
 
 # A map is tried out, point by point, where it has no period that makes it smaller.
 _MOST_POINTS = 1 << 18
@@ -33,25 +33,7 @@ def placed(placement: Placement, indices: Iterable[Expr]) -> tuple[Expr, ...]:
     wide = any(i.dtype == fold.INT64 for i in given)
     dtype = fold.INT64 if wide else fold.INT32
     known = {v.id: fold.cast(i, dtype) for v, i in zip(placement.vars, given, strict=True)}
-    return tuple(_at(index, known) for index in placement.indices)
-
-
-def _at(expr: Expr, known: Mapping[int, Expr]) -> Expr:
-    """``expr`` with variables replaced, folded anew in the dtype of what replaces them."""
-    dtype = next(iter(known.values())).dtype
-    match expr:
-        case Var(id=n):
-            return known[n]
-        case Const(value=value):
-            return fold.const(value, dtype)
-        case Binary(op=op, a=a, b=b):
-            return fold.binary(op, _at(a, known), _at(b, known))
-        case Unary(op=op, a=a):
-            return fold.unary(op, _at(a, known))
-        case Cast(a=a):
-            return _at(a, known)
-        case _:
-            return map_children(expr, lambda e: _at(e, known))
+    return tuple(fold.substitute(index, known) for index in placement.indices)
 
 
 class _Measure:
@@ -147,7 +129,7 @@ def _tried(exprs: list[Expr], sizes: dict[int, int]) -> list[int] | str:
     seen = set()
     for point in itertools.product(*map(range, sizes.values())):
         known: dict[int, Expr] = {v: fold.const(x) for v, x in zip(sizes, point, strict=True)}
-        seen.add(tuple(const_value(_at(e, known)) or 0 for e in exprs))
+        seen.add(tuple(const_value(fold.substitute(e, known)) or 0 for e in exprs))
     if len(seen) < total:
         return "elements share a place"
     axes = list(zip(*seen, strict=True))
@@ -184,8 +166,6 @@ def _shift(expr: Expr, variable: int, step: int) -> int | None:
         case Unary(op="neg", a=a):
             moved = _shift(a, variable, step)
             return None if moved is None else -moved
-        case Cast(a=a):
-            return _shift(a, variable, step)
         case Binary(op=op, a=a, b=b):
             return _shift_of(op, b, _shift(a, variable, step), _shift(b, variable, step), a)
         case _:
