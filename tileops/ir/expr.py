@@ -112,6 +112,9 @@ class Select(Expr):
     b: Expr
 
 
+_LEVELS = {"global": 0, "shared": 1}
+
+
 @dataclass(frozen=True)
 class Buffer:
     """A tile or tensor. ``shape`` entries are int32 or int64 expressions, constants where static.
@@ -134,6 +137,11 @@ class Buffer:
     @property
     def is_on_chip(self) -> bool:
         return self.scope != "global"
+
+    @property
+    def level(self) -> int:
+        """How near to the registers it lies: 0 global, 1 shared, 2 the rest."""
+        return _LEVELS.get(self.scope, 2)
 
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape as integers, or None where an extent is not constant."""

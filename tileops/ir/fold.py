@@ -85,8 +85,8 @@ def cast(a: Expr, dtype: DType) -> Expr:
 
 def _saturated(value: int, dtype: DType) -> int:
     """``value`` moved into the range of an integer dtype, as a conversion at run time does."""
-    least = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    return max(least, min(value, least + (1 << dtype.bits) - 1))
+    least, most = dtype.limits
+    return max(least, min(value, most))
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:

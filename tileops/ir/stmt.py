@@ -139,6 +139,11 @@ class Copy(Stmt):
     src: Region
     dst: Region
 
+    @property
+    def lead(self) -> Region:
+        """The side nearer to the registers, whose extents are those of the copy."""
+        return self.src if self.src.buffer.level > self.dst.buffer.level else self.dst
+
 
 @dataclass(frozen=True)
 class Fill(Stmt):

@@ -202,8 +202,7 @@ def max_value(dtype: object) -> Value:
     kind = as_dtype(dtype)
     if kind.is_float:
         return Value(fold.const(_FLOAT_MAX[str(kind)], kind))
-    top = (1 << (kind.bits - (1 if kind.is_signed else 0))) - 1
-    return Value(fold.const(True if kind.is_bool else top, kind))
+    return Value(fold.const(True if kind.is_bool else kind.limits[1], kind))
 
 
 def min_value(dtype: object) -> Value:
@@ -211,7 +210,7 @@ def min_value(dtype: object) -> Value:
     kind = as_dtype(dtype)
     if kind.is_float:
         return Value(fold.const(-_FLOAT_MAX[str(kind)], kind))
-    return Value(fold.const(-(1 << (kind.bits - 1)) if kind.is_signed else 0, kind))
+    return Value(fold.const(False if kind.is_bool else kind.limits[0], kind))
 
 
 def index_to_coordinates(index: object, shape: object) -> list[object]:

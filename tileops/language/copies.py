@@ -25,8 +25,6 @@ from tileops.language.operands import (
 from tileops.language.tracer import here, require_tracer
 from tileops.language.value import as_dtype, index_expr, to_expr
 
-_SCOPE_LEVEL = {"global": 0, "shared": 1, "fragment": 2, "local": 2, "var": 2}
-
 
 def copy(
     src: object,
@@ -82,7 +80,7 @@ def _paired(
     if len(left) != len(right) or (both_whole and not same_extents(left, right)):
         raise mismatch
     # The side that lies closer to the threads gives the extents of the copy.
-    source_leads = _SCOPE_LEVEL[source.buffer.scope] >= _SCOPE_LEVEL[target.buffer.scope]
+    source_leads = source.buffer.level >= target.buffer.level
     if source_leads:
         return source, with_squeezed_extents(target, left)
     for mine, other in zip(right, left, strict=True):

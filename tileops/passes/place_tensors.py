@@ -46,7 +46,6 @@ from tileops.passes.measure_placement import measure_placement, placed
 from tileops.passes.origins import Rewritten
 
 _ONE, _OUTSIDE = fold.const(1), fold.const(-1)
-_DEPTH = {"global": 0, "shared": 1}
 
 
 def place_tensors(program: Program) -> Rewritten:
@@ -165,8 +164,7 @@ class _Placing:
     def _tile(self, stmt: Stmt, ranges: Ranges) -> Stmt:
         match stmt:
             case Copy(src=src, dst=dst):
-                deeper = _depth(src.buffer) > _depth(dst.buffer)
-                vars_, extents = self._nest(src if deeper else dst)
+                vars_, extents = self._nest(stmt.lead)
                 value = self._load(src, vars_)
                 at = fold.region_indices(dst, _dims(dst, vars_), vars_)
                 inner: Stmt = Store(dst.buffer, at, fold.cast(value, dst.dtype), loc=stmt.loc)
@@ -238,10 +236,6 @@ def _dims(region: Region, vars_: Sequence[Var]) -> tuple[int, ...]:
             f"`{region.buffer.name}`"
         )
     return dims
-
-
-def _depth(buffer: Buffer) -> int:
-    return _DEPTH.get(buffer.scope, 2)
 
 
 def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:

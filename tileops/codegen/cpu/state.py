@@ -111,9 +111,7 @@ class LaunchState:
 
 def clip(interval: Interval, var: Var) -> Interval:
     """``interval`` cut to what the variable's integer dtype can hold."""
-    bits, signed = var.dtype.bits, var.dtype.is_signed
-    least = -(1 << (bits - 1)) if signed else 0
-    most = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+    least, most = var.dtype.limits
     lo = least if interval.lo is None else max(least, min(interval.lo, most))
     hi = most if interval.hi is None else min(most, max(interval.hi, least))
     return Interval(lo, hi)

@@ -15,12 +15,10 @@ from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region, Var
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose
 
-_SCOPE_ORDER = {"global": 0, "shared": 1}
-
 
 def emit_copy(ctx: Context, stmt: Copy) -> None:
     """``dst = cast(src)`` over the extents of the side nearer to the registers."""
-    lead = leading(stmt)
+    lead = stmt.lead
     extents = extents_of(ctx, lead)
     dims = lead.squeezed()
     vars_ = ctx.synthetic_vars(len(dims))
@@ -29,15 +27,6 @@ def emit_copy(ctx: Context, stmt: Copy) -> None:
         target = paired(ctx, stmt.dst, dims)
         value = convert(value, stmt.dst.dtype)
         store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, target, vars_), value)
-
-
-def leading(stmt: Copy) -> Region:
-    """The side nearer to the registers, whose extents are those of the copy."""
-    return stmt.src if _depth(stmt.src) > _depth(stmt.dst) else stmt.dst
-
-
-def _depth(region: Region) -> int:
-    return _SCOPE_ORDER.get(region.buffer.scope, 2)
 
 
 def paired(ctx: Context, region: Region, dims: tuple[int, ...]) -> tuple[int, ...]:

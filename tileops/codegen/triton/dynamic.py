@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.copies import leading, paired
+from tileops.codegen.triton.copies import paired
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region
 from tileops.ir.program import const_value
@@ -16,7 +16,7 @@ def is_dynamic(stmt: Copy | Fill) -> bool:
 
 
 def _lead(stmt: Copy | Fill) -> Region:
-    return leading(stmt) if isinstance(stmt, Copy) else stmt.dst
+    return stmt.lead if isinstance(stmt, Copy) else stmt.dst
 
 
 def as_nest(ctx: Context, stmt: Copy | Fill) -> Parallel:

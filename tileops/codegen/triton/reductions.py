@@ -66,11 +66,10 @@ def neutral_value(kind: str, dtype: DType) -> bool | int | float:
     if kind in ("sum", "abssum", "absmax", "bitor", "bitxor"):
         return 0
     if kind == "bitand":
-        return -1 if dtype.is_signed else (1 << dtype.bits) - 1
+        return -1 if dtype.is_signed else dtype.limits[1]
     if dtype.is_float:
         return float("inf") if kind == "min" else -float("inf")
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+    low, high = dtype.limits
     return high if kind == "min" else low
 
 
