@@ -114,7 +114,14 @@ def test_every_level_compiles(level):
     assert artifact.files[gxx.LIBRARY][:4] == b"\x7fELF"
 
 
-def test_a_compile_takes_at_most_a_second():
+def processor_seconds(work):
+    before = os.times().children_user
+    work()
+    return os.times().children_user - before
+
+
+def test_a_compile_costs_little_more_than_one_large_header(tmp_path):
+    """One second on a processor that reads <regex> in 0.83 s: so the limit moves with the machine."""
     program = trace(
         attention,
         name="attention",
@@ -122,13 +129,14 @@ def test_a_compile_takes_at_most_a_second():
         consts={"batch": 1, "heads": 2, "seq": 200, "dim": 64},
     )
     code = cpu.generate(program, TARGET, Specialization())
-    seconds = []
+    header = tmp_path / "header.cpp"
+    header.write_text("#include <regex>\n")
+    read = [*gxx.command(TARGET), "-O3", "-std=c++17", "-c", str(header), "-o", os.devnull]
+    attentions, headers = [], []
     for _ in range(3):
-        start = os.times().children_user
-        gxx.compile_cpp(code, TARGET, {})
-        seconds.append(os.times().children_user - start)
-    # Processor time of the compiler: what it takes on a machine with nothing else to do.
-    assert min(seconds) <= 1.0
+        attentions.append(processor_seconds(lambda: gxx.compile_cpp(code, TARGET, {})))
+        headers.append(processor_seconds(lambda: subprocess.run(read, check=True)))
+    assert min(attentions) <= min(headers) / 0.83, (attentions, headers)
 
 
 def test_generated_text_is_deterministic():

@@ -105,6 +105,8 @@ def test_an_input_that_requires_grad_is_refused() -> None:
     samples.axpy(x.detach(), y, 1.0)
     with pytest.raises(NotDifferentiableError):
         samples.lazy_add(100)(x, y)
+    with pytest.raises(NotDifferentiableError):
+        samples.lazy_add(100)(y, B=x)
 
 
 def test_differentiable_false_says_that_no_gradient_is_wanted() -> None:

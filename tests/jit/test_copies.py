@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_a_program_that_its_name_does_not_lead_to() -> None:
         pickle.dumps(program)
 
 
-def test_a_pickled_model_in_another_process(tmp_path: Path) -> None:
+def test_a_pickled_model_in_other_processes(tmp_path: Path) -> None:
     model, x = Model(), vector(20)
     torch.save((model, x, model(x)), tmp_path / "model.pt")
     script = (
@@ -76,9 +77,16 @@ def test_a_pickled_model_in_another_process(tmp_path: Path) -> None:
         f"model, x, y = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False)\n"
         "assert torch.equal(model(x), y)\n"
         "import tileops\n"
-        "assert tileops.stats()['compiles'] == 0, tileops.stats()\n"
+        "print(tileops.stats()['compiles'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    compiles = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "TILEOPS_CACHE_DIR": str(tmp_path / "cache")},
+        ).stdout
+        for _ in range(2)
+    ]
+    assert compiles == ["2\n", "0\n"]

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import tileops
+import tileops.language as T
 from tests.jit import samples
 from tests.jit.samples import vector
 from tests.op import factories
@@ -29,6 +31,18 @@ def rows(layout: str) -> torch.Tensor:
         "empty": x[:0],
         "no columns": x[:, :0],
     }[layout]
+
+
+@tileops.jit(name="fake_rows")
+def padded_rows(X, block: int = 32):
+    """``X``, whose rows lie one stride apart and whose columns side by side."""
+    M, N, S = T.dynamic("M, N, S")
+    X: T.StridedTensor((M, N), (S, 1), T.float32)
+    Y = T.empty((M, N), T.float32)
+    with T.Kernel(M, T.ceildiv(N, block), threads=32) as (bx, by):
+        for j in T.Parallel(block):
+            Y[bx, by * block + j] = X[bx, by * block + j]
+    return Y
 
 
 LAYOUTS = (
@@ -65,6 +79,12 @@ CALLS: dict[str, Call] = {
     ),
     "counted": (lambda: samples.counted.op, (17, 5), {"device": "cpu"}),
     "lazy": (lambda: samples.lazy_add(100).op, (vector(100), vector(100)), {}),
+    "rows of none, strides of nothing": (
+        lambda: padded_rows.op,
+        (vector(200).as_strided((0, 5), (7, 3)),),
+        {},
+    ),
+    "padded rows": (lambda: padded_rows.op, (torch.randn(4, 9)[:, :5],), {}),
     **{f"row_sums {name}": (lambda: samples.row_sums.op, (rows(name),), {}) for name in LAYOUTS},
 }
 

@@ -64,16 +64,16 @@ class JITKernel:
         NotDifferentiableError for an input that requires grad in grad mode where the kernel has no
         gradient.
         """
+        given = (*args, *kwargs.values()) if kwargs else args
         if forward_ad._current_level >= 0:
-            gradient.refuse_tangents(f"kernel {self._name}", args)
+            gradient.refuse_tangents(f"kernel {self._name}", given)
         op = self._op
         for n, name, kind, dtype in self._scalars:
-            where = f"kernel {self._name}: argument '{name}'"
             if name in kwargs:
-                kwargs[name] = arguments.scalar(where, dtype, kwargs[name])
+                kwargs[name] = self._converted(name, dtype, kwargs[name])
             elif n < len(args) and type(args[n]) is not kind:
-                args = (*args[:n], arguments.scalar(where, dtype, args[n]), *args[n + 1 :])
-        for value in args:
+                args = (*args[:n], self._converted(name, dtype, args[n]), *args[n + 1 :])
+        for value in given:
             if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
                 op = self._gradient_op
                 if op is None:
@@ -88,6 +88,9 @@ class JITKernel:
             self._explain(args, error)
             raise
         return list(result) if isinstance(result, tuple) else result
+
+    def _converted(self, name: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
+        return arguments.scalar(f"kernel {self._name}: argument '{name}'", dtype, value)
 
     def _explain(self, args: tuple[Any, ...], error: RuntimeError) -> None:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""

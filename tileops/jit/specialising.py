@@ -68,9 +68,7 @@ def _sizes_from_shapes(
                 f"{definition.name}: argument '{rule.name}': expected {ranks[rule.name]} "
                 f"dimensions, got {len(shape)}"
             )
-        stored = [int(extent) for extent in shape]
-        if rule.pack > 1:
-            stored[-1] *= rule.pack
+        stored = rule.extents([int(extent) for extent in shape])
         for check, extent in zip(rule.shape, stored, strict=True):
             if check.kind != "eq":
                 found[variant.sizes[check.number].name] = (extent - check.add) // check.mul
@@ -89,16 +87,14 @@ def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str
         strides = getattr(tensor, "stride", None)
         if rule.raw or rule.strides is None or not callable(strides):
             continue
-        shape = [int(extent) for extent in tensor.shape]  # type: ignore[attr-defined]
-        shape[-1:] = [extent * rule.pack for extent in shape[-1:]]
+        shape = rule.extents([int(extent) for extent in tensor.shape])  # type: ignore[attr-defined]
         expected = 1
         for place in reversed(range(len(shape))):
             check = rule.strides[place]
             if check.kind == "bind":
                 name = variant.sizes[check.number].name
                 if shape[place] > 1 and 0 not in shape:
-                    inner = place + 1 == len(shape)
-                    found[name] = int(strides(place)) * (1 if inner else rule.pack)
+                    found[name] = int(rule.stride(strides(), place))
                 else:
                     free.setdefault(name, expected)
             expected *= max(shape[place], 1)

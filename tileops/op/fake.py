@@ -131,15 +131,16 @@ class _Call:
             )
 
     def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
-        for d, (check, value) in enumerate(zip(rule.shape, _shape(rule, tensor), strict=True)):
+        for d, (check, value) in enumerate(
+            zip(rule.shape, rule.extents(tensor.shape), strict=True)
+        ):
             if check.kind == "bind":
                 self._set(rule, f"dimension {d}", check.number, value)
             elif check.kind == "solve":
                 self._solve(rule, d, check, value)
-        for d, check in enumerate(rule.strides or ()):
-            # A dimension of extent 0 or 1 is never stepped over: its stride means nothing.
-            if check.kind == "bind" and tensor.shape[d] > 1:
-                self._set(rule, f"stride {d}", check.number, _stride(rule, tensor, d))
+        for d, check in _stepped(rule, tensor):
+            if check.kind == "bind":
+                self._set(rule, f"stride {d}", check.number, rule.stride(tensor.stride(), d))
 
     def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
         known = self.sizes.setdefault(number, value)
@@ -167,15 +168,13 @@ class _Call:
                 check = rule.strides[d] if rule.strides else None
                 if check is not None and check.kind == "bind":
                     self.sizes.setdefault(check.number, expected)
-                expected = expected * max(_shape(rule, tensor)[d], 1)
+                expected = expected * max(rule.extents(tensor.shape)[d], 1)
 
     def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
-        shape = _shape(rule, tensor)
+        shape = rule.extents(tensor.shape)
         places = [("dimension", d, r, shape[d]) for d, r in enumerate(rule.shape)]
         places += [
-            ("stride", d, r, _stride(rule, tensor, d))
-            for d, r in enumerate(rule.strides or ())
-            if tensor.shape[d] > 1
+            ("stride", d, r, rule.stride(tensor.stride(), d)) for d, r in _stepped(rule, tensor)
         ]
         for label, d, check, value in places:
             if check.kind == "eq" and value != slots[check.number]:
@@ -185,13 +184,11 @@ class _Call:
                 )
 
 
-def _shape(rule: TensorRule, tensor: torch.Tensor) -> tuple[SlotValue, ...]:
-    """The extents of a tensor in the rule's elements."""
-    shape = tuple(tensor.shape)
-    return shape if rule.pack == 1 else (*shape[:-1], shape[-1] * rule.pack)
+def _stepped(rule: TensorRule, tensor: torch.Tensor) -> list[tuple[int, Rule]]:
+    """The dimensions whose strides matter, with their rules: no element is stepped to in others.
 
-
-def _stride(rule: TensorRule, tensor: torch.Tensor, dim: int) -> SlotValue:
-    """A stride of a tensor in the rule's elements; along the last one these lie side by side."""
-    step = tensor.stride(dim)
-    return step if rule.pack == 1 or dim + 1 == tensor.dim() else step * rule.pack
+    A size of 0 is never symbolic: torch compiles for it alone.
+    """
+    if rule.strides is None or any(type(n) is int and n == 0 for n in tensor.shape):
+        return []
+    return [(d, check) for d, check in enumerate(rule.strides) if tensor.shape[d] > 1]

@@ -61,6 +61,15 @@ class TensorRule:
     pack: int = 1
     raw: bool = False
 
+    def extents(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The extents of a tensor of torch's ``shape`` in the rule's elements."""
+        return tuple(shape) if self.pack == 1 else (*shape[:-1], shape[-1] * self.pack)
+
+    def stride(self, strides: Sequence[Any], dim: int) -> Any:  # noqa: ANN401
+        """One of torch's ``strides`` in the rule's elements; the last lie side by side."""
+        step = strides[dim]
+        return step if self.pack == 1 or dim + 1 == len(strides) else step * self.pack
+
     def to_json(self) -> dict[str, object]:
         """The form of ``op.json``."""
         strides = None if self.strides is None else [r.to_json() for r in self.strides]
