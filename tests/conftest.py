@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.docs.recording import Recorder
 
         config.pluginmanager.register(Recorder(Path(path).absolute()))
+
+
+@pytest.fixture
+def tuning_cache(tmp_path: Path) -> Iterator[Path]:
+    """A cache of the test's own, for tests that tune; tuned programs may take each other's names."""
+    import tileops
+    from tileops import log
+
+    log.forget_warnings()
+    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*tuned_.*")
+        yield tmp_path / "cache"
 
 
 @pytest.fixture

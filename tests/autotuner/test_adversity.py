@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,15 @@ from tileops import log
 from tileops.autotuner import benches, compilers, database, pipes, tuner
 from tileops.autotuner.database import read_best, read_rows
 
+pytestmark = [
+    pytest.mark.usefixtures("tuning_cache"),
+    pytest.mark.filterwarnings("ignore:.*tuning_risky.*"),
+]
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0, 64: 0.5}
 SPACE = [{"block": 8}, {"block": 32}]
 FILES = ("configs.jsonl", "best_config.json", "key.json", "latency.json", "dispatch_table.txt")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        warnings.filterwarnings("ignore", message=".*tuning_risky.*")
-        yield tmp_path / "cache"
 
 
 def tune(size: int = 100, timer: Any = None) -> list[int]:
@@ -56,7 +52,7 @@ def rows_in(cache: Path) -> list[dict[str, Any]]:
 
 
 # -- interruptions ---------------------------------------------------------------------------------
-def test_what_was_measured_before_an_interruption_is_kept(cache: Path) -> None:
+def test_what_was_measured_before_an_interruption_is_kept(tuning_cache: Path) -> None:
     def timer(config: Any, kernel: Any, inputs: Any) -> float:
         if config["block"] == 16:
             raise KeyboardInterrupt
@@ -69,8 +65,8 @@ def test_what_was_measured_before_an_interruption_is_kept(cache: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         program(a)
     assert calls == [8, 32]
-    assert [row["config"]["block"] for row in rows_in(cache)] == [8, 32]
-    assert not list(cache.rglob("best_config.json"))
+    assert [row["config"]["block"] for row in rows_in(tuning_cache)] == [8, 32]
+    assert not list(tuning_cache.rglob("best_config.json"))
     # The timer is another one now, so its records are its own.
     assert tune() == [8, 16, 32]
 
@@ -126,8 +122,10 @@ tileops.autotune(configs=[{"block": 8}, {"block": 32}], timer=timer)(fresh_const
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_process_leaves_its_measurements_and_no_lock(cache: Path, number: int) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(cache)}
+def test_a_killed_process_leaves_its_measurements_and_no_lock(
+    tuning_cache: Path, number: int
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(tuning_cache)}
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED], cwd=ROOT, env=environment, stdout=subprocess.PIPE
     )
@@ -200,10 +198,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_a_miss_and_never_an_error(cache: Path, name: str) -> None:
+def test_a_damaged_file_is_a_miss_and_never_an_error(tuning_cache: Path, name: str) -> None:
     tune()
     for damage in DAMAGE.values():
-        for path in [p for p in cache.rglob(name) if not p.is_dir()]:
+        for path in [p for p in tuning_cache.rglob(name) if not p.is_dir()]:
             damage(path)
         assert set(tune()) <= {8, 16, 32}
 
@@ -215,9 +213,9 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_rows_that_cannot_be_are_left_out(cache: Path) -> None:
+def test_rows_that_cannot_be_are_left_out(tuning_cache: Path) -> None:
     tune()
-    (path,) = cache.rglob("configs.jsonl")
+    (path,) = tuning_cache.rglob("configs.jsonl")
     sound = json.loads(path.read_text().splitlines()[0])
     path.write_text("".join(json.dumps({**sound, **change}) + "\n" for change in HOSTILE))
     assert read_rows(path.parent) == []
@@ -231,9 +229,9 @@ def test_rows_that_cannot_be_are_left_out(cache: Path) -> None:
         assert read_best(path.parent) is not None
 
 
-def test_a_winner_that_is_no_config_of_the_space_is_not_taken(cache: Path) -> None:
+def test_a_winner_that_is_no_config_of_the_space_is_not_taken(tuning_cache: Path) -> None:
     tune()
-    (path,) = cache.rglob("best_config.json")
+    (path,) = tuning_cache.rglob("best_config.json")
     best = json.loads(path.read_text())
     for config in ({"block": 10**30}, {"block": 64}, {}, {"pass_configs": {"x": 1}}):
         path.write_text(json.dumps({**best, "config": config}))
@@ -278,9 +276,9 @@ def test_a_disk_that_takes_half_a_line_loses_nothing(monkeypatch: pytest.MonkeyP
     assert tune() == []
 
 
-def test_rows_are_not_written_through_a_link(cache: Path, tmp_path: Path) -> None:
+def test_rows_are_not_written_through_a_link(tuning_cache: Path, tmp_path: Path) -> None:
     tune()
-    (path,) = cache.rglob("configs.jsonl")
+    (path,) = tuning_cache.rglob("configs.jsonl")
     other = tmp_path / "other"
     other.write_text("mine\n")
     path.unlink()

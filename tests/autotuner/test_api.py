@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import threading
-import warnings
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,16 @@ import torch
 import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_lazy
-from tileops import log
 from tileops.autotuner import param
 from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
 from tileops.autotuner.tuned import TunedProgram
 from tileops.errors import ArgumentError, CacheError
 from tileops.profiler import Profiler, TensorSupplyType
 
+pytestmark = pytest.mark.usefixtures("tuning_cache")
+
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0, 64: 4.0}
 SPACE = [{"block": 8}, {"block": 32}]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 # -- names and defaults ----------------------------------------------------------------------------
@@ -225,15 +216,15 @@ def test_a_supply_type_fills_what_no_call_gives(supply: TensorSupplyType, check:
 
 
 def test_the_disabled_results_of_tunings_are_not_kept(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    tuning_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEOPS_TUNE_CACHE_DISABLE", "1")
     a = torch.randn(71)
     timer = FakeTimer(TIMES)
     tileops.autotune(configs=SPACE, timer=timer)(fresh_const())(a)
     assert len(timer.calls) == 3
-    assert not list(cache.rglob("tuning"))
-    assert list(cache.glob("programs/*"))  # compiled programs are
+    assert not list(tuning_cache.rglob("tuning"))
+    assert list(tuning_cache.glob("programs/*"))  # compiled programs are
 
 
 # -- programs in every style -----------------------------------------------------------------------

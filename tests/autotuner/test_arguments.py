@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +10,13 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_in_place
-from tileops import log
 from tileops.autotuner.arguments import check_inputs
 from tileops.errors import ArgumentError, ArgumentTypeError
 
+pytestmark = pytest.mark.usefixtures("tuning_cache")
+
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0}
 SPACE = [{"block": 8}, {"block": 32}]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 def tune(configs: Any = SPACE, timer: Any = None, **options: Any) -> Any:
@@ -130,10 +121,10 @@ def test_a_timer_that_gives_no_number_is_an_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, -float("inf")])
-def test_a_time_that_cannot_be_is_a_failure_of_its_config(value: float, cache: Path) -> None:
+def test_a_time_that_cannot_be_is_a_failure_of_its_config(value: float, tuning_cache: Path) -> None:
     timer = lambda config, kernel, inputs: value if config["block"] == 32 else config["block"]  # noqa: E731
     assert tune(timer=timer) == {"block": 8}
-    rows = [line for f in cache.rglob("configs.jsonl") for line in f.open()]
+    rows = [line for f in tuning_cache.rglob("configs.jsonl") for line in f.open()]
     assert sum(f"the timer gave {value}" in line for line in rows) == 1
 
 

@@ -7,8 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +16,11 @@ import torch
 import tileops
 from tests.autotuner.test_keys import fresh_flags
 from tests.autotuner.tuned_programs import FakeTimer, fresh_dynamic
-from tileops import log
+
+pytestmark = pytest.mark.usefixtures("tuning_cache")
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUR, FIVE = [8, 16, 32, 64], [8, 16, 32, 64, 128]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 def processes(folder: Path, plans: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -66,7 +57,7 @@ def test_four_configs_then_none_then_the_fifth_alone_and_all_after_a_change(tmp_
 
 @pytest.mark.parametrize(("count", "seed"), [(200, 10), (300, 11)])
 def test_random_sizes_cause_a_tuning_for_each_power_of_two_and_no_more(
-    cache: Path, count: int, seed: int
+    tuning_cache: Path, count: int, seed: int
 ) -> None:
     timer = FakeTimer({8: 3.0, 16: 2.0, 32: 1.0})
     program = tileops.autotune(configs=[{"block": 8}, {"block": 32}], timer=timer)(fresh_dynamic())
@@ -76,7 +67,7 @@ def test_random_sizes_cause_a_tuning_for_each_power_of_two_and_no_more(
         for size in sizes:
             assert float(program(torch.ones(size)).sum()) == 2.0 * size
         if number == 0:
-            tunings = len(list(cache.glob("scripts/*/*/tuning/*/best_config.json")))
+            tunings = len(list(tuning_cache.glob("scripts/*/*/tuning/*/best_config.json")))
             assert tunings <= 13
             assert len(timer.calls) == 3 * tunings
             # Three configs, each for sizes that divide and for those that do not.

@@ -6,8 +6,7 @@ import functools
 import os
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,13 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops import log
 from tileops.autotuner.checking import Reference
 from tileops.autotuner.identity import identity
 
+pytestmark = pytest.mark.usefixtures("tuning_cache")
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 def scaled(factor: Any) -> Callable[[Any], Any]:
@@ -112,7 +104,7 @@ def test_checks_are_told_apart_by_what_they_compare_with() -> None:
     assert len({same, *(o.identity for o in others)}) == 6
 
 
-def test_a_repaired_reference_or_another_tolerance_checks_again(cache: Path) -> None:
+def test_a_repaired_reference_or_another_tolerance_checks_again(tuning_cache: Path) -> None:
     a = torch.ones(100)
 
     def tune(**options: Any) -> list[int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,12 @@ import torch
 import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_lazy
-from tileops import log
 from tileops.autotuner import tuner as tuners
+
+pytestmark = pytest.mark.usefixtures("tuning_cache")
 
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0}
 SPACE = [{"block": 8}, {"block": 32}]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 def fresh_flags() -> Any:

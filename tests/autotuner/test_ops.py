@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +10,10 @@ import torch
 import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import fresh_const
-from tileops import log
+
+pytestmark = pytest.mark.usefixtures("tuning_cache")
 
 SPACE = [{"block": 8}, {"block": 32}]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 class Seeing:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 
 import tileops
 from tests.autotuner.tuned_programs import fresh_const, fresh_in_place
-from tileops import log
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path) -> Iterator[None]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"):
-        yield
+pytestmark = pytest.mark.usefixtures("tuning_cache")
 
 
 @pytest.mark.filterwarnings("ignore:.*tuned_.*")

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +16,11 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops import log
+
+pytestmark = pytest.mark.usefixtures("tuning_cache")
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path) -> Iterator[None]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield
 
 
 def start(how: str, folder: Path) -> subprocess.Popen[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,9 @@ from tests.autotuner.tuned_programs import (
 )
 from tileops import log
 
+pytestmark = pytest.mark.usefixtures("tuning_cache")
+
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0, 64: 4.0}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 def space(*blocks: int) -> list[dict[str, int]]:
@@ -139,7 +132,7 @@ def _running_timer(config, kernel, inputs):  # type: ignore[no-untyped-def]
     return TIMES[config["block"]]
 
 
-def test_wrong_and_failing_configs_are_recorded_with_reasons(cache: Path) -> None:
+def test_wrong_and_failing_configs_are_recorded_with_reasons(tuning_cache: Path) -> None:
     def timer(config, kernel, inputs):  # type: ignore[no-untyped-def]
         if config["block"] == 8:
             raise ValueError("this one broke")
@@ -149,7 +142,9 @@ def test_wrong_and_failing_configs_are_recorded_with_reasons(cache: Path) -> Non
         configs=[*space(8, 32), {"block": 0}], timer=timer, ref_prog=lambda a: a * 2
     )(fresh_const())
     program(torch.randn(100))
-    rows = [json.loads(line) for path in cache.rglob("configs.jsonl") for line in path.open()]
+    rows = [
+        json.loads(line) for path in tuning_cache.rglob("configs.jsonl") for line in path.open()
+    ]
     found = {row["config"]["block"]: row for row in rows}
     assert found[8]["status"] == "error"
     assert "this one broke" in found[8]["reason"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import types
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,10 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops import log
 from tileops.autotuner.progress import Bar
 from tileops.cli.main import main
+
+pytestmark = pytest.mark.usefixtures("tuning_cache")
 
 PROGRAM = """
 import sys, torch, tileops
@@ -26,14 +25,6 @@ timer = FakeTimer({8: 3.0, 16: 2.0, 32: 1.0})
 program = tileops.autotune(configs=[{"block": 8}, {"block": 32}], timer=timer)(fresh_const())
 program(torch.randn(int(sys.argv[1])))
 """
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 def tune(size: int = 100, blocks: tuple[int, ...] = (8, 32)) -> FakeTimer:

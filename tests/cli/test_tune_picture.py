@@ -12,21 +12,14 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops import log
 from tileops.autotuner.database import Row
 from tileops.cli import tune_picture
 from tileops.cli.main import main
 from tileops.cli.tune_picture import Drawn, draw
 
+pytestmark = pytest.mark.usefixtures("tuning_cache")
+
 TIMES = {8: 3.0, 16: 2.0, 32: 1.0}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path) -> Iterator[Path]:
-    log.forget_warnings()
-    with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*tuned_.*")
-        yield tmp_path / "cache"
 
 
 @pytest.fixture
