@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+
+from tileops.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Location:
     """A place in a user's program. ``column`` is 0-based, -1 where unknown."""
 

@@ -6,10 +6,11 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from tileops.errors import ArgumentError
+from tileops.frozen import frozen
 
 _GIB = 1 << 30
 _UNITS = {
@@ -74,7 +75,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """All settings at one moment: the environment, with what ``tileops.option`` overrides.
 
@@ -106,7 +107,7 @@ class Settings:
     xdg_cache_home: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Variable:
     """One environment variable: its field, how its text is read, and its line in the docs."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tileops.errors import ArgumentError, CacheError, InternalError
+from tileops.frozen import frozen
 from tileops.ir.codec import decode_program, encode_program
 from tileops.jit.entry_points import compile
 from tileops.jit.kernel import JITKernel, make_kernel
@@ -54,7 +55,7 @@ class _Hashed:
         return hash(self._text())
 
 
-@dataclass(frozen=True)
+@frozen
 class CompileArgs(_Hashed):
     """How configs are compiled; each as in ``tileops.compile``. None leaves it to the program."""
 
@@ -80,7 +81,7 @@ class CompileArgs(_Hashed):
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class ProfileArgs(_Hashed):
     """How configs are measured and checked.
 

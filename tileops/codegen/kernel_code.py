@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr
 
 PARAM_KINDS = ("tensor", "workspace", "size", "scalar", "host", "tensormap", "null")
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorMapSpec:
     """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first."""
 
@@ -18,7 +19,7 @@ class TensorMapSpec:
     strides: tuple[Expr, ...]  # elements; the last is 1
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelParam:
     """One run-time parameter of a launch.
 
@@ -41,7 +42,7 @@ class KernelParam:
     tensormap: TensorMapSpec | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchCode:
     """One launch: its entry point in the text, its parameters in order, its flattened grid."""
 
@@ -55,7 +56,7 @@ class LaunchCode:
     shared_buffers: tuple[Buffer, ...] = ()  # for SharedMemoryError
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelCode:
     """Generated text with its launches in program order. ``language`` is triton or cpp.
 
@@ -71,7 +72,7 @@ class KernelCode:
     workspaces: tuple[Buffer, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Specialization:
     """Facts that code generation may assume.
 

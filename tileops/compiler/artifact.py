@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tileops.errors import ToolchainError
+from tileops.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchImage:
     """One compiled launch.
 
@@ -31,7 +32,7 @@ class LaunchImage:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Artifact:
     """Compiled bytes and metadata, not loaded.
 

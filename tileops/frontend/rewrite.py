@@ -11,17 +11,17 @@ import copy
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement
 from tileops.frontend.scopes import assigned_names, carried_names, region_names, target_names
 from tileops.frontend.source import fresh_tree, location_of
+from tileops.frozen import frozen
 from tileops.location import Location
 
 
-@dataclass(frozen=True)
+@frozen
 class Rewritten:
     """A rewritten function: its code, with ``HOOKS`` a free name, and its statements' places."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileops.dtypes import DType
+from tileops.frozen import frozen
 
 # Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round
 # towards minus infinity; truncdiv and truncmod towards zero (C). Comparisons and logic give bool.
@@ -42,21 +41,21 @@ MATH_FUNCTIONS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class Expr:
     """Base of all expressions. Equality and hash are structural."""
 
     dtype: DType
 
 
-@dataclass(frozen=True)
+@frozen
 class Const(Expr):
     """A literal; ``value`` is a Python bool, int or float matching ``dtype``."""
 
     value: bool | int | float
 
 
-@dataclass(frozen=True)
+@frozen
 class Var(Expr):
     """A named scalar: a loop or block index, a size, a scalar argument or the result of a Bind."""
 
@@ -64,14 +63,14 @@ class Var(Expr):
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class HostAttr(Expr):
     """A fact of the device at call time, such as ``sm_count``; never a constant of the trace."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Binary(Expr):
     """``a op b``; both operands have one dtype (the printer and verifier rely on it)."""
 
@@ -80,7 +79,7 @@ class Binary(Expr):
     b: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Unary(Expr):
     """``op`` applied to one operand."""
 
@@ -88,7 +87,7 @@ class Unary(Expr):
     a: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Call(Expr):
     """A function of MATH_FUNCTIONS."""
 
@@ -96,14 +95,14 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Cast(Expr):
     """Value conversion to ``dtype``: floats round to nearest even, float to int truncates."""
 
     a: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Select(Expr):
     """``a if cond else b``. A global load in the branch not taken is never performed."""
 
@@ -115,7 +114,7 @@ class Select(Expr):
 _LEVELS = {"global": 0, "shared": 1}
 
 
-@dataclass(frozen=True)
+@frozen
 class Buffer:
     """A tile or tensor. ``shape`` entries are int32 or int64 expressions, constants where static.
 
@@ -153,7 +152,7 @@ class Buffer:
         return tuple(out)
 
 
-@dataclass(frozen=True)
+@frozen
 class Load(Expr):
     """One element of ``buffer``. Global reads out of bounds give 0 (or the safe value)."""
 
@@ -161,7 +160,7 @@ class Load(Expr):
     indices: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Region:
     """A box of a buffer: one start and one extent a dimension. Not an expression."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
@@ -12,7 +13,7 @@ from tileops.location import Location
 STATUS_ID = 1 << 28
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorParam:
     """A tensor argument. ``allocated``: the callee allocates and returns it instead of taking it.
 
@@ -28,7 +29,7 @@ class TensorParam:
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class ScalarParam:
     """A run-time scalar argument: int, float or bool."""
 
@@ -37,7 +38,7 @@ class ScalarParam:
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class Size:
     """A size variable of the signature. ``kind``: "const" (specialised per value) or "dynamic"."""
 
@@ -45,7 +46,7 @@ class Size:
     kind: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """A traced program, not yet compiled.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.location import Location
 
@@ -16,14 +17,14 @@ ATOMIC_OPS = ("add", "max", "min", "or", "and", "xor", "load", "store", "exchang
 Body = tuple["Stmt", ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Stmt:
     """Base of all statements. ``loc`` takes no part in equality, hashing or the printed text."""
 
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class For(Stmt):
     """``for var in range(start, stop)`` with step 1, executed in order.
 
@@ -42,7 +43,7 @@ class For(Stmt):
     hints: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Parallel(Stmt):
     """An elementwise nest: ``body`` runs once per point of the box ``extents``, in no order.
 
@@ -54,7 +55,7 @@ class Parallel(Stmt):
     body: Body
 
 
-@dataclass(frozen=True)
+@frozen
 class While(Stmt):
     """Runs ``body`` while ``cond`` holds."""
 
@@ -62,17 +63,17 @@ class While(Stmt):
     body: Body
 
 
-@dataclass(frozen=True)
+@frozen
 class Break(Stmt):
     """Leaves the innermost serial loop."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Continue(Stmt):
     """Goes on with the next iteration of the innermost serial loop."""
 
 
-@dataclass(frozen=True)
+@frozen
 class If(Stmt):
     """Runs ``then`` or ``orelse``."""
 
@@ -81,7 +82,7 @@ class If(Stmt):
     orelse: Body = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Alloc(Stmt):
     """Brings an on-chip buffer to life; ``init`` (var scope only) is stored at this point."""
 
@@ -89,7 +90,7 @@ class Alloc(Stmt):
     init: Expr | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class View(Stmt):
     """``buffer`` names the storage of ``source`` with another shape or dtype, row-major."""
 
@@ -97,7 +98,7 @@ class View(Stmt):
     source: Buffer
 
 
-@dataclass(frozen=True)
+@frozen
 class AddressView(Stmt):
     """``buffer``, a global one, names the memory at ``address``, an int64 expression.
 
@@ -110,7 +111,7 @@ class AddressView(Stmt):
     table: Buffer | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Bind(Stmt):
     """``var`` is the value of ``value`` at this point (a snapshot)."""
 
@@ -118,7 +119,7 @@ class Bind(Stmt):
     value: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Store(Stmt):
     """One element; ``value`` has the buffer's dtype. Global stores out of bounds are dropped."""
 
@@ -127,7 +128,7 @@ class Store(Stmt):
     value: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Copy(Stmt):
     """Elementwise ``dst = cast(src)``.
 
@@ -145,7 +146,7 @@ class Copy(Stmt):
         return self.src if self.src.buffer.level > self.dst.buffer.level else self.dst
 
 
-@dataclass(frozen=True)
+@frozen
 class Fill(Stmt):
     """Every element of ``dst`` becomes ``value`` (of dst's dtype)."""
 
@@ -153,7 +154,7 @@ class Fill(Stmt):
     value: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Gemm(Stmt):
     """``c (+)= op(a) @ op(b)`` on the last two dimensions; leading extents are 1.
 
@@ -170,7 +171,7 @@ class Gemm(Stmt):
     policy: str = "square"
 
 
-@dataclass(frozen=True)
+@frozen
 class Reduce(Stmt):
     """``dst = reduce(src, dim)``, accumulated in dst's dtype.
 
@@ -187,7 +188,7 @@ class Reduce(Stmt):
     nan_propagate: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Scan(Stmt):
     """Inclusive scan of ``src`` along ``dim`` into ``dst`` of the same extents."""
 
@@ -198,7 +199,7 @@ class Scan(Stmt):
     reverse: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Transpose(Stmt):
     """``dst[..., j, i] = src[..., i, j]``."""
 
@@ -206,7 +207,7 @@ class Transpose(Stmt):
     dst: Region
 
 
-@dataclass(frozen=True)
+@frozen
 class Im2col(Stmt):
     """NHWC gather of an implicit-GEMM tile at (``row_step``, ``col_step``), zero padded."""
 
@@ -220,7 +221,7 @@ class Im2col(Stmt):
     pad: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Atomic(Stmt):
     """Scalar form: ``value`` is an expression and dst's extents are 1.
 
@@ -237,7 +238,7 @@ class Atomic(Stmt):
     order: str = "relaxed"
 
 
-@dataclass(frozen=True)
+@frozen
 class Print(Stmt):
     """Prints ``message`` and the values of ``args``."""
 
@@ -245,7 +246,7 @@ class Print(Stmt):
     args: tuple[Expr | Region, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Assert(Stmt):
     """``host`` asserts are checked before the launch, the others on the device."""
 
@@ -254,7 +255,7 @@ class Assert(Stmt):
     host: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Check(Stmt):
     """A run-time check that a pass inserted; a failure ends the launch and says ``what`` failed.
 
@@ -270,14 +271,14 @@ class Check(Stmt):
     what: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Assume(Stmt):
     """Promises that ``cond`` holds."""
 
     cond: Expr
 
 
-@dataclass(frozen=True)
+@frozen
 class Intrinsic(Stmt):
     """A named construct without a node of its own, such as ``sync_threads``."""
 
@@ -286,7 +287,7 @@ class Intrinsic(Stmt):
     effects: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class Placement:
     """Where the elements of a global ``buffer`` lie in its storage, within one launch.
 
@@ -299,7 +300,7 @@ class Placement:
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch(Stmt):
     """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each.
 

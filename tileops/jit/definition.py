@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from types import FunctionType
 from typing import Any
 
 from tileops import counters, frontend, settings
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, StaticParam, static_param
 from tileops.pass_configs import merged, options_of
 
 
-@dataclass(frozen=True)
+@frozen
 class JitOptions:
     """The arguments of ``jit``, as given."""
 
@@ -35,7 +36,7 @@ class JitOptions:
     contiguous: str = "require"
 
 
-@dataclass(frozen=True)
+@frozen
 class Definition:
     """A program as its author wrote it.
 
@@ -62,7 +63,8 @@ class Definition:
     @cached_property
     def signature(self) -> frontend.Signature:
         """The parameters by class, found from the source without running the function."""
-        return frontend.signature_of(self.func)
+        # mypy takes a function in a field for a method.
+        return frontend.signature_of(self.func)  # type: ignore[arg-type]
 
     @property
     def is_lazy(self) -> bool:
@@ -155,7 +157,7 @@ class Definition:
         """
         with counters.timed("trace"):
             return frontend.trace(
-                self.func,
+                self.func,  # type: ignore[arg-type]
                 name=self.name,
                 static=dict(static),
                 consts=consts,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
+from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
@@ -26,7 +27,7 @@ from tileops.pass_configs import options_of
 from tileops.target import Target
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """What a tuner may choose a config by: one entry of an op that a call, or a warmup, asks for.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileops import cache, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
+from tileops.frozen import frozen
 from tileops.ir.program import Program, const_value
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
@@ -26,7 +27,7 @@ NAMESPACE = "tileops"
 INDEX32_LIMIT = 2**31  # elements
 
 
-@dataclass(frozen=True)
+@frozen
 class Build:
     """How a program is compiled: target (None: the device decides), and where text is exported."""
 

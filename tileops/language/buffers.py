@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileops.dtypes import DType
 from tileops.errors import (
     ProgramIndexError,
@@ -11,6 +9,7 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
+from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
 from tileops.ir.printer import print_expr
@@ -44,7 +43,7 @@ class Scope(str):
         return str(self)
 
 
-@dataclass(frozen=True)
+@frozen
 class DataPointer:
     """The storage of a buffer, what ``buffer.data`` gives; T.Tensor makes another view of it."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileops.dtypes import DType
 from tileops.errors import InternalError
+from tileops.frozen import frozen
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import written_ids
 
@@ -13,7 +14,7 @@ FORMAT = 1
 STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
 
 
-@dataclass(frozen=True)
+@frozen
 class ArgSpec:
     """One argument of an op.
 
@@ -50,7 +51,7 @@ class ArgSpec:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class OpSpec:
     """What torch is told about an op; it never changes after registration.
 

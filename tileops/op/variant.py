@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.frozen import frozen
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
@@ -26,7 +26,7 @@ _STORAGE: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """How one dimension or stride is checked.
 
@@ -45,7 +45,7 @@ class Rule:
         return {self.kind: value}
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorRule:
     """What one tensor argument must be. ``strides`` None means contiguous.
 
@@ -84,7 +84,7 @@ class TensorRule:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class Output:
     """A tensor that the op allocates: torch dtype name and one slot a dimension.
 
@@ -100,7 +100,7 @@ class Output:
         return {"dtype": self.dtype, "shape": list(self.shape), "pack": self.pack}
 
 
-@dataclass(frozen=True)
+@frozen
 class SizeRule:
     """A size variable; ``kind`` const or dynamic, ``bits`` of its type."""
 
@@ -109,7 +109,7 @@ class SizeRule:
     bits: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Variant:
     """The shape rules of an op under one set of compile-time arguments.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tileops.dtypes import DType
+from tileops.frozen import frozen
 from tileops.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
 from tileops.ir.stmt import For, Launch, Parallel
 
 
-@dataclass(frozen=True)
+@frozen
 class Interval:
     """The integers from ``lo`` to ``hi``, both included; None is unbounded."""
 
@@ -29,7 +30,7 @@ ANY = Interval(None, None)
 BOOL = Interval(0, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Ranges:
     """Known intervals of variables, and the expression that each is below.
 

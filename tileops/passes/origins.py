@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.ir.stmt import Body
 from tileops.ir.walk import sub_bodies, walk
 from tileops.location import Location
 
 
-@dataclass(frozen=True)
+@frozen
 class Rewritten:
     """The program after a pass, and for each of its statements the number of the one it stems from.
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
+from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Const, Expr, Select, Unary, Var
 from tileops.ir.printer import print_expr
@@ -31,7 +32,7 @@ CARRIERS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Form:
     """How a buffer of an encoded dtype is held.
 

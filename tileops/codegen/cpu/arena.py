@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tileops.codegen.cpu.scalar_types import element_bytes
 from tileops.errors import InternalError, UnsupportedOnTargetError
+from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Load
 from tileops.ir.stmt import Alloc, Body, For, Gemm, Launch, Parallel, Stmt, View, While
 from tileops.ir.walk import (
@@ -25,7 +26,7 @@ from tileops.ir.walk import (
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Arena:
     """Byte offsets of tiles by buffer id and of the gemm work space, and the size of all."""
 
