@@ -6,11 +6,11 @@ import itertools
 
 from hypothesis import given, settings
 
-from tests.unit.integers import X, Y, evaluate, expressions
+from tests.unit.integers import X, Y, evaluate, expressions, place
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region, Var
-from tileops.passes.analyze_index import affine, needs_guard, region_guards
+from tileops.passes.analyze_index import affine, in_width, needs_guard, region_guards
 from tileops.passes.analyze_ranges import Interval, Ranges
 
 I32 = DType("int32")
@@ -56,8 +56,27 @@ def test_an_affine_map_is_worth_what_its_expression_is(expr: Expr) -> None:
         found = affine(expr, variables)
         for x, y in itertools.product((-3, 0, 7), (-2, 1, 40)) if found is not None else ():
             env = {X.id: x, Y.id: y}
-            value = sum(c * env[v] for v, c in found.coefficients) + evaluate(found.rest, env)
-            assert value == evaluate(expr, env)
+            at = sum(c * env[v] for v, c in found.coefficients) + place(found.rest, env)
+            assert at == place(expr, env)
+
+
+# All but the edges of the type: a tensor does not reach them.
+@settings(max_examples=300, deadline=None)
+@given(expressions())
+def test_an_index_in_its_width_is_inside_a_tensor_where_the_exact_one_is(expr: Expr) -> None:
+    ranges = Ranges({X.id: Interval(-3, 7), Y.id: Interval(-2, 40)})
+    chosen = in_width(expr, ranges)
+    for x, y in itertools.product((-3, 0, 7), (-2, 1, 40)):
+        env = {X.id: x, Y.id: y}
+        exact, got = place(expr, env), evaluate(chosen, env)
+        assert got == exact or (not 0 <= exact < 2**31 - 2**24 and not 0 <= got < 2**31 - 2**24)
+
+
+def test_an_index_of_elements_read_is_computed_wide_only_where_it_must_be() -> None:
+    read, i = Var(DType("int32"), 7, "read"), fold.const(63)
+    ranges = Ranges()
+    assert in_width(fold.sub(fold.add(read, i), fold.const(5)), ranges).dtype == "int32"
+    assert in_width(fold.mul(read, fold.const(64)), ranges).dtype == "int64"
 
 
 def test_what_wraps_is_not_affine() -> None:

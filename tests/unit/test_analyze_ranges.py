@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.integers import I32, X, Y, evaluate, expressions
+from tests.unit.integers import I32, X, Y, evaluate, expressions, place
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Var
@@ -22,11 +22,14 @@ N = Var(I32, 2, "N")
 @given(expressions(), st.integers(-3, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 4))
 def test_every_value_lies_in_the_interval(expr: Expr, lo: int, n: int, lo2: int, m: int) -> None:
     ranges = Ranges({0: Interval(lo, lo + n - 1), 1: Interval(lo2, lo2 + m - 1)})
-    found = ranges.of(expr)
+    value, index = ranges.of(expr), ranges.exact(expr)
     for x, y in itertools.product(range(lo, lo + n), range(lo2, lo2 + m)):
-        value = evaluate(expr, {0: x, 1: y})
-        assert found.lo is None or found.lo <= value
-        assert found.hi is None or value <= found.hi
+        for found, at in (
+            (value, evaluate(expr, {0: x, 1: y})),
+            (index, place(expr, {0: x, 1: y})),
+        ):
+            assert found.lo is None or found.lo <= at
+            assert found.hi is None or at <= found.hi
 
 
 @pytest.mark.parametrize(("index", "below"), [(X, True), (fold.add(X, fold.const(1)), False)])
@@ -54,3 +57,17 @@ def test_unsigned_arithmetic_wraps() -> None:
     assert ranges.of(fold.add(unsigned, fold.const(5, U32))) == Interval(5, 36)
     assert ranges.of(fold.sub(unsigned, fold.const(5, U32))) == Interval(0, 2**32 - 1)
     assert ranges.of(fold.cast(fold.sub(X, fold.const(5)), U32)) == Interval(0, 2**32 - 1)
+
+
+def test_values_wrap_and_indices_do_not() -> None:
+    ranges = Ranges({0: Interval(0, 31), N.id: Interval(0, None)})
+    product = fold.mul(X, fold.const(1 << 28))
+    assert ranges.of(product) == Interval(-(2**31), 2**31 - 1)
+    assert ranges.exact(product) == Interval(0, 31 << 28)
+    # The sign of a shifted or divided value is that of what wrapped.
+    assert not ranges.is_non_negative(fold.binary("shr", product, fold.const(3)))
+    assert not ranges.starts_inside(fold.binary("floordiv", product, fold.const(3)))
+    # Sizes are taken as fitting, times other sizes and factors too; times elements they may not.
+    assert ranges.is_non_negative(fold.mul(fold.mul(N, N), fold.const(64)))
+    read = fold.binary("max", Y, fold.const(0))
+    assert not ranges.is_non_negative(fold.mul(read, N))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from tileops.dtypes import DType
 from tileops.frozen import frozen
@@ -10,7 +10,13 @@ from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Unary, Var
 from tileops.ir.program import const_value
 from tileops.ir.walk import walk_expr
-from tileops.passes.analyze_ranges import Ranges, holds, is_index_type
+from tileops.passes.analyze_ranges import (
+    Ranges,
+    fits,
+    is_index_type,
+    is_unlimited_product,
+    widens,
+)
 
 _ZERO = Const(DType("int32"), 0)
 
@@ -61,9 +67,7 @@ def _affine(expr: Expr, variables: Collection[int]) -> tuple[dict[int, int], Exp
     match expr:
         case Var(id=n):
             return {n: 1}, _ZERO
-        case Cast(a=a, dtype=dtype) if (
-            dtype.is_integer and a.dtype.is_integer and holds(dtype, a.dtype)
-        ):
+        case Cast(a=a, dtype=dtype) if widens(dtype, a.dtype):
             return _affine(a, variables)
         case Unary() | Binary() if not is_index_type(expr.dtype):
             return None  # it wraps
@@ -90,7 +94,7 @@ def _sum(
     factors = dict(left[0])
     for v, c in right[0].items():
         factors[v] = factors.get(v, 0) + c
-    return factors, fold.add(left[1], right[1])
+    return factors, _exact("add", left[1], right[1])
 
 
 def _scaled(
@@ -99,14 +103,91 @@ def _scaled(
     if parts is None:
         return None
     factors, rest = parts
-    return {v: c * factor for v, c in factors.items()}, fold.mul(
-        rest, fold.const(factor, rest.dtype)
+    scaled = _exact("mul", rest, fold.const(factor))
+    return {v: c * factor for v, c in factors.items()}, scaled
+
+
+def _exact(op: str, a: Expr, b: Expr) -> Expr:
+    """``a op b`` of parts of an index: constants do not wrap either."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        a, b = fold.cast(a, fold.INT64), fold.cast(b, fold.INT64)
+        out = fold.binary(op, a, b)
+        return fold.const(out.value) if isinstance(out, Const) else out
+    return fold.binary(op, a, b)
+
+
+# How far beyond int32 a sum may end so that, wrapped, it is still outside every tensor.
+_MARGIN = 1 << 24
+
+
+def in_width(index: Expr, ranges: Ranges) -> Expr:
+    """``index``, in int64 from its terms on where its own arithmetic could wrap into a tensor.
+
+    A sum of int32 terms is left alone where wrapping gives a negative index, which is outside as
+    the exact one is.
+    """
+    if not is_index_type(index.dtype) or not _can_wrap_inside(index, ranges):
+        return index
+    return _in_int64(index)
+
+
+def _can_wrap_inside(index: Expr, ranges: Ranges) -> bool:
+    if any(_is_unlimited(e, ranges) for e in _linear_parts(index)):
+        return True
+    if index.dtype == fold.INT64:
+        return any(
+            isinstance(e, Cast) and not fits(ranges.exact(e.a), e.a.dtype)
+            for e in _linear_parts(index)
+        )
+    found, (least, most) = ranges.exact(index), index.dtype.limits
+    if fits(found, index.dtype):
+        return False
+    lo, hi = found.lo, found.hi
+    if lo is None or hi is None or lo >= 0:
+        return True
+    if lo < least and (lo < least - _MARGIN or hi < most - _MARGIN):
+        return True
+    return hi > most + (1 << 31)
+
+
+def _linear_parts(index: Expr) -> Iterator[Expr]:
+    """The sums, products, negatives and widening conversions at the top of an index."""
+    match index:
+        case Binary(op="add" | "sub" | "mul", a=a, b=b) if is_index_type(index.dtype):
+            yield index
+            yield from _linear_parts(a)
+            yield from _linear_parts(b)
+        case Unary(op="neg", a=a) if is_index_type(index.dtype):
+            yield index
+            yield from _linear_parts(a)
+        case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
+            yield index
+            yield from _linear_parts(a)
+
+
+def _is_unlimited(expr: Expr, ranges: Ranges) -> bool:
+    return (
+        isinstance(expr, Binary)
+        and expr.op == "mul"
+        and is_unlimited_product(ranges.exact(expr.a), ranges.exact(expr.b))
     )
+
+
+def _in_int64(index: Expr) -> Expr:
+    match index:
+        case Binary(op="add" | "sub" | "mul" as op, a=a, b=b) if is_index_type(index.dtype):
+            return fold.binary(op, _in_int64(a), _in_int64(b))
+        case Unary(op="neg", a=a) if is_index_type(index.dtype):
+            return fold.unary("neg", _in_int64(a))
+        case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
+            return _in_int64(a)
+        case _:
+            return fold.cast(index, fold.INT64)
 
 
 def needs_guard(index: Expr, extent: Expr, ranges: Ranges) -> tuple[bool, bool]:
     """Whether ``index`` may be below 0, and whether it may reach ``extent``."""
-    return not ranges.is_non_negative(index), not ranges.is_below(index, extent)
+    return not ranges.starts_inside(index), not ranges.is_below(index, extent)
 
 
 def region_guards(region: Region, ranges: Ranges) -> tuple[tuple[bool, bool], ...]:
@@ -115,7 +196,7 @@ def region_guards(region: Region, ranges: Ranges) -> tuple[tuple[bool, bool], ..
     for start, extent, shape in zip(
         region.starts, region.extents, region.buffer.shape, strict=True
     ):
-        lower = not ranges.is_non_negative(start)
+        lower = not ranges.starts_inside(start)
         whole = const_value(start) == 0 and extent == shape
         last = fold.sub(fold.add(start, extent), fold.const(1))
         single = const_value(extent) == 1

@@ -1,4 +1,9 @@
-"""Owns interval analysis: between which integers an index expression lies."""
+"""Owns interval analysis: between which integers an expression, or an index, lies.
+
+A value wraps in its dtype. An index is taken exactly: its sums, products and widening conversions
+are those of unlimited integers, down to the first other operation, whose result is a value. Sizes
+have no upper bound here, and arithmetic that would wrap only through them is taken as not wrapping.
+"""
 
 from __future__ import annotations
 
@@ -74,61 +79,78 @@ class Ranges:
         return out
 
     def of(self, expr: Expr) -> Interval:
-        """The interval of an integer or bool expression."""
+        """The interval of an integer or bool expression as a value, which wraps in its dtype."""
         match expr:
             case Const(value=value):
                 return Interval(int(value), int(value)) if isinstance(value, int) else ANY
             case Var(id=n):
-                return self.intervals.get(n, BOOL if expr.dtype.is_bool else ANY)
+                return self.intervals.get(n, _any_of(expr.dtype))
+            case Binary(op="add" | "sub" | "mul" as op, a=a, b=b) if expr.dtype.is_integer:
+                left, right = self.of(a), self.of(b)
+                if op == "mul" and is_unlimited_product(left, right):
+                    return Interval(*expr.dtype.limits)
+                return _held(_combined(op, left, right), expr.dtype)
             case Binary():
                 return self._of_binary(expr)
             case Unary(op="neg", a=a):
-                r = self.of(a)
-                return _wrapped(Interval(_negate(r.hi), _negate(r.lo)), expr.dtype)
-            case Cast(a=a, dtype=dtype) if dtype.is_integer and a.dtype.is_integer:
-                return self.of(a) if holds(dtype, a.dtype) else _held(self.of(a), dtype)
+                return _held(_negative(self.of(a)), expr.dtype)
+            case Cast(a=a, dtype=dtype) if dtype.is_integer and _is_whole(a.dtype):
+                return _held(self.of(a), dtype)
             case Select(a=a, b=b):
                 return self.of(a).join(self.of(b))
             case _:
-                return BOOL if expr.dtype.is_bool else ANY
+                return _any_of(expr.dtype)
+
+    def wraps(self, expr: Binary) -> bool:
+        """True if a sum, difference or product may lie outside its integer dtype."""
+        return not fits(_combined(expr.op, self.of(expr.a), self.of(expr.b)), expr.dtype)
+
+    def exact(self, index: Expr) -> Interval:
+        """The interval of an index, whose sums and products do not wrap."""
+        match index:
+            case Binary(op="add" | "sub" | "mul" as op, a=a, b=b) if is_index_type(index.dtype):
+                return _combined(op, self.exact(a), self.exact(b))
+            case Unary(op="neg", a=a) if is_index_type(index.dtype):
+                return _negative(self.exact(a))
+            case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
+                return self.exact(a)
+            case _:
+                return self.of(index)
 
     def _of_binary(self, expr: Binary) -> Interval:
-        if expr.dtype.is_bool:
-            return BOOL
+        if not expr.dtype.is_integer:
+            return _any_of(expr.dtype)
         a, b = self.of(expr.a), self.of(expr.b)
         match expr.op:
-            case "add":
-                return _wrapped(Interval(_plus(a.lo, b.lo), _plus(a.hi, b.hi)), expr.dtype)
-            case "sub":
-                exact = Interval(_plus(a.lo, _negate(b.hi)), _plus(a.hi, _negate(b.lo)))
-                return _wrapped(exact, expr.dtype)
-            case "mul":
-                return _wrapped(_product(a, b), expr.dtype)
             case "min":
                 return Interval(_least(a.lo, b.lo, both=True), _least(a.hi, b.hi, both=False))
             case "max":
                 lo = _negate(_least(_negate(a.lo), _negate(b.lo), both=False))
                 return Interval(lo, _negate(_least(_negate(a.hi), _negate(b.hi), both=True)))
             case "floordiv" | "truncdiv" | "shr":
-                return _quotient(expr.op, a, b)
+                found = _quotient(expr.op, a, b)
             case "floormod" | "truncmod":
-                return _remainder(expr.op, a, b)
-            case "and" if a.lo is not None and a.lo >= 0 and b.hi is not None and (b.lo or 0) >= 0:
-                return Interval(0, b.hi if a.hi is None else min(a.hi, b.hi))
+                found = _remainder(expr.op, a, b)
+            case "and":
+                found = _common_bits(a, b)
             case _:
-                return ANY
+                found = ANY
+        return _any_of(expr.dtype) if found == ANY else found
 
     def is_below(self, index: Expr, extent: Expr) -> bool:
-        """True if ``index < extent`` in every execution."""
+        """True if the index is below ``extent`` in every execution."""
         if isinstance(index, Var) and self.limits.get(index.id) == extent:
             return True
-        hi, least = self.of(index).hi, self.of(extent).lo
+        hi, least = self.exact(index).hi, self.exact(extent).lo
         return hi is not None and least is not None and hi < least
 
-    def is_non_negative(self, index: Expr) -> bool:
-        """True if the expression is known to be 0 or more."""
-        lo = self.of(index).lo
-        return lo is not None and lo >= 0
+    def is_non_negative(self, value: Expr) -> bool:
+        """True if the value is known to be 0 or more."""
+        return _is_non_negative(self.of(value))
+
+    def starts_inside(self, index: Expr) -> bool:
+        """True if the index is known to be 0 or more."""
+        return _is_non_negative(self.exact(index))
 
 
 def holds(dtype: DType, other: DType) -> bool:
@@ -137,22 +159,83 @@ def holds(dtype: DType, other: DType) -> bool:
     return least <= other.limits[0] and other.limits[1] <= most
 
 
+def widens(dtype: DType, other: DType) -> bool:
+    """True if the integer type ``dtype`` holds every value of ``other``, an integer type too."""
+    return dtype.is_integer and other.is_integer and holds(dtype, other)
+
+
 def is_index_type(dtype: DType) -> bool:
-    """True for the types of index arithmetic, which is taken as not wrapping; others wrap."""
+    """True for the types of indices, whose sums and products are exact there; others wrap."""
     return dtype in ("int32", "int64")
 
 
-def _wrapped(exact: Interval, dtype: DType) -> Interval:
-    """The results of arithmetic in ``dtype`` whose results without limits are ``exact``."""
-    return exact if is_index_type(dtype) else _held(exact, dtype)
+# What a size is multiplied by in a program whose sizes and indices fit their type.
+_MOST_FACTOR = 1 << 24
+
+
+def is_unlimited_product(a: Interval, b: Interval) -> bool:
+    """True for a size times what is neither a size nor a factor: an element read, for example."""
+    return any(
+        None in (x.lo, x.hi) and None not in (y.lo, y.hi) and not _is_factor(y)
+        for x, y in ((a, b), (b, a))
+    )
+
+
+def _is_factor(found: Interval) -> bool:
+    return (found.lo or 0) >= -_MOST_FACTOR and (found.hi or 0) <= _MOST_FACTOR
+
+
+def fits(interval: Interval, dtype: DType) -> bool:
+    """True if the known ends of ``interval`` are values of the integer type ``dtype``."""
+    least, most = dtype.limits
+    ends = (interval.lo, interval.hi)
+    return all(end is None or least <= end <= most for end in ends)
 
 
 def _held(exact: Interval, dtype: DType) -> Interval:
-    """``exact`` reduced to the range of ``dtype``: unchanged where it lies in it."""
-    least, most = dtype.limits
-    if exact.lo is not None and exact.hi is not None and least <= exact.lo and exact.hi <= most:
+    """``exact`` reduced to the range of ``dtype``: unchanged where it lies in it.
+
+    An end that is unknown stems from a size: it is taken as lying in the type of an index.
+    """
+    unknown = exact.lo is None or exact.hi is None
+    if fits(exact, dtype) and not (unknown and not is_index_type(dtype)):
         return exact
-    return Interval(least, most)
+    return Interval(*dtype.limits)
+
+
+def _any_of(dtype: DType) -> Interval:
+    if dtype.is_integer:
+        return Interval(*dtype.limits)
+    return BOOL if dtype.is_bool else ANY
+
+
+def _is_whole(dtype: DType) -> bool:
+    return dtype.is_integer or dtype.is_bool
+
+
+def _is_non_negative(found: Interval) -> bool:
+    return found.lo is not None and found.lo >= 0
+
+
+def _combined(op: str, a: Interval, b: Interval) -> Interval:
+    """The sums, differences or products of unlimited integers."""
+    if op == "mul":
+        return _product(a, b)
+    other = _negative(b) if op == "sub" else b
+    return Interval(_plus(a.lo, other.lo), _plus(a.hi, other.hi))
+
+
+def _negative(a: Interval) -> Interval:
+    return Interval(_negate(a.hi), _negate(a.lo))
+
+
+def _common_bits(a: Interval, b: Interval) -> Interval:
+    """``a & b``: no more than an operand that is not negative."""
+    tops = [x.hi for x in (a, b) if _is_non_negative(x)]
+    if not tops:
+        return ANY
+    known = [hi for hi in tops if hi is not None]
+    return Interval(0, min(known) if known else None)
 
 
 def _plus(a: int | None, b: int | None) -> int | None:

@@ -40,7 +40,7 @@ from tileops.ir.walk import (
 )
 from tileops.location import Location
 from tileops.pass_configs import PassConfigKey
-from tileops.passes.analyze_index import needs_guard
+from tileops.passes.analyze_index import in_width, needs_guard
 from tileops.passes.analyze_ranges import Ranges, launch_ranges
 from tileops.passes.measure_placement import measure_placement, placed
 from tileops.passes.origins import Rewritten
@@ -153,6 +153,7 @@ class _Placing:
         inside: Expr = fold.const(True)
         for index, extent in zip(indices, buffer.shape, strict=True) if self._guards else ():
             lower, upper = needs_guard(index, extent, ranges)
+            index = in_width(index, ranges)
             if lower:
                 zero = fold.const(0, index.dtype)
                 inside = fold.binary("land", inside, fold.binary("ge", index, zero))

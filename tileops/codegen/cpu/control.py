@@ -28,7 +28,7 @@ def emit_for(state: LaunchState, stmt: For, emit_body: EmitBody) -> None:
         inside = state.ranges.inside_loop(stmt)
         interval = inside.of(stmt.var)
         state.ranges = inside
-        name = state.declare(stmt.var, interval, structural=True)
+        name = state.declare(stmt.var, interval)
         end = w.fresh("stop")
         head = f"for ({kind} {name} = {start}, {end} = {stop}; {name} < {end}; ++{name})"
         with w.block(head):

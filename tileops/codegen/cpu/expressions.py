@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileops.codegen.cpu.functions import call_text
-from tileops.codegen.cpu.positions import is_non_negative, position
+from tileops.codegen.cpu.positions import position
 from tileops.codegen.cpu.scalar_types import (
     computing,
     is_narrow_float,
@@ -134,7 +134,7 @@ def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
     divisor = const_value(expr.b)
     positive = divisor is not None and divisor > 0
     symbol = "/" if expr.op.endswith("div") else "%"
-    if positive and (not expr.dtype.is_signed or is_non_negative(state, expr.a)):
+    if positive and (not expr.dtype.is_signed or state.ranges.is_non_negative(expr.a)):
         return _wrapped(f"({a} {symbol} {b})", expr)
     if (
         positive

@@ -91,7 +91,7 @@ def _emit_blocks(state: LaunchState, launch: Launch, arena: Arena) -> None:
         for n, var in enumerate(launch.block_vars):
             kind = computing(var.dtype)
             at = divided if n == len(launch.block_vars) - 1 else f"{divided} % grid{n}"
-            name = state.declare(var, state.ranges.of(var), structural=True)
+            name = state.declare(var, state.ranges.of(var))
             w.line(f"const {kind} {name} = static_cast<{kind}>({at});")
             divided = f"({divided} / grid{n})"
         if state.debug and arena.size:
@@ -151,7 +151,7 @@ def _scalar(
     number: int,
     interval: Interval | None,
 ) -> None:
-    name = state.declare(var, interval, structural=kind == "size")
+    name = state.declare(var, interval)
     at, target = f"params[{len(params)}]", computing(var.dtype)
     if var.dtype.is_float:
         text = f"round_to<{storage(var.dtype)}>({at}.f)"

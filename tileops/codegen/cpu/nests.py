@@ -55,7 +55,7 @@ def emit_parallel(state: LaunchState, stmt: Parallel, emit_body: EmitBody) -> No
         for var, extent in zip(nest.vars, nest.extents, strict=True):
             ends.append(value(state, extent))
             state.ranges = state.ranges.with_span(var, fold.const(0, var.dtype), extent)
-            state.declare(var, state.ranges.of(var), structural=True)
+            state.declare(var, state.ranges.of(var))
         tests, proven = box_tests(state, nest)
         if not tests:
             _emit_loops(state, nest, ends, Clip(), emit_body)

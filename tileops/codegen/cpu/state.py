@@ -55,7 +55,6 @@ class LaunchState:
     places: dict[int, Place] = field(default_factory=dict)
     roots: Mapping[int, Buffer] = field(default_factory=dict)  # of views: whose storage they name
     names: dict[int, str] = field(default_factory=dict)
-    structural: set[int] = field(default_factory=set)
     safe_values: dict[int, Expr] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
     proven: frozenset[Proven] = frozenset()
@@ -81,13 +80,9 @@ class LaunchState:
             raise InternalError(f"variable {var.name} is used outside its scope")
         return found
 
-    def declare(
-        self, var: Var, interval: Interval | None = None, *, structural: bool = False
-    ) -> str:
+    def declare(self, var: Var, interval: Interval | None = None) -> str:
         """Give ``var`` its C++ name and its interval (that of its dtype where none is known)."""
         self.names[var.id] = name = identifier(var.name, var.id)
-        if structural:
-            self.structural.add(var.id)
         if var.dtype.is_integer:
             bounded = clip(interval or Interval(None, None), var)
             self.ranges = replace(self.ranges, intervals={**self.ranges.intervals, var.id: bounded})

@@ -87,6 +87,8 @@ def _variable(ctx: Context, var: Var) -> Val:
 
 def _binary(ctx: Context, expr: Binary) -> Val:
     a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
+    if a.static and b.static and not _is_pythons_own(ctx, expr):
+        a = text.typed(a)
     dtype = actual_dtype(expr.dtype, a, b)
     if expr.op in _INFIX:
         symbol, prec = _INFIX[expr.op]
@@ -107,6 +109,16 @@ def _binary(ctx: Context, expr: Binary) -> Val:
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
+
+
+def _is_pythons_own(ctx: Context, expr: Binary) -> bool:
+    """True where Python's integers, by which Triton computes static values, give the dtype's."""
+    ranges = ctx.scope.ranges
+    if expr.op in ("add", "sub", "mul"):
+        return not expr.dtype.is_integer or not ranges.wraps(expr)
+    if expr.op in ("truncdiv", "truncmod"):
+        return ranges.is_non_negative(expr.a) and ranges.is_non_negative(expr.b)
+    return expr.op != "shl"
 
 
 def actual_dtype(dtype: DType, a: Val, b: Val) -> DType:

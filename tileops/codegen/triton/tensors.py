@@ -14,7 +14,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.program import const_value
 from tileops.ir.walk import walk_expr
-from tileops.passes.analyze_index import affine, needs_guard, uses
+from tileops.passes.analyze_index import affine, in_width, needs_guard, uses
 
 _INT32 = DType("int32")
 _INT64 = DType("int64")
@@ -138,7 +138,7 @@ def bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val | 
         lower, upper = needs_guard(index, extent, ctx.scope.ranges)
         if not (lower or upper):
             continue
-        value = emit_expr(ctx, index)
+        value = emit_expr(ctx, in_width(index, ctx.scope.ranges))
         if lower:
             zero = Val("0", value.dtype, static=True)
             mask = both(mask, infix(">=", text.COMPARE, value, zero, _BOOL))
@@ -158,7 +158,7 @@ def pointer(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     base: Expr = fold.const(0)
     moving: Val | None = None
     for index, stride in zip(indices, strides(buffer), strict=True):
-        shared, part = _split(ctx, index, stride)
+        shared, part = _split(ctx, in_width(index, ctx.scope.ranges), stride)
         if shared is not None:
             base = fold.add(base, shared)
         if part is not None:
@@ -190,14 +190,17 @@ def _split(ctx: Context, index: Expr, stride: Expr) -> tuple[Expr | None, Val | 
         return _widen(ctx, index, stride), None
     parts = affine(index, varying)
     if parts is None or _varies(ctx, parts.rest):
-        return None, _scaled(ctx, emit_expr(ctx, index), index, stride)
+        wide = ctx.spec.index64
+        return None, _scaled(ctx, emit_expr(ctx, index), index, stride, wide=wide)
     shared = None if const_value(parts.rest) == 0 else _widen(ctx, parts.rest, stride)
     moving: Val | None = None
     for var, factor in parts.coefficients:
         lane = ctx.vars[var]
         if lane.static:
             continue
-        term = _scaled(ctx, lane, Var(_INT32, var, ""), fold.mul(stride, fold.const(factor)))
+        step = fold.mul(stride, fold.const(factor))
+        wide = ctx.spec.index64 or const_value(step) is not None
+        term = _scaled(ctx, lane, Var(_INT32, var, ""), step, wide=wide)
         moving = term if moving is None else infix("+", text.SUM, moving, term, term.dtype)
     return shared, moving
 
@@ -222,10 +225,10 @@ def _widen(ctx: Context, index: Expr, stride: Expr) -> Expr:
     return fold.mul(index, stride)
 
 
-def _scaled(ctx: Context, value: Val, index: Expr, stride: Expr) -> Val:
-    """``value * stride``, in 64 bits where the product may need them."""
+def _scaled(ctx: Context, value: Val, index: Expr, stride: Expr, *, wide: bool) -> Val:
+    """``value * stride``; if ``wide``, in 64 bits where the product may need them."""
     step = const_value(stride)
-    if ctx.spec.index64 and not _fits(ctx, index, step):
+    if wide and not _fits(ctx, index, step):
         value = convert(value, _INT64)
     if step == 1:
         return value
@@ -235,7 +238,7 @@ def _scaled(ctx: Context, value: Val, index: Expr, stride: Expr) -> Val:
 
 
 def _fits(ctx: Context, index: Expr, step: int | None) -> bool:
-    span = ctx.scope.ranges.of(index)
+    span = ctx.scope.ranges.exact(index)
     if step is None or span.lo is None or span.hi is None:
         return False
     return max(abs(span.lo * step), abs(span.hi * step)) < 1 << 31

@@ -1,0 +1,107 @@
+"""Programs whose integer arithmetic wraps, in values and in what they index, with their exact results."""
+
+from __future__ import annotations
+
+import torch
+
+import tileops.language as T
+from tests.programs.construct import Construct, ints
+
+FACTOR, OFFSET = 1103515245, 12345
+
+
+def wrapped_values(A):
+    """The sign of a quotient, remainder or shift is that of the value as it wrapped."""
+    A: T.Tensor((256,), T.int32)
+    C = T.empty((7, 256), T.int32)
+    with T.Kernel(4, threads=64) as bx:
+        for i in T.Parallel(64):
+            x = bx * 64 + i
+            C[0, x] = (x * FACTOR + OFFSET) % 100
+            C[1, x] = (x * FACTOR + OFFSET) // 100
+            C[2, x] = T.truncmod(x * FACTOR + OFFSET, 100)
+            C[3, x] = T.max(x * FACTOR, 0)
+            C[4, x] = A[(x * FACTOR + OFFSET) % 100]
+            C[5, x] = A[(x * FACTOR + OFFSET) >> 24]
+            C[6, x] = A[T.max(A[x], 0) * (1 << 27) // 3]
+    return C
+
+
+def wrapped_values_expected(a: torch.Tensor) -> torch.Tensor:
+    x = torch.arange(256, dtype=torch.int32)
+    h = x * FACTOR + OFFSET
+    third = torch.div(a.clamp(min=0) * (1 << 27), 3, rounding_mode="floor")
+    rows = [
+        h.remainder(100),
+        torch.div(h, 100, rounding_mode="floor"),
+        h.fmod(100),
+        (x * FACTOR).clamp(min=0),
+        *(_read(a, at) for at in (h.remainder(100), h >> 24, third)),
+    ]
+    return torch.stack(rows)
+
+
+def _read(a: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    inside = (at >= 0) & (at < len(a))
+    return torch.where(inside, a[torch.where(inside, at, 0).long()], 0)
+
+
+def large_indices(A):
+    """Sums and products of an index do not wrap: what is beyond 32 bits is outside every tensor."""
+    A: T.Tensor((64,), T.int32)
+    C = T.empty((3, 64), T.int32)
+    with T.Kernel(2, threads=32) as bx:
+        for i in T.Parallel(32):
+            C[0, bx * 32 + i] = 7
+        for i in T.Parallel(32):
+            C[0, (bx * 32 + i) * 65536 * 65536 + i] = A[i]
+        for i in T.Parallel(32):
+            C[1, bx * 32 + i] = A[(i + bx - 1) * 65536 * 65536 + 3]
+            C[2, bx * 32 + i] = A[A[i] * 65536 * 65536 + 5 + i]
+    return C
+
+
+def large_indices_expected(a: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(3, 64, dtype=torch.int32)
+    out[0] = 7
+    out[0, 0] = a[0]
+    out[1, 1] = out[1, 32] = a[3]
+    at = torch.where(a[:32] == 0, torch.arange(5, 37), -1)
+    out[2] = _read(a, at).repeat(2)
+    return out
+
+
+def unrolled_arithmetic(A):
+    """The variable of an unrolled loop is an int32 like any other."""
+    A: T.Tensor((16,), T.int32)
+    C = T.empty((6, 16), T.int32)
+    with T.Kernel(1, threads=32):
+        for i in T.unroll(-8, 8):
+            C[0, i + 8] = T.truncdiv(i, 3)
+            C[1, i + 8] = T.truncmod(i, 3)
+            C[2, i + 8] = i // 3
+            C[3, i + 8] = (i * FACTOR) >> 4
+            C[4, i + 8] = (3 << (i + 23)) // 7
+            C[5, i + 8] = A[T.truncmod(i, 5) + 4]
+    return C
+
+
+def unrolled_arithmetic_expected(a: torch.Tensor) -> torch.Tensor:
+    i = torch.arange(-8, 8, dtype=torch.int32)
+    shifted = torch.full_like(i, 3) << (i + 23)
+    rows = [
+        torch.div(i, 3, rounding_mode="trunc"),
+        i.fmod(3),
+        torch.div(i, 3, rounding_mode="floor"),
+        (i * FACTOR) >> 4,
+        torch.div(shifted, 7, rounding_mode="floor"),
+        a[(i.fmod(5) + 4).long()],
+    ]
+    return torch.stack(rows)
+
+
+INTEGERS = (
+    Construct(wrapped_values, lambda: (ints(256, low=0),), wrapped_values_expected),
+    Construct(large_indices, lambda: (ints(64, low=0, high=3),), large_indices_expected),
+    Construct(unrolled_arithmetic, lambda: (ints(16),), unrolled_arithmetic_expected),
+)
