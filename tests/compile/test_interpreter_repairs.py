@@ -145,3 +145,27 @@ for i in range(-3, 1):
 """
     # Triton divides towards zero; Python's own integers would give -2, -1, -1, 0.
     check(body, (), torch.zeros(4, dtype=torch.int32), torch.tensor([-1, -1, 0, 0]).int())
+
+
+@pytest.mark.parametrize("name", ["int32", "uint32", "int64"])
+def test_floats_become_integers_as_the_instructions_make_them(name: str) -> None:
+    known = [3.7, -3.7, 2.0**31, -(2.0**31), 3e9, -3e9, 2.0**32, 1e30, -1e30, 0.5]
+    x = torch.tensor([*known, float("inf"), float("-inf"), float("nan"), 0.0, -0.0, 1e6])
+    body = f"""
+r = tl.arange(0, 16)
+tl.store(B + r, tl.load(A + r).to(tl.{name}))
+"""
+    info = torch.iinfo(getattr(torch, name))
+    nan = 0 if name != "int64" else info.min
+    expected = [nan if v != v else int(max(info.min, min(v, info.max))) for v in x.tolist()]
+    made = torch.tensor(expected).to(getattr(torch, name))
+    check(body, (x,), torch.zeros(16, dtype=made.dtype), made)
+
+
+def test_comparisons_of_bfloat16_are_conditions() -> None:
+    a = -torch.arange(16).bfloat16()  # the first is -0.0, which is 0
+    body = """
+r = tl.arange(0, 16)
+tl.store(B + r, (tl.load(A + r) != 0).to(tl.int32))
+"""
+    check(body, (a,), torch.zeros(16, dtype=torch.int32), (a != 0).int())

@@ -127,7 +127,68 @@ def unsigned_indices_expected(a: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.arange(5, 55, dtype=torch.int32), shifted, moved])
 
 
+def floats_to_integers(A, D, F):
+    """Towards zero, within the range of the type, 0 for a NaN; a number other than 0 is true."""
+    A: T.Tensor((32,), T.float32)
+    D: T.Tensor((32,), T.float64)
+    F: T.Tensor((32,), T.float8_e5m2)
+    C = T.empty((18, 32), T.int64)
+    with T.Kernel(1, threads=32):
+        small = T.alloc_fragment((32,), T.int8)
+        T.copy(A, small)
+        for i in T.Parallel(32):
+            C[0, i] = small[i]
+            C[1, i] = T.cast(A[i], T.uint8)
+            C[2, i] = T.cast(A[i], T.int16)
+            C[3, i] = T.cast(A[i], T.uint16)
+            C[4, i] = T.cast(A[i], T.int32)
+            C[5, i] = T.cast(A[i], T.uint32)
+            C[6, i] = T.cast(A[i], T.int64)
+            C[7, i] = T.cast(D[i], T.int8)
+            C[8, i] = T.cast(D[i], T.uint16)
+            C[9, i] = T.cast(D[i], T.int32)
+            C[10, i] = T.cast(D[i], T.int64)
+            C[11, i] = T.cast(F[i], T.int8)
+            C[12, i] = T.cast(F[i], T.uint32)
+            C[13, i] = T.cast(F[i], T.int64)
+            C[14, i] = T.cast(T.cast(A[i], T.bfloat16), T.int8)
+            C[15, i] = T.cast(T.cast(A[i], T.bfloat16), T.bool)
+            C[16, i] = T.cast(F[i], T.bool)
+            C[17, i] = T.cast(T.infinity(T.float32), T.int16)
+    return C
+
+
+def floats_to_integers_expected(*inputs: torch.Tensor) -> torch.Tensor:
+    a, d, f = (x.double().tolist() for x in (inputs[0], inputs[1], inputs[2].float()))
+    narrow = inputs[0].bfloat16().double().tolist()
+    plans = [(a, b, s) for b in (8, 16, 32) for s in (True, False)] + [(a, 64, True)]
+    plans += [(d, 8, True), (d, 16, False), (d, 32, True), (d, 64, True)]
+    plans += [(f, 8, True), (f, 32, False), (f, 64, True), (narrow, 8, True)]
+    rows = [[_integer(x, bits, signed) for x in values] for values, bits, signed in plans]
+    rows += [[int(x != 0) for x in narrow], [int(x != 0) for x in f], [32767] * 32]
+    return torch.tensor(rows)
+
+
+def _integer(x: float, bits: int, signed: bool) -> int:
+    least = -(1 << (bits - 1)) if signed else 0
+    if math.isnan(x):
+        return 0
+    return math.trunc(max(least, min(x, least + (1 << bits) - 1)))
+
+
+def _beyond() -> torch.Tensor:
+    known = [0.0, -0.0, 0.5, -0.9, 127.5, -128.5, 255.9, 256.0, -129.0, 300.0, -300.0, 70000.0]
+    known += [65535.5, -32769.0, 2.0**31, -(2.0**31), 2.0**32, 2.0**63, -(2.0**63), 1e30, -1e30]
+    known += [math.nan, math.inf, -math.inf, 3e9, -3e9]
+    return torch.cat([torch.tensor(known, dtype=torch.float64), torch.randn(6).double() * 1000])
+
+
 CONVERSIONS = (
+    Construct(
+        floats_to_integers,
+        lambda: (_beyond().float(), _beyond(), _beyond().float().to(torch.float8_e5m2)),
+        floats_to_integers_expected,
+    ),
     Construct(unsigned_indices, lambda: (ints(50),), unsigned_indices_expected),
     Construct(constants_of_8_bits, lambda: (torch.randn(64) * 8,), constants_of_8_bits_expected),
     Construct(

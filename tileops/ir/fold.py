@@ -68,9 +68,8 @@ def cast(a: Expr, dtype: DType) -> Expr:
         return a
     if isinstance(a, Const):
         if dtype.is_integer and isinstance(a.value, float):
-            if math.isfinite(a.value):
-                return const(_saturated(math.trunc(a.value), dtype), dtype)
-        elif (
+            return const(_saturated(a.value, dtype), dtype)
+        if (
             not (dtype.is_float and dtype.bits < 32)
             or (isinstance(a.value, (bool, int)) and abs(int(a.value)) <= 8)
             or (
@@ -83,10 +82,12 @@ def cast(a: Expr, dtype: DType) -> Expr:
     return Cast(dtype, a)
 
 
-def _saturated(value: int, dtype: DType) -> int:
-    """``value`` moved into the range of an integer dtype, as a conversion at run time does."""
+def _saturated(value: float, dtype: DType) -> int:
+    """``value`` as an integer of ``dtype``: towards zero, in its range, 0 for a NaN."""
     least, most = dtype.limits
-    return max(least, min(value, most))
+    if math.isnan(value):
+        return 0
+    return math.trunc(max(least, min(value, most)))
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:

@@ -61,9 +61,24 @@ def narrow(data: Array, dtype: Any) -> Array:
 # -- casts -------------------------------------------------------------------------------------
 def _cast(self: Any, src: Any, dst_type: Any) -> Any:
     wide = widen(src.data, src.dtype)
-    if not dst_type.scalar.is_floating() and wide.dtype.kind == "f":
-        wide = np.trunc(wide)
+    if dst_type.scalar.is_int() and wide.dtype.kind == "f":
+        wide = _whole(wide, ti._get_np_dtype(dst_type))
     return ti.TensorHandle(narrow(wide, dst_type), dst_type.scalar)
+
+
+def _whole(data: Array, to: Any) -> Array:
+    """Floats as integers as a GPU's instructions make them, which have 32 or 64 bits: bounded."""
+    if to == np.bool_:
+        return np.trunc(data)
+    unsigned, bits = to.kind == "u", max(32, 8 * to.itemsize)
+    wide = np.dtype(f"{'u' if unsigned else ''}int{bits}")
+    least, most = (np.array(end, wide) for end in (np.iinfo(wide).min, np.iinfo(wide).max))
+    out = np.where(data <= least, least, np.trunc(data).astype(wide))
+    # As a float the upper bound is a power of two: one past the greatest value.
+    out = np.where(data >= np.float64(2.0) ** (bits - (not unsigned)), most, out)
+    is_wide = bits == 64 or data.dtype == np.float64
+    nan = np.array(1 << (bits - 1), np.uint64).astype(wide) if is_wide else np.array(0, wide)
+    return np.where(np.isnan(data), nan, out).astype(to)
 
 
 def _fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
@@ -86,7 +101,7 @@ def _binary(self: Any, lhs: Any, rhs: Any, op: Callable[..., Array]) -> Any:
         return _binary_op(self, lhs, rhs, op)
     output = op(widen(lhs.data, lhs.dtype), widen(rhs.data, rhs.dtype))
     if output.dtype == np.bool_:
-        return ti.TensorHandle(output, lhs.dtype.scalar)
+        return ti.TensorHandle(output, tl.int1)
     return ti.TensorHandle(narrow(output, lhs.dtype), lhs.dtype.scalar)
 
 

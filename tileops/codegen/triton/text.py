@@ -14,7 +14,7 @@ from tileops.ir.expr import Const
 # parentheses.
 COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 
-_FLOAT32 = DType("float32")
+_FLOAT32, _INT32 = DType("float32"), DType("int32")
 _TRITON_TYPES = {
     "bool": "tl.int1",
     "int8": "tl.int8",
@@ -119,11 +119,35 @@ def convert(a: Val, dtype: DType) -> Val:
     """``a`` converted to ``dtype``; to bool means ``a != 0``."""
     if a.dtype == dtype:
         return a
-    if dtype.is_bool:
-        return Val(f"{a.at(BIT_OR)} != 0", dtype, a.axes, COMPARE, a.static)
-    name = triton_type(dtype)
     if _needs_step(a.dtype, dtype) or _needs_step(dtype, a.dtype):
         return convert(convert(a, _FLOAT32), dtype)
+    if dtype.is_bool:
+        return Val(f"{a.at(BIT_OR)} != 0", dtype, a.axes, COMPARE, a.static)
+    if a.dtype.is_float and dtype.is_integer:
+        return _whole(a, dtype)
+    return _converted(a, dtype)
+
+
+def _whole(a: Val, dtype: DType) -> Val:
+    """A float as an integer: towards zero, within the type's range, 0 for a NaN.
+
+    The instructions do so themselves for 32 bits, not for fewer; of a NaN, those with 64 bits on
+    either side make the least integer.
+    """
+    if a.dtype.bits == 64 or dtype.bits == 64:
+        x, zero = strict(a), typed(Val("0.0", a.dtype, static=True))
+        is_number = infix("==", COMPARE, x, x, DType("bool"))
+        a = call("tl.where", is_number, x, zero, dtype=a.dtype)
+    if dtype.bits >= 32:
+        return _converted(a, dtype)
+    least, most = dtype.limits
+    wide = _converted(a, _INT32)
+    bounded = Val(f"tl.minimum(tl.maximum({wide.text}, {least}), {most})", _INT32, a.axes)
+    return _converted(bounded, dtype)
+
+
+def _converted(a: Val, dtype: DType) -> Val:
+    name = triton_type(dtype)
     if triton_type(a.dtype) == name:
         return Val(a.text, dtype, a.axes, a.prec, a.static)
     if a.static:
