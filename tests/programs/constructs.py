@@ -11,6 +11,7 @@ import tileops.language as T
 from tests.programs.construct import Construct, ints
 from tests.programs.conversions import CONVERSIONS
 from tests.programs.edges import EDGES
+from tests.programs.elements import ELEMENTS
 from tests.programs.integers import INTEGERS
 from tests.programs.parts import PARTS
 from tests.programs.placed import PLACED
@@ -455,6 +456,7 @@ CONSTRUCTS = [
     *PARTS,
     *PLACED,
     *CONVERSIONS,
+    *ELEMENTS,
     *INTEGERS,
     *EDGES,
 ]

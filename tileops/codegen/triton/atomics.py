@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileops.codegen.triton import tensors
+from tileops.codegen.triton import tensors, text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import (
     extents_of,
@@ -107,7 +107,12 @@ def _update_memory(
         options += ', scope="cta"'
     name = "atomic_add" if value is None else _FUNCTIONS[stmt.op]
     call = Val(f"tl.{name}({address.text}, {typed(operand).text}{options})", buffer.dtype, lanes)
-    return convert(call, declared.dtype) if stmt.result is not None else call
+    if stmt.result is None:
+        return call
+    if mask is not None:  # what an atomic that is not performed returns is anything
+        other = text.strict(Val(tensors.safe_value(ctx, buffer), buffer.dtype, static=True))
+        call = text.call("tl.where", mask, call, other, dtype=buffer.dtype)
+    return convert(call, declared.dtype)
 
 
 def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:

@@ -34,7 +34,7 @@ def load_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     if mask is not None:
         axes |= mask.axes
         address = spread_pointer(ctx, address, mask.axes)
-        options = f", mask={mask.text}, other={_safe_value(ctx, buffer)}"
+        options = f", mask={mask.text}, other={safe_value(ctx, buffer)}"
     return Val(f"tl.load({address.text}{options})", buffer.dtype, axes)
 
 
@@ -106,7 +106,8 @@ def spread_pointer(ctx: Context, a: Val, axes: frozenset[int]) -> Val:
     return Val(f"{a.at(text.SUM)} + {zeros}", a.dtype, a.axes | axes, text.SUM)
 
 
-def _safe_value(ctx: Context, buffer: Buffer) -> str:
+def safe_value(ctx: Context, buffer: Buffer) -> str:
+    """Text of what accesses to ``buffer`` out of bounds give."""
     for known, value in ctx.launch.safe_values:
         if known.id == buffer.id:
             return convert(emit_expr(ctx, value), buffer.dtype).text

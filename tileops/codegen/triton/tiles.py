@@ -229,8 +229,12 @@ def _store_elements(
             )
     laid = to_tile(value, ctx.space, axes)
     conditions = None if mask is None else to_tile(mask, ctx.space, axes)
+    # Tests of the tile's own elements are added last: a mask moves with the lanes until then.
+    inside: Val | None = None
     for dim, index in enumerate(plan):
-        laid, conditions = _place(ctx, storage, plan, dim, index, laid, conditions)
+        laid, conditions, hit = _place(ctx, storage, plan, dim, index, laid, conditions)
+        inside = both(inside, hit)
+    conditions = both(conditions, inside)
     if conditions is None:
         full = frozenset(a for a in axes if a is not None)
         ctx.assign(buffer, spread(laid, full, storage.padded))
@@ -290,22 +294,22 @@ def _place(
     index: Index,
     value: Val,
     mask: Val | None,
-) -> tuple[Val, Val | None]:
-    """Bring ``value`` along one dimension into the tile's place.
+) -> tuple[Val, Val | None, Val | None]:
+    """Bring ``value`` and ``mask`` along one dimension into the tile's place.
 
-    And narrow the mask to what is written.
+    The third result tells which elements along it are written; None for all.
     """
     if index.kind == "axis" and ctx.space.extents[index.axis] >= storage.extents[dim]:
-        return value, mask
+        return value, mask, None
     lanes = Val(ctx.iota(storage.padded[dim], dim, len(plan)), _INT32)
     if index.kind == "axis":
         extent = ctx.space.extents[index.axis]
         bound = Val(str(extent), _INT32, static=True)
-        return value, both(mask, infix("<", text.COMPARE, lanes, bound, _BOOL))
+        return value, mask, infix("<", text.COMPARE, lanes, bound, _BOOL)
     if index.value is None:
         raise ctx.unsupported("an index without a value")
     if index.kind == "same":
-        return value, both(mask, infix("==", text.COMPARE, lanes, index.value, _BOOL))
+        return value, mask, infix("==", text.COMPARE, lanes, index.value, _BOOL)
     return _shift(ctx, storage, plan, dim, index, value, mask)
 
 
@@ -317,7 +321,7 @@ def _shift(
     index: Index,
     value: Val,
     mask: Val | None,
-) -> tuple[Val, Val | None]:
+) -> tuple[Val, Val | None, Val | None]:
     """Element ``e`` of the dimension takes the value of lane ``(e - offset) / factor``.
 
     Where there is one.
@@ -346,27 +350,26 @@ def _shift(
     from_lanes = ctx.space.padded[index.axis]
     wrap = Val(str(from_lanes - 1), _INT32, static=True)
     source = infix("&", text.BIT_AND, source, wrap, _INT32)
-    value = _gather_along(ctx, value, index.axis, dim, size, plan, source)
+    value = _gather_along(ctx, storage, value, dim, plan, source)
     if mask is not None:
-        mask = _gather_along(ctx, mask, index.axis, dim, size, plan, source)
-    return value, both(mask, hit)
+        mask = _gather_along(ctx, storage, mask, dim, plan, source)
+    return value, mask, hit
 
 
 def _gather_along(
-    ctx: Context, value: Val, axis: int, dim: int, size: int, plan: list[Index], source: Val
+    ctx: Context, storage: Storage, value: Val, dim: int, plan: list[Index], source: Val
 ) -> Val:
     """``value`` re-read along ``dim`` at lanes ``source``.
 
     Unchanged where it does not vary there.
     """
-    if axis not in value.axes:
+    if plan[dim].axis not in value.axes:
         return value
     shape = []
     for d, p in enumerate(plan):
-        if d == dim:
-            shape.append(size)
-        else:
-            shape.append(ctx.space.padded[p.axis] if p.axis in value.axes else 1)
+        in_place = d == dim or (d < dim and p.kind == "shift")
+        size = storage.padded[d] if in_place else ctx.space.padded[p.axis]
+        shape.append(size if p.axis in value.axes else 1)
     where = source.text
     if any(n > 1 for d, n in enumerate(shape) if d != dim):
         where = f"tl.broadcast_to({where}, {shape_text(tuple(shape))})"
