@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Sequence
 from types import CodeType, FunctionType
 
 from tileops.dtypes import aliases
@@ -60,9 +61,10 @@ def _facts(func: FunctionType) -> _Facts:
     key = (func.__code__, func.__code__.co_filename)
     if key not in _facts_of:
         tree = function_tree(func)
-        mode = "lazy" if _is_lazy(tree) else "eager"
+        nodes = list(own_nodes(tree.body))
+        mode = "lazy" if _is_lazy(tree, nodes) else "eager"
         args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
-        in_body = _annotations_in_body(tree) if mode == "eager" else {}
+        in_body = _annotations_in_body(nodes) if mode == "eager" else {}
         _facts_of[key] = _Facts(mode, in_body, {a.arg: a.annotation for a in args})
     return _facts_of[key]
 
@@ -87,9 +89,8 @@ def is_annotated_in_body(func: FunctionType, name: str) -> bool:
     return name in _facts(func).in_body
 
 
-def _is_lazy(tree: ast.FunctionDef) -> bool:
+def _is_lazy(tree: ast.FunctionDef, nodes: Sequence[ast.AST]) -> bool:
     """True for a function that defines a prim_func, or only returns what another one built."""
-    nodes = list(own_nodes(tree.body))
     for node in nodes:
         if isinstance(node, ast.FunctionDef) and any(_is_prim_func(d) for d in node.decorator_list):
             return True
@@ -122,10 +123,10 @@ def _last_name(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _annotations_in_body(tree: ast.FunctionDef) -> dict[str, ast.expr]:
+def _annotations_in_body(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
     """The first ``name: annotation`` (without a value) of each name."""
     out: dict[str, ast.expr] = {}
-    for node in own_nodes(tree.body):
+    for node in nodes:
         if (
             isinstance(node, ast.AnnAssign)
             and node.value is None

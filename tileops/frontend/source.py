@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import tokenize
+from collections.abc import Sequence
 from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
@@ -30,41 +32,42 @@ def fresh_tree(func: FunctionType) -> ast.FunctionDef:
     return _parse(func)
 
 
-def _text_of(func: FunctionType) -> tuple[str, int]:
-    """The text of ``func`` from its first decorator on, and the number of its first line."""
+def _lines_of(func: FunctionType) -> tuple[list[str], int]:
+    """The lines of the file from the first decorator of ``func`` on, and the first's number."""
     code = func.__code__
-    key = (code, code.co_filename)
-    if key not in _texts:
-        try:
-            lines, first = inspect.getsourcelines(func)
-        except (OSError, TypeError) as error:
-            raise ProgramSyntaxError(
-                f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile "
-                "program must be "
-                "defined in a file or a notebook cell, not by exec() or on the command line",
-                location=Location(code.co_filename, code.co_firstlineno),
-            ) from error
-        _texts[key] = ("".join(lines), max(first, 1))
-    return _texts[key]
+    try:
+        lines, before = inspect.findsource(inspect.unwrap(func))
+    except (OSError, TypeError) as error:
+        raise ProgramSyntaxError(
+            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile "
+            "program must be "
+            "defined in a file or a notebook cell, not by exec() or on the command line",
+            location=Location(code.co_filename, code.co_firstlineno),
+        ) from error
+    return lines[before:], before + 1
+
+
+def _indented_block(lines: Sequence[str]) -> Sequence[str]:
+    """The function that ``lines`` begin with, as its indentation tells.
+
+    That is right, or the text does not parse: what is indented less stands in brackets or a string.
+    The tokenizer that ``inspect.getblock`` runs takes longer than the parser.
+    """
+    depth = len(lines[0]) - len(lines[0].lstrip())
+    is_inside = False
+    for number, line in enumerate(lines):
+        content = line.lstrip()
+        if not content or content[0] in "#)]}" or len(line) - len(content) > depth:
+            continue
+        if is_inside:
+            return lines[:number]
+        is_inside = content.startswith(("def ", "async def "))
+    return lines
 
 
 def _parse(func: FunctionType) -> ast.FunctionDef:
     code = func.__code__
-    text, first = _text_of(func)
-    # An indented function parses inside a block of its own; columns stay those of the file, and
-    # so do lines, by as many empty ones before it.
-    indented = text[:1].isspace()
-    before = "\n" * (first - 2) + "if 1:\n" if indented else "\n" * (first - 1)
-    try:
-        module = ast.parse(before + text)
-    except SyntaxError as error:
-        raise ProgramSyntaxError(
-            f"the source of `{func.__name__}` does not parse on its own: {error.msg}",
-            location=Location(code.co_filename, first),
-        ) from error
-    node: ast.AST = module.body[0]
-    if indented and isinstance(node, ast.If):
-        node = node.body[0]
+    text, first, node = _parsed_text(func)
     if not isinstance(node, ast.FunctionDef):
         raise ProgramSyntaxError(
             f"`{func.__name__}` must be defined with `def`",
@@ -75,7 +78,40 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
             f"the file of `{func.__name__}` changed after it was loaded; import it again",
             location=Location(code.co_filename, first),
         )
+    _texts[code, code.co_filename] = text, first
     return node
+
+
+def _parsed_text(func: FunctionType) -> tuple[str, int, ast.AST]:
+    """A text that parses as ``func``, the number of its first line, and what it parses to."""
+    code = func.__code__
+    known = _texts.get((code, code.co_filename))
+    if known is not None:
+        return *known, _first_statement(*known)
+    lines, first = _lines_of(func)
+    text = "".join(_indented_block(lines))
+    try:
+        return text, first, _first_statement(text, first)
+    except SyntaxError:
+        pass  # not as its indentation tells
+    try:
+        text = "".join(inspect.getblock(lines))
+        return text, first, _first_statement(text, first)
+    except (SyntaxError, tokenize.TokenError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else error.args[0]
+        raise ProgramSyntaxError(
+            f"the source of `{func.__name__}` does not parse on its own: {reason}",
+            location=Location(code.co_filename, first),
+        ) from error
+
+
+def _first_statement(text: str, first: int) -> ast.AST:
+    # An indented function parses inside a block of its own; columns stay those of the file, and
+    # so do lines, by as many empty ones before it.
+    indented = text[:1].isspace()
+    before = "\n" * (first - 2) + "if 1:\n" if indented else "\n" * (first - 1)
+    node: ast.AST = ast.parse(before + text).body[0]
+    return node.body[0] if indented and isinstance(node, ast.If) else node
 
 
 def location_of(node: ast.AST, file: str) -> Location:

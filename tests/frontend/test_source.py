@@ -1,0 +1,176 @@
+"""The tree of a function is the one that its file has, however the function is laid out in it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from tileops.errors import ProgramSyntaxError
+from tileops.frontend import source
+
+TEXT = '''
+def plain(a):
+    return a
+
+
+def before_a_comment(a):
+    # inside
+  # also inside
+# also inside
+    return a
+# after
+
+
+def with_a_string(a):
+    text = """
+left of the function
+"""
+    return text, a
+
+
+def with_brackets(
+    a,
+    b=(
+1, 2
+    ),
+):
+    return [
+a,
+  b
+]
+
+
+def with_a_backslash(a):
+    return a + \\
+1
+
+
+@deco
+@deco2(
+    1,
+"def x():",
+)
+def decorated(a):
+
+    @deco
+    def inner():
+        return a
+
+    return inner
+x = 1
+
+
+def one_line(a): return a
+def next_line(a): return a; y = 2
+
+
+class Holder:
+    def method(self, a):
+        """Doc.
+
+    less
+        """
+        if a:
+            return self
+
+        return a
+
+    z = 3
+
+    @deco
+    def second(self): return self
+
+if True:
+	def with_tabs(a):
+		if a:
+			return a
+		return None
+	w = 4
+
+
+def unicode(a):
+    return "ä€", a
+
+
+def last(a):
+    if a:
+        return 1
+    else:
+        return 2'''
+HEAD = """
+def deco(f):
+    return f
+
+
+def deco2(*args):
+    return deco
+"""
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FunctionType]:
+    path = tmp_path_factory.mktemp("source") / "layouts.py"
+    path.write_text(HEAD + TEXT)
+    spec = importlib.util.spec_from_file_location("layouts", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    members = {**vars(module), **vars(module.Holder)}
+    return {n: f for n, f in members.items() if inspect.isfunction(f)}
+
+
+def _in_file(name: str) -> ast.FunctionDef:
+    nodes = ast.walk(ast.parse(HEAD + TEXT))
+    return next(n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == name)
+
+
+NAMES = [n.name for n in ast.walk(ast.parse(TEXT)) if isinstance(n, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "inner"])
+def test_the_tree_is_that_of_the_file(functions: dict[str, FunctionType], name: str) -> None:
+    func = functions[name]
+    expected = ast.dump(_in_file(name), include_attributes=True)
+    for tree in (source.function_tree(func), source.fresh_tree(func), source.fresh_tree(func)):
+        assert ast.dump(tree, include_attributes=True) == expected
+    assert source.fresh_tree(func) is not source.fresh_tree(func)
+
+
+def test_a_nested_function_has_its_place(functions: dict[str, FunctionType]) -> None:
+    inner = functions["decorated"](1)
+    expected = ast.dump(_in_file("inner"), include_attributes=True)
+    assert ast.dump(source.function_tree(inner), include_attributes=True) == expected
+
+
+def test_a_lambda_is_refused() -> None:
+    with pytest.raises(ProgramSyntaxError, match="must be defined with `def`"):
+        source.function_tree(lambda a: a)
+
+
+def test_what_was_not_in_a_file_is_refused() -> None:
+    scope: dict[str, FunctionType] = {}
+    exec("def made(a):\n    return a\n", scope)
+    with pytest.raises(ProgramSyntaxError, match="the source of `made` cannot be found"):
+        source.function_tree(scope["made"])
+
+
+def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "changing.py"
+    path.write_text("def old(a):\n    return a\n")
+    spec = importlib.util.spec_from_file_location("changing", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    path.write_text("def other(a):\n    return a, a, a\n")
+    with pytest.raises(ProgramSyntaxError, match="changed after it was loaded"):
+        source.function_tree(module.old)
+    path.write_text("def old(a:\n    return a, a, a, a\n")
+    with pytest.raises(ProgramSyntaxError, match="does not parse on its own"):
+        source.function_tree(module.old)
