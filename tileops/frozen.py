@@ -37,16 +37,22 @@ def frozen(cls: type[_T]) -> type[_T]:
     return made
 
 
+def field_names(value: object) -> tuple[str, ...]:
+    """Names of the fields of an object whose class is ``frozen``, in order."""
+    layout: _Layout = value.__layout__  # type: ignore[attr-defined]
+    return layout.names
+
+
 class _Layout:
     """The fields of one class, in the forms in which its methods use them."""
 
     def __init__(self, cls: type) -> None:
         fields = dataclasses.fields(cls)
         self.positional: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
+        self.names = tuple(f.name for f in fields)
         self.shown = tuple(f.name for f in fields if f.repr)
         self.compared = _getter([f.name for f in fields if f.compare])
         self.has_check = hasattr(cls, "__post_init__")
-        self._known = frozenset(f.name for f in fields)
         self._factories = {
             f.name: f.default_factory
             for f in fields
@@ -65,10 +71,10 @@ class _Layout:
     ) -> Mapping[str, object]:
         """The arguments beside the positional ones: those by name, and what factories make."""
         given = {*self.positional[: len(args)], *named}
-        if not self._required <= given <= self._known or len(given) != len(args) + len(named):
+        if not self._required <= given <= {*self.names} or len(given) != len(args) + len(named):
             raise TypeError(
                 f"{cls.__qualname__}: expected {', '.join(sorted(self._required))} of "
-                f"{', '.join(sorted(self._known))}; got {len(args)} by position and "
+                f"{', '.join(self.names)}; got {len(args)} by position and "
                 f"{', '.join(named) or 'none'} by name"
             )
         if not self._factories:

@@ -132,7 +132,7 @@ def test_wrong_arguments_are_refused(of: SimpleNamespace, call: Callable[[Any], 
 
 
 def test_the_refusal_names_class_and_fields() -> None:
-    with pytest.raises(TypeError, match=r"Leaf: expected value of kind, loc, value; got 0 by .*"):
+    with pytest.raises(TypeError, match=r"Leaf: expected value of loc, value, kind; got 0 by .*"):
         OURS.Leaf()
 
 

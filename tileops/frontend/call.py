@@ -26,7 +26,8 @@ def run(
     """Run ``func`` rewritten, with one value a parameter; what it returns."""
     code = rewritten(func)
     frame = Frame(tracer, code.locations, arguments, declare_parameter)
-    return _instance(func, code, frame)(*_positional(func, arguments), **_keywords(func, arguments))
+    by_position, by_name = _bound(func, arguments)
+    return _instance(func, code, frame)(*by_position, **by_name)
 
 
 def _instance(func: FunctionType, code: Rewritten, frame: Frame) -> FunctionType:
@@ -36,24 +37,23 @@ def _instance(func: FunctionType, code: Rewritten, frame: Frame) -> FunctionType
     return FunctionType(code.code, func.__globals__, func.__name__, None, closure)
 
 
-def _positional(func: FunctionType, arguments: Mapping[str, object]) -> list[object]:
-    out: list[object] = []
+def _bound(
+    func: FunctionType, arguments: Mapping[str, object]
+) -> tuple[list[object], dict[str, object]]:
+    """The arguments that ``func`` takes by position and those that it takes by name."""
+    by_position: list[object] = []
+    by_name: dict[str, object] = {}
     for p in inspect.signature(func).parameters.values():
+        value = arguments[p.name]
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-            out.append(arguments[p.name])
+            by_position.append(value)
         elif p.kind == p.VAR_POSITIONAL:
-            out.extend(cast("tuple[object, ...]", arguments[p.name]))
-    return out
-
-
-def _keywords(func: FunctionType, arguments: Mapping[str, object]) -> dict[str, object]:
-    out: dict[str, object] = {}
-    for p in inspect.signature(func).parameters.values():
-        if p.kind == p.KEYWORD_ONLY:
-            out[p.name] = arguments[p.name]
-        elif p.kind == p.VAR_KEYWORD:
-            out.update(cast("Mapping[str, object]", arguments[p.name]))
-    return out
+            by_position.extend(cast("tuple[object, ...]", value))
+        elif p.kind == p.KEYWORD_ONLY:
+            by_name[p.name] = value
+        else:
+            by_name.update(cast("Mapping[str, object]", value))
+    return by_position, by_name
 
 
 def inline_macro(

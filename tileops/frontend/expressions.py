@@ -42,6 +42,23 @@ class ExpressionRewriter(ast.NodeTransformer):
             ast.copy_location(out, node)
         return out
 
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """``node`` with what is below it rewritten; without the base class's care for other uses.
+
+        Each node has one successor, and marks such as ``Load`` have none.
+        """
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                value[:] = [self.visit(v) if isinstance(v, ast.AST) else v for v in value]
+            elif isinstance(value, ast.AST) and value._fields:
+                setattr(node, name, self.visit(value))
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """A literal."""
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         """``and`` and ``or``."""
         name = "and_" if isinstance(node.op, ast.And) else "or_"

@@ -140,7 +140,6 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
             entries += [*param.buffer.shape, *(param.buffer.strides or ())]
     direct = {e.id for e in entries if isinstance(e, Var)}
     reachable = {e.id for entry in entries for e in walk.walk_expr(entry) if isinstance(e, Var)}
-    used = _used_sizes(tracer)
     kept = []
     for size in tracer.sizes:
         name, where = size.var.name, tracer.const_locations.get(size.var.id, function)
@@ -152,7 +151,7 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
                 location=where,
             )
         if size.kind == "dynamic" and size.var.id not in reachable:
-            if size.var.id in used:
+            if size.var.id in _used_sizes(tracer):
                 raise ProgramValueError(
                     f"the size `{name}` (T.dynamic) is in no input tensor's shape or strides, so "
                     "no call can "

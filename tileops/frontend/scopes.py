@@ -9,26 +9,26 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-_LEAVES = (ast.Name, ast.Constant)
-# Without content, and one object for all their places in all trees.
-_MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+LEAVES = (ast.Name, ast.Constant)
 
 
 def child_nodes(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly below ``node`` in source order, those left out that are but a word.
+    """The nodes directly below ``node`` in source order, but none that is a mere mark (``Load``).
 
     In half the time of ``ast.iter_child_nodes``, which is a part of every warm start.
     """
     found: list[ast.AST] = []
-    if isinstance(node, _LEAVES):
+    if isinstance(node, LEAVES):
         return found
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, ast.AST):
-            if not isinstance(value, _MARKS):
+            if value._fields or value._attributes:
                 found.append(value)
-        elif isinstance(value, list) and not (value and isinstance(value[0], _MARKS)):
-            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, ast.AST) and (item._fields or item._attributes):
+                    found.append(item)
     return found
 
 

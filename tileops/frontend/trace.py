@@ -48,16 +48,17 @@ def trace(
     options: Options = (),
     target: str | None = None,
     wide_sizes: bool = False,
+    signature: Signature | None = None,
 ) -> Program:
     """Trace an eager function.
 
     ``static`` are the values of its compile-time parameters (defaults fill in), and None for each
     optional tensor that a call leaves out. ``consts`` are the numbers of its size constants; None
     makes them size variables (a symbolic trace). ``target`` is named in messages; ``wide_sizes``
-    holds run-time sizes in 64 bits. Raises located ProgramErrors.
+    holds run-time sizes in 64 bits. ``signature`` is that of ``func``, where the caller has it.
+    Raises located ProgramErrors.
     """
-    signature = signature_of(func)
-    job = _EagerTrace(func, name, signature, dict(static), options, target)
+    job = _EagerTrace(func, name, signature or signature_of(func), dict(static), options, target)
     if consts is not None:
         return job.run(consts, wide_sizes=wide_sizes)
     tracer = job.new_tracer(None)

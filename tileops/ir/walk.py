@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from tileops.frozen import field_names
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Region, Select, Unary, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import (
@@ -124,8 +125,8 @@ def walk(body: Body) -> Iterator[Stmt]:
 def regions(stmt: Stmt) -> tuple[Region, ...]:
     """The regions that are a statement's own operands (not those of nested statements)."""
     found = []
-    for f in dataclasses.fields(stmt):
-        value = getattr(stmt, f.name)
+    for name in field_names(stmt):
+        value = getattr(stmt, name)
         if isinstance(value, Region):
             found.append(value)
         elif isinstance(value, tuple):
@@ -136,10 +137,8 @@ def regions(stmt: Stmt) -> tuple[Region, ...]:
 def exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that are a statement's own operands, those inside its regions included."""
     found: list[Expr] = []
-    for f in dataclasses.fields(stmt):
-        if f.name == "loc":
-            continue
-        _collect_exprs(getattr(stmt, f.name), found)
+    for name in field_names(stmt):
+        _collect_exprs(getattr(stmt, name), found)
     return tuple(found)
 
 
@@ -160,13 +159,13 @@ def map_stmt_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
     Not to nested statements, nor to defining variables such as a loop's.
     """
     changes: dict[str, object] = {}
-    for f in dataclasses.fields(stmt):
-        if f.name in ("loc", "var", "vars", "block_vars", "result", "body", "then", "orelse"):
+    for name in field_names(stmt):
+        if name in ("loc", "var", "vars", "block_vars", "result", "body", "then", "orelse"):
             continue
-        value = getattr(stmt, f.name)
+        value = getattr(stmt, name)
         new = _map_value(value, fn)
         if new is not value:
-            changes[f.name] = new
+            changes[name] = new
     return dataclasses.replace(stmt, **changes) if changes else stmt  # type: ignore[arg-type]
 
 

@@ -164,6 +164,7 @@ class Definition:
                 options=self.program_options,
                 target=target or self.target_name,
                 wide_sizes=wide_sizes,
+                signature=self.signature,
             )
 
     def bind_arguments(

@@ -100,11 +100,12 @@ class EagerProvider(Provider):
         program = definition.trace(values, None)
         self.statics = tuple(p for p in definition.statics(given) if p.kind is not None)
         self._check_carried(given)
-        digest = digest_of(program)
         self.script = digest_of(program, 64)
         # torch has no tuple of one tensor
         self.wraps_result = program.returns_tuple and len(program.returns) == 1
-        origin = names.Origin(definition.func.__module__, definition.func.__qualname__, digest)
+        origin = names.Origin(
+            definition.func.__module__, definition.func.__qualname__, self.script[:8]
+        )
         holder = names.Holder(origin, self.retire)
         namespace, _, name = (definition.options.name or definition.name).rpartition("::")
         namespace = namespace or NAMESPACE
