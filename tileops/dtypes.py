@@ -61,17 +61,17 @@ class DType(str):
 
     @property
     def info(self) -> _Info:
-        return _TABLE[str(self)]
+        return _TABLE[self]
 
     @property
     def bits(self) -> int:
         """Width of one element in bits."""
-        return _TABLE[str(self)].bits
+        return _TABLE[self].bits
 
     @property
     def bytes(self) -> int:
         """Width of one element in bytes, rounded up."""
-        return (_TABLE[str(self)].bits + 7) // 8
+        return (_TABLE[self].bits + 7) // 8
 
     @property
     def lanes(self) -> int:
@@ -81,24 +81,24 @@ class DType(str):
     @property
     def short(self) -> str:
         """The spelling used in printed IR, such as ``f16``."""
-        return _TABLE[str(self)].short
+        return _TABLE[self].short
 
     @property
     def is_float(self) -> bool:
-        return _TABLE[str(self)].kind == "float"
+        return _TABLE[self].kind == "float"
 
     @property
     def is_integer(self) -> bool:
         """True for signed and unsigned integers, not for ``bool``."""
-        return _TABLE[str(self)].kind in ("int", "uint")
+        return _TABLE[self].kind in ("int", "uint")
 
     @property
     def is_signed(self) -> bool:
-        return _TABLE[str(self)].kind in ("int", "float")
+        return _TABLE[self].kind in ("int", "float")
 
     @property
     def is_bool(self) -> bool:
-        return _TABLE[str(self)].kind == "bool"
+        return _TABLE[self].kind == "bool"
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -117,7 +117,7 @@ class DType(str):
         """
         import torch
 
-        name = _TABLE[str(self)].torch_name
+        name = _TABLE[self].torch_name
         found = getattr(torch, name, None) if name is not None else None
         if found is None:
             raise ArgumentTypeError(f"torch {torch.__version__} has no dtype for {str(self)!r}")

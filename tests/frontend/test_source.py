@@ -10,8 +10,10 @@ from types import FunctionType
 
 import pytest
 
+from tests.frontend import programs
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend import source
+from tileops.frontend.rewrite import rewritten
 
 TEXT = '''
 def plain(a):
@@ -137,15 +139,42 @@ NAMES = [n.name for n in ast.walk(ast.parse(TEXT)) if isinstance(n, ast.Function
 def test_the_tree_is_that_of_the_file(functions: dict[str, FunctionType], name: str) -> None:
     func = functions[name]
     expected = ast.dump(_in_file(name), include_attributes=True)
-    for tree in (source.function_tree(func), source.fresh_tree(func), source.fresh_tree(func)):
-        assert ast.dump(tree, include_attributes=True) == expected
-    assert source.fresh_tree(func) is not source.fresh_tree(func)
+    assert ast.dump(source.function_tree(func), include_attributes=True) == expected
 
 
 def test_a_nested_function_has_its_place(functions: dict[str, FunctionType]) -> None:
     inner = functions["decorated"](1)
     expected = ast.dump(_in_file("inner"), include_attributes=True)
     assert ast.dump(source.function_tree(inner), include_attributes=True) == expected
+
+
+def all_forms(A, B, flag: bool = True, *rest: int, only: int = 2, **more: int):  # type: ignore[no-untyped-def]
+    """Has every form that the rewrite replaces."""
+    low, high = (0, 1) if (flag and not A) or B else (min(1, 2), max(3, 4))
+    low, high = high, low
+    x = y = [2 * i for i in range(3)]
+    x[low] += -high
+    size: int = 3
+    assert 0 < low < high, f"{size}"
+    for i, j in rest:
+        while low < 3 and i:
+            low += 1
+            if low == j:
+                break
+            high = high if low else -high
+        x[i], (y, *rest) = low, (high, j, j)
+    with A as (first, second), B:
+        return lambda z: first[z, min(size, 2)] @ second
+
+
+FUNCTIONS = [all_forms, *(f for f in vars(programs).values() if inspect.isfunction(f))]
+
+
+@pytest.mark.parametrize("func", FUNCTIONS, ids=lambda f: f.__name__)
+def test_the_rewrite_leaves_the_tree_as_it_was(func: FunctionType) -> None:
+    before = ast.dump(source.function_tree(func), include_attributes=True)
+    rewritten(func)
+    assert ast.dump(source.function_tree(func), include_attributes=True) == before
 
 
 def test_a_lambda_is_refused() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import CellType, FunctionType
+from itertools import islice
+from types import CellType, CodeType, FunctionType
 from typing import cast
 
 from tileops.errors import ProgramTypeError
@@ -26,7 +27,7 @@ def run(
     """Run ``func`` rewritten, with one value a parameter; what it returns."""
     code = rewritten(func)
     frame = Frame(tracer, code.locations, arguments, declare_parameter)
-    by_position, by_name = _bound(func, arguments)
+    by_position, by_name = _bound(func.__code__, arguments)
     return _instance(func, code, frame)(*by_position, **by_name)
 
 
@@ -38,21 +39,16 @@ def _instance(func: FunctionType, code: Rewritten, frame: Frame) -> FunctionType
 
 
 def _bound(
-    func: FunctionType, arguments: Mapping[str, object]
+    code: CodeType, arguments: Mapping[str, object]
 ) -> tuple[list[object], dict[str, object]]:
-    """The arguments that ``func`` takes by position and those that it takes by name."""
-    by_position: list[object] = []
-    by_name: dict[str, object] = {}
-    for p in inspect.signature(func).parameters.values():
-        value = arguments[p.name]
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-            by_position.append(value)
-        elif p.kind == p.VAR_POSITIONAL:
-            by_position.extend(cast("tuple[object, ...]", value))
-        elif p.kind == p.KEYWORD_ONLY:
-            by_name[p.name] = value
-        else:
-            by_name.update(cast("Mapping[str, object]", value))
+    """The arguments that a function of ``code`` takes by position and those it takes by name."""
+    names = iter(code.co_varnames)
+    by_position = [arguments[name] for name in islice(names, code.co_argcount)]
+    by_name = {name: arguments[name] for name in islice(names, code.co_kwonlyargcount)}
+    if code.co_flags & inspect.CO_VARARGS:
+        by_position += cast("tuple[object, ...]", arguments[next(names)])
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        by_name.update(cast("Mapping[str, object]", arguments[next(names)]))
     return by_position, by_name
 
 

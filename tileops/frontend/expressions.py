@@ -35,25 +35,33 @@ class ExpressionRewriter(ast.NodeTransformer):
         self._region_names = region_names
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """The rewritten node, at the place of the old one."""
+        """The rewritten node, at the place of the old one; ``node`` itself stays as it is."""
         out = super().visit(node)
         assert isinstance(out, ast.AST)
-        if out is not node and isinstance(node, ast.expr):
+        if out is not node and isinstance(node, ast.expr) and not hasattr(out, "lineno"):
             ast.copy_location(out, node)
         return out
 
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """``node`` with what is below it rewritten; without the base class's care for other uses.
+    def expr(self, node: ast.expr) -> ast.expr:
+        """As ``visit``, for what is known to be an expression."""
+        out = self.visit(node)
+        assert isinstance(out, ast.expr)
+        return out
 
-        Each node has one successor, and marks such as ``Load`` have none.
-        """
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """``node``, or where something below it was rewritten a copy that has that."""
+        changed: dict[str, object] = {}
         for name in node._fields:
             value = getattr(node, name, None)
             if isinstance(value, list):
-                value[:] = [self.visit(v) if isinstance(v, ast.AST) else v for v in value]
+                new = [self.visit(v) if isinstance(v, ast.AST) else v for v in value]
+                if any(a is not b for a, b in zip(new, value, strict=True)):
+                    changed[name] = new
             elif isinstance(value, ast.AST) and value._fields:
-                setattr(node, name, self.visit(value))
-        return node
+                made = self.visit(value)
+                if made is not value:
+                    changed[name] = made
+        return type(node)(**{**vars(node), **changed}) if changed else node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """A literal."""
@@ -62,29 +70,30 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         """``and`` and ``or``."""
         name = "and_" if isinstance(node.op, ast.And) else "or_"
-        values = [self.visit(v) for v in node.values]
+        values = [self.expr(v) for v in node.values]
         out = values[-1]
         for value in reversed(values[:-1]):
-            out = ast.copy_location(hook(name, value, _thunk(out)), node)  # type: ignore[arg-type]
+            out = ast.copy_location(hook(name, value, _thunk(out)), node)
         return out
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         """``not``."""
-        self.generic_visit(node)
-        return hook("not_", node.operand) if isinstance(node.op, ast.Not) else node
+        if isinstance(node.op, ast.Not):
+            return hook("not_", self.expr(node.operand))
+        return self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         """``a if c else b``."""
-        self.generic_visit(node)
-        return hook("choose", node.test, _thunk(node.body), _thunk(node.orelse))
+        test, then, orelse = (self.expr(n) for n in (node.test, node.body, node.orelse))
+        return hook("choose", test, _thunk(then), _thunk(orelse))
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """``a < b < c``."""
-        self.generic_visit(node)
         if len(node.ops) == 1:
-            return node
+            return self.generic_visit(node)
         names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())
-        operands = ast.Tuple([node.left, *node.comparators], ast.Load())
+        values = [self.expr(n) for n in (node.left, *node.comparators)]
+        operands = ast.Tuple(values, ast.Load())
         return hook("compare", names, operands)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:

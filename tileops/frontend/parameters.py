@@ -72,6 +72,8 @@ class Parameters:
                 f"the annotation of `{name}` stands outside `with T.Kernel`",
                 location=tracer.location,
             )
+        if isinstance(annotation, TensorType):
+            return self._tensor(name, annotation)
         if isinstance(annotation, PointerType):
             return self._pointer(name)
         if isinstance(annotation, UnsupportedName):

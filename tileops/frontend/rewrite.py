@@ -23,7 +23,7 @@ from tileops.frontend.scopes import (
     region_names,
     target_names,
 )
-from tileops.frontend.source import fresh_tree, location_of
+from tileops.frontend.source import function_tree, location_of
 from tileops.frozen import frozen
 from tileops.location import Location
 
@@ -48,19 +48,16 @@ def rewritten(func: FunctionType) -> Rewritten:
 
 
 def _rewrite(func: FunctionType) -> Rewritten:
-    tree = fresh_tree(func)
+    tree = function_tree(func)
     file = func.__code__.co_filename
     rewriter = _StatementRewriter(tree, file)
-    tree.decorator_list = []
-    for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
-        arg.annotation = None
-    tree.returns = None
-    count = len(tree.args.defaults)
-    tree.args.defaults = [ast.Constant(None) for _ in range(count)]
-    tree.args.kw_defaults = [
-        None if d is None else ast.Constant(None) for d in tree.args.kw_defaults
-    ]
-    tree.body = rewriter.block(tree.body) or [ast.Pass()]
+    changed = {
+        "args": _bare(tree.args),
+        "body": rewriter.block(tree.body) or [ast.Pass()],
+        "decorator_list": [],
+        "returns": None,
+    }
+    function = ast.FunctionDef(**{**vars(tree), **changed})
     factory = ast.FunctionDef(
         name="__tileops_factory__",
         args=ast.arguments(
@@ -70,7 +67,7 @@ def _rewrite(func: FunctionType) -> Rewritten:
             kw_defaults=[],
             defaults=[],
         ),
-        body=[tree],
+        body=[function],
         decorator_list=[],
     )
     if sys.version_info >= (3, 12):
@@ -80,6 +77,23 @@ def _rewrite(func: FunctionType) -> Rewritten:
     _fill_places(module)
     compiled = compile(module, file, "exec")
     return Rewritten(_inner_code(_inner_code(compiled)), tuple(rewriter.locations))
+
+
+def _bare(args: ast.arguments) -> ast.arguments:
+    """The parameters without annotations, and with None for each default: calls pass all values."""
+
+    def bare(parameters: list[ast.arg]) -> list[ast.arg]:
+        return [ast.copy_location(ast.arg(p.arg), p) for p in parameters]
+
+    return ast.arguments(
+        posonlyargs=bare(args.posonlyargs),
+        args=bare(args.args),
+        vararg=args.vararg,
+        kwonlyargs=bare(args.kwonlyargs),
+        kw_defaults=[None if d is None else ast.Constant(None) for d in args.kw_defaults],
+        kwarg=args.kwarg,
+        defaults=[ast.Constant(None) for _ in args.defaults],
+    )
 
 
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
@@ -135,9 +149,7 @@ class _StatementRewriter:
     # -- pieces ----------------------------------------------------------------------------------
     def expr(self, node: ast.expr) -> ast.expr:
         """A rewritten expression."""
-        out = self.expressions.visit(node)
-        assert isinstance(out, ast.expr)
-        return out
+        return self.expressions.expr(node)
 
     def at(self, node: ast.AST, names: Sequence[str] = ()) -> ast.stmt:
         """The hook that tells where the next statement stands and how its results are called."""
@@ -224,10 +236,11 @@ class _StatementRewriter:
             value, (ast.Tuple, ast.List)
         ):
             # All right-hand sides are read before the first target changes: `a, b = b, a`.
-            value.elts = [
+            elements: list[ast.expr] = [
                 e if isinstance(e, ast.Starred) else hook("read_now", ast.Constant(n), e)
                 for e, n in zip(value.elts, _padded(names, len(value.elts)), strict=True)
             ]
+            value = ast.copy_location(type(value)(elements, ast.Load()), node.value)
         elif len(node.targets) > 1:
             value = hook("read_now", ast.Constant(names[0] if names else "value"), value)
         whole = self.temporary()

@@ -13,7 +13,6 @@ from tileops.errors import ProgramSyntaxError
 from tileops.location import Location
 
 _parsed: dict[tuple[CodeType, str], ast.FunctionDef] = {}
-_texts: dict[tuple[CodeType, str], tuple[str, int]] = {}
 
 
 def function_tree(func: FunctionType) -> ast.FunctionDef:
@@ -25,11 +24,6 @@ def function_tree(func: FunctionType) -> ast.FunctionDef:
     if key not in _parsed:
         _parsed[key] = _parse(func)
     return _parsed[key]
-
-
-def fresh_tree(func: FunctionType) -> ast.FunctionDef:
-    """As ``function_tree``, but the caller's own: parsing again costs a tenth of a deep copy."""
-    return _parse(func)
 
 
 def _lines_of(func: FunctionType) -> tuple[list[str], int]:
@@ -67,7 +61,8 @@ def _indented_block(lines: Sequence[str]) -> Sequence[str]:
 
 def _parse(func: FunctionType) -> ast.FunctionDef:
     code = func.__code__
-    text, first, node = _parsed_text(func)
+    lines, first = _lines_of(func)
+    node = _statement_of(func, lines, first)
     if not isinstance(node, ast.FunctionDef):
         raise ProgramSyntaxError(
             f"`{func.__name__}` must be defined with `def`",
@@ -78,31 +73,21 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
             f"the file of `{func.__name__}` changed after it was loaded; import it again",
             location=Location(code.co_filename, first),
         )
-    _texts[code, code.co_filename] = text, first
     return node
 
 
-def _parsed_text(func: FunctionType) -> tuple[str, int, ast.AST]:
-    """A text that parses as ``func``, the number of its first line, and what it parses to."""
-    code = func.__code__
-    known = _texts.get((code, code.co_filename))
-    if known is not None:
-        return *known, _first_statement(*known)
-    lines, first = _lines_of(func)
-    text = "".join(_indented_block(lines))
-    try:
-        return text, first, _first_statement(text, first)
-    except SyntaxError:
-        pass  # not as its indentation tells
-    try:
-        text = "".join(inspect.getblock(lines))
-        return text, first, _first_statement(text, first)
-    except (SyntaxError, tokenize.TokenError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else error.args[0]
-        raise ProgramSyntaxError(
-            f"the source of `{func.__name__}` does not parse on its own: {reason}",
-            location=Location(code.co_filename, first),
-        ) from error
+def _statement_of(func: FunctionType, lines: Sequence[str], first: int) -> ast.AST:
+    refused: SyntaxError | tokenize.TokenError
+    for block in (_indented_block, inspect.getblock):
+        try:
+            return _first_statement("".join(block(lines)), first)
+        except (SyntaxError, tokenize.TokenError) as error:
+            refused = error
+    reason = refused.msg if isinstance(refused, SyntaxError) else refused.args[0]
+    raise ProgramSyntaxError(
+        f"the source of `{func.__name__}` does not parse on its own: {reason}",
+        location=Location(func.__code__.co_filename, first),
+    ) from refused
 
 
 def _first_statement(text: str, first: int) -> ast.AST:
@@ -138,4 +123,3 @@ def forget(func: FunctionType) -> None:
     """Drop what is remembered of a function's source (it will not be traced again)."""
     key = (func.__code__, func.__code__.co_filename)
     _parsed.pop(key, None)
-    _texts.pop(key, None)

@@ -38,7 +38,9 @@ def const(value: Number, dtype: DType | None = None) -> Const:
         if isinstance(value, bool):
             dtype = BOOL
         elif isinstance(value, int):
-            dtype = INT32 if -(2**31) <= value < 2**31 else INT64
+            if -(2**31) <= value < 2**31:
+                return Const(INT32, int(value))
+            dtype = INT64
         else:
             dtype = FLOAT32
     if dtype.is_bool:

@@ -8,7 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from tileops.frozen import field_names
-from tileops.ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Region, Select, Unary, Var
+from tileops.ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Region,
+    Select,
+    Unary,
+    Var,
+)
 from tileops.ir.program import Program
 from tileops.ir.stmt import (
     AddressView,
@@ -53,10 +65,13 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
-    """All sub-expressions, the expression itself first."""
-    yield expr
-    for child in children(expr):
-        yield from walk_expr(child)
+    """All sub-expressions in source order, the expression itself first."""
+    pending = [expr]
+    while pending:
+        found = pending.pop()
+        yield found
+        if not isinstance(found, (Const, Var)):
+            pending += children(found)[::-1]
 
 
 def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
