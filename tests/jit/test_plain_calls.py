@@ -178,6 +178,19 @@ def test_the_class_is_not_bound_to_its_slot() -> None:
     try:
         kind.__call__ = lambda self, *args: "replaced"  # type: ignore[method-assign]
         assert samples.axpy(x, x, 1.0) == "replaced"
+
+        @tileops.jit
+        def plain_after_replacement(X, block_N: int = 64):
+            N = T.dynamic("N")
+            X: T.Tensor((N,), T.float32)
+            Z = T.empty((N,), T.float32)
+            with T.Kernel(T.ceildiv(N, block_N)) as bx:
+                for i in T.Parallel(block_N):
+                    Z[bx * block_N + i] = X[bx * block_N + i]
+            return Z
+
+        assert samples.axpy(x, x, 1.0) == "replaced"
+        assert plain_after_replacement(x) == "replaced"
     finally:
         kind.__call__ = original  # type: ignore[method-assign]
     assert torch.equal(samples.axpy(x, x, 1.0), 2 * x)

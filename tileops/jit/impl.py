@@ -42,8 +42,7 @@ class JITImpl(GivenOptions):
     """
 
     # What a call reads is set once, at decoration: Dynamo guards on it. Methods marked as constant
-    # run once, when a call is traced, and what they return (text, a bool) becomes a constant of the
-    # graph.
+    # run once, when a call is traced, and what they return (text, a bool) is a constant from then.
     _op: Any  # for calls that need no gradient
     _gradient_op: Any  # for the others; None where there is no gradient
     # What lets a plain call reach ``_op`` without running ``__call__``; None where none can.
@@ -130,6 +129,8 @@ class JITImpl(GivenOptions):
         except (AttributeError, RuntimeError) as error:
             self._explain(args, error)
             raise
+
+    _own_call = __call__  # another one that is put in its place sees every call
 
     def _call_general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         if self._is_lazy:
@@ -219,7 +220,7 @@ class JITImpl(GivenOptions):
 
     def _keep_op(self, op: Any, gradient_op: Any) -> None:  # noqa: ANN401
         self._op, self._gradient_op = op, gradient_op
-        if self._count >= 0 and type(self) is JITImpl:
+        if self._count >= 0 and type(self) is JITImpl and JITImpl.__call__ is JITImpl._own_call:
             asks = self._differentiable is not False or self._eager.is_mutating
             self._direct = runtime.direct_call(
                 JITImpl, op._op, self._count, self._guarded, self._scalars, asks_gradient=asks
@@ -249,9 +250,8 @@ class JITImpl(GivenOptions):
 
     def _check_kinds(self, inputs: Sequence[Any]) -> None:
         for n in self._guarded:
-            if n in self._optional and inputs[n] is None:
-                continue
-            if not isinstance(inputs[n], torch.Tensor):
+            is_left_out = n in self._optional and inputs[n] is None
+            if not is_left_out and not isinstance(inputs[n], torch.Tensor):
                 arguments.refuse_tensor(self._title, self._inputs[n], inputs[n])
 
     def _scalar(self, name: str, value: Any) -> Any:  # noqa: ANN401
