@@ -72,6 +72,18 @@ CASES: dict[str, Case] = {
         ArgumentTypeError,
         lambda: samples.lazy_add(4)([vector(4)], vector(4)),
     ),
+    "list_of_tensors_to_a_kernel_by_name": (
+        ArgumentTypeError,
+        lambda: samples.lazy_add(4)(vector(4), B=[vector(4)]),
+    ),
+    "sparse_to_a_kernel_by_name": (
+        ArgumentError,
+        lambda: samples.lazy_add(4)(B=vector(4).to_sparse(), A=vector(4)),
+    ),
+    "dtype_beside_a_negated_view": (
+        ArgumentTypeError,
+        lambda: samples.axpy(torch._neg_view(vector(4)), half(4), 1.0),
+    ),
     "none_to_the_op": (
         ArgumentTypeError,
         lambda: torch.ops.tileops.sample_axpy(vector(4), None, 1.0),

@@ -85,19 +85,20 @@ class JITKernel:
         try:
             result = op(*args, **kwargs)
         except RuntimeError as error:
-            self._explain(args, error)
+            self._explain(args, kwargs, error)
             raise
         return list(result) if isinstance(result, tuple) else result
 
     def _converted(self, name: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
         return arguments.scalar(f"kernel {self._name}: argument '{name}'", dtype, value)
 
-    def _explain(self, args: tuple[Any, ...], error: RuntimeError) -> None:
+    def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: RuntimeError) -> None:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
         if not torch.compiler.is_compiling():
             names = [a.name for a in state_of(self._name).op().spec.inputs()]
             scalars = {name: dtype for _, name, _, dtype in self._scalars}
             given = dict(zip(names, args, strict=False))
+            given.update((name, kwargs[name]) for name in names if name in kwargs)
             arguments.explain(f"kernel {self._name}", given, (), scalars, error)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
