@@ -144,10 +144,13 @@ void Op::resolve(const std::vector<uint64_t>& key, const Request& request, Found
       ~End() { op->end_resolving(key); }
     } end{this, key};
     if (found()) return;
+    const OpTables* tables = &this->tables();
     run_resolver(request);
-    if (!found())
-      raise(ErrorKind::kInternal, spec.name, ": the resolver added no kernel for the call");
-    return;
+    if (found()) return;
+    // Another thread may have unloaded what was added. The tables of before live as long as this
+    // call is inside: others have another address.
+    if (tables != &this->tables()) continue;
+    raise(ErrorKind::kInternal, spec.name, ": the resolver added no kernel for the call");
   }
 }
 

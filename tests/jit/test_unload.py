@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import tileops
 import tileops.language as T
 from tests.jit import samples
 from tests.jit.samples import vector
+from tileops.op.registration import Op
 
 EVENTS = ("compiles", "loads", "launches")
 
@@ -118,8 +120,10 @@ def test_while_other_threads_call() -> None:
     compiles = tileops.stats()["compiles"]
     for thread in threads:
         thread.start()
-    for _ in range(60):
+    rounds, until = 0, time.monotonic() + 60
+    while rounds < 60 or not (all(done) or failures or time.monotonic() > until):
         program.unload()
+        rounds += 1
     stop.set()
     for thread in threads:
         thread.join(timeout=60)
@@ -127,6 +131,33 @@ def test_while_other_threads_call() -> None:
     assert not any(thread.is_alive() for thread in threads)
     assert all(done)
     assert tileops.stats()["compiles"] == compiles
+
+
+def test_between_the_answer_to_a_call_and_its_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call has just been given is unloaded before the call finds it."""
+    x = vector(50)
+    program(x)
+    program.unload()
+    op = program._eager.op
+    assert op is not None
+    answer = Op.publish_variant
+    unloading: list[threading.Thread] = []
+
+    def answer_and_unload(self: Op, static: Sequence[object]) -> int:
+        number = answer(self, static)
+        if self is op and not unloading:
+            unloading.append(threading.Thread(target=program.unload))
+            unloading[0].start()
+            until = time.monotonic() + 60
+            while op._numbers and time.monotonic() < until:
+                time.sleep(0.001)
+            assert not op._numbers
+        return number
+
+    monkeypatch.setattr(Op, "publish_variant", answer_and_unload)
+    assert torch.equal(program(x), x * 2)
+    unloading[0].join(timeout=60)
+    assert not unloading[0].is_alive()
 
 
 def test_not_from_the_op_s_own_resolver() -> None:
