@@ -63,6 +63,9 @@ def at_offset(offset: int) -> torch.Tensor:
     return torch.randn(6 * 8 + offset)[offset:].view(6, 8)
 
 
+# From torch 2.14 on a compiled region gives errors of its trace as the repr of a text.
+NOT_CONTIGUOUS = r"argument \\*'X\\*': expected a contiguous tensor"
+
 # Contiguous in torch's sense, whatever the strides of extents 0 and 1.
 TAKEN: dict[str, Callable[[], torch.Tensor]] = {
     "contiguous": lambda: torch.randn(6, 8),
@@ -100,7 +103,7 @@ def test_refused_or_copied(name: str) -> None:
     x = COPIED[name]()
     y = torch.randn(x.shape)
     for call in (affine, torch.compile(affine, backend="eager", fullgraph=True)):
-        with pytest.raises(Exception, match="argument 'X': expected a contiguous tensor"):
+        with pytest.raises(Exception, match=NOT_CONTIGUOUS):
             call(x, y)
     out = copying(x, y)
     assert torch.equal(out, x * 2 + y)
