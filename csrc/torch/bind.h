@@ -88,6 +88,8 @@ void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots)
                               int64_t expected);
 [[noreturn]] void fail_overlap(const Binding& call, std::size_t written, std::size_t other);
 [[noreturn]] void fail_self_overlap(const Binding& call, std::size_t written);
+// For an op that writes its inputs and was given a lazily negated view.
+[[noreturn]] void fail_negated(const Inputs& inputs, const OpSpec& op);
 [[noreturn]] void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value);
 
 // The op, its tensors, its compile-time arguments and its source, for errors of the device.

@@ -474,6 +474,7 @@ extern "C" void tileops_invoke(uint64_t* stack, uint64_t inputs, uint64_t output
       raise(ErrorKind::kInternal, "op slot ", slot, " was called with ", inputs, " arguments and ",
             outputs, " results");
     }
+    if (__builtin_expect(slot != op->handle(), 0)) fail_negated(Inputs(op->spec, stack), op->spec);
     StageClock clock;
     call_op(*op, stack, clock);
     clock.end(Stage::kFree);

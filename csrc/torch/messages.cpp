@@ -65,6 +65,14 @@ std::string source_of(const Binding& call, uint16_t size) {
   return "another argument";
 }
 
+bool is_negated(AtenTensorHandle tensor) {
+  AtenTensorHandle handed_over = nullptr;  // the dispatcher frees it
+  check_torch(aoti_torch_new_tensor_handle(tensor, &handed_over), "aoti_torch_new_tensor_handle");
+  StableIValue stack[] = {reinterpret_cast<uintptr_t>(handed_over)};
+  check_torch(torch_call_dispatcher("aten::is_neg", "", stack, TORCH_ABI_VERSION), "aten::is_neg");
+  return (stack[0] & 0xFF) != 0;
+}
+
 }  // namespace
 
 void fail_device(const Binding& call, std::size_t first, std::size_t other) {
@@ -191,6 +199,17 @@ std::string describe_call(const Binding& call) {
   const std::string origin = call.op->origin();
   return spec.ns + "::" + spec.name + "(" + join(parts, ", ") + ")" +
          (origin.empty() ? "" : ", program " + origin);
+}
+
+void fail_negated(const Inputs& inputs, const OpSpec& op) {
+  std::string name;
+  for (std::size_t i = 0; i < op.args.size() && name.empty(); ++i) {
+    if (op.args[i].kind != ArgKind::kTensor || inputs.tensor(i) == nullptr) continue;
+    if (is_negated(inputs.tensor(i))) name = op.args[i].name;
+  }
+  raise(ErrorKind::kArgument, op.name, ": argument '", name,
+        "': expected a tensor with its values in memory, got a lazily negated view; pass its "
+        "resolve_neg()");
 }
 
 void fail_scalar_range(const Binding& call, const ScalarRule& rule, int64_t value) {

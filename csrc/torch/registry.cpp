@@ -16,6 +16,9 @@
 namespace tileops {
 namespace {
 
+// An op that writes its inputs has a second slot after its own: the stub that torch calls instead
+// where an input is a lazily negated view. Torch's own rule for such views ends the process if an
+// op that writes one returns nothing.
 std::atomic<Op*> slots[kStubCount];
 std::atomic<uint32_t> slot_count{0};
 std::atomic<bool> strict_mode{false};
@@ -70,12 +73,14 @@ void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slo
   const std::vector<const char*> keys = op.has_tensor
                                             ? std::vector<const char*>{"CPU", "CUDA"}
                                             : std::vector<const char*>{"CompositeExplicitAutograd"};
-  for (const char* key : keys) {
+  const auto implement = [&](const char* key, uint32_t stub) {
     implementations.push_back(Library::implementation(op.ns, key));
     check_torch(
-        torch_library_impl(implementations.back().get(), name.c_str(), stub_address(slot), version),
+        torch_library_impl(implementations.back().get(), name.c_str(), stub_address(stub), version),
         "torch_library_impl");
-  }
+  };
+  for (const char* key : keys) implement(key, slot);
+  if (op.has_mutated) implement("Negative", slot + 1);
   definition.keep();
   for (Library& library : implementations) library.keep();
 }
@@ -123,18 +128,22 @@ uint64_t create_op(OpSpec spec) {
   std::lock_guard<std::mutex> lock(registration_mutex());
   install_torch_hooks();
   const uint32_t slot = slot_count.load();
-  if (slot >= kStubCount)
+  const uint32_t end = slot + (spec.has_mutated ? 2 : 1);
+  if (end > kStubCount)
     raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount,
           " ops");
   auto op = std::make_unique<Op>(std::move(spec), slot);
-  slots[slot].store(op.get(), std::memory_order_release);
+  const auto set_slots = [&](Op* value) {
+    for (uint32_t i = slot; i < end; ++i) slots[i].store(value, std::memory_order_release);
+  };
+  set_slots(op.get());
   try {
     register_with_torch(op->spec, op->spec.name, slot);
   } catch (...) {
-    slots[slot].store(nullptr, std::memory_order_release);
+    set_slots(nullptr);
     throw;
   }
-  slot_count.store(slot + 1);
+  slot_count.store(end);
   op.release();  // ops live as long as the process: torch may call them at any time
   return slot;
 }

@@ -13,7 +13,6 @@ from tileops.errors import (
     ArgumentError,
     ArgumentTypeError,
     NotDifferentiableError,
-    TileopsError,
     is_of_torchs_parser,
 )
 
@@ -110,9 +109,6 @@ def explain(
             scalar(f"{title}: argument '{name}'", scalars[name], value)
         elif value is not None or name not in optional:
             refuse_tensor(title, name, value)
-            # An op that speaks of another fault has read the values of such a view.
-            if not isinstance(error, TileopsError):
-                _refuse_lazy_bits(f"{title}: argument '{name}'", value)
     if "setup_context" in str(error) and torch._C._functorch.peek_interpreter_stack() is not None:
         raise NotDifferentiableError(
             f"{title}: torch.func's transforms (grad, vjp, jacrev) do not take the gradients of "
@@ -139,16 +135,3 @@ def refuse_tensor(title: str, name: str, value: object) -> None:
         found = "a quantized one; pass its int_repr()"
     if found:
         raise ArgumentError(f"{where}: expected a dense strided tensor, got {found}")
-
-
-def _refuse_lazy_bits(where: str, value: object) -> None:
-    """Raise for a view whose values are negated or conjugated when they are read.
-
-    Calls that only read take such a tensor, which torch resolves; one that writes does not.
-    """
-    if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
-        raise ArgumentError(
-            f"{where}: expected a tensor with its values in memory, got a lazily "
-            f"{'negated' if value.is_neg() else 'conjugated'} view; pass its "
-            f"{'resolve_neg()' if value.is_neg() else 'resolve_conj()'}"
-        )
