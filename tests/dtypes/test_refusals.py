@@ -1,4 +1,4 @@
-"""What packed dtypes refuse: rows of no whole bytes, stores of half a byte, sums that would wrap."""
+"""What narrow dtypes refuse: rows of no whole bytes, halves of bytes, sums that wrap, other biases."""
 
 from __future__ import annotations
 
@@ -173,3 +173,26 @@ def test_stores_of_half_a_byte_are_refused(body: Any, message: str) -> None:
             generate(program, target, Specialization())
         assert isinstance(caught.value, ProgramError)
         assert "test_refusals.py:" in str(caught.value)
+
+
+@tileops.jit
+def widened_fp8(A, dtype: str = "float8_e4m3fn"):
+    N = T.dynamic("N")
+    A: T.Tensor((N,), dtype)
+    C = T.empty((N,), "float32")
+    with T.Kernel(T.ceildiv(N, 32)) as bx:
+        for i in T.Parallel(32):
+            C[bx * 32 + i] = T.cast(A[bx * 32 + i], "float32")
+    return C
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_fp8_of_another_bias_is_refused(name: str) -> None:
+    """The same byte is half as much in the formats with a larger bias."""
+    byte = torch.tensor([0x38], dtype=torch.uint8)
+    dtype = getattr(torch, name)
+    assert torch.equal(widened_fp8(byte.view(dtype), name), byte.view(dtype).float())
+    other = byte.view(getattr(torch, name.removesuffix("fn") + "fnuz"))
+    for given in (other, other.to("meta")):
+        with pytest.raises(ArgumentTypeError, match=f"expected dtype {name}, got .*fnuz"):
+            widened_fp8(given, name)

@@ -20,8 +20,6 @@ _STORAGE: dict[str, tuple[str, ...]] = {
     "int4": ("int8", "uint8"),
     "uint4": ("uint8", "int8"),
     "tfloat32": ("float32",),
-    "float8_e4m3fn": ("float8_e4m3fn", "float8_e4m3fnuz"),
-    "float8_e5m2": ("float8_e5m2", "float8_e5m2fnuz"),
     "float4_e2m1fn": ("float4_e2m1fn_x2", "int8", "uint8"),
 }
 
