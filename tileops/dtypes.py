@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tileops.errors import ArgumentTypeError
 from tileops.frozen import frozen
@@ -54,10 +54,26 @@ _ALIASES = {
 }
 
 
-class DType(str):
-    """A scalar type; a ``str`` equal to its name (``DType("float16") == "float16"``)."""
+_T = TypeVar("_T", bound="DType")
 
-    __slots__ = ()
+
+class DType(str):
+    """A scalar type; a ``str`` equal to its name (``DType("float16") == "float16"``).
+
+    ``text`` is the name as a plain ``str``.
+    """
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls: type[_T], name: str) -> _T:
+        """The type of a name of the table."""
+        made = str.__new__(cls, name)
+        made.text = str(name)
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.text,)
 
     @property
     def info(self) -> _Info:

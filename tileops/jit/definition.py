@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from tileops import counters, frontend, settings
+from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.frozen import frozen
 from tileops.ir.program import Program
@@ -94,7 +95,8 @@ class Definition:
     @cached_property
     def scalars(self) -> dict[str, str]:
         """The dtypes of run-time scalars by name."""
-        return {p.name: str(p.annotation) for p in self.signature.params if p.kind == "scalar"}
+        scalars = (p for p in self.signature.params if p.kind == "scalar")
+        return {p.name: dtype_of(p.annotation).text for p in scalars}
 
     @cached_property
     def optional(self) -> frozenset[str]:

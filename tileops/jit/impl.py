@@ -25,7 +25,7 @@ from tileops.jit.parallel import run_all
 from tileops.jit.specialising import specialise
 from tileops.jit.statics import NotCarriedError, StaticParam, freeze, freeze_all
 from tileops.jit.targets import requested_target
-from tileops.jit.tracing import constant
+from tileops.jit.tracing import constant, traceable
 from tileops.op import arguments, gradient
 from tileops.op.registration import refuse_capture
 
@@ -185,8 +185,8 @@ class JITImpl(GivenOptions):
     def _call_routed(self, inputs: list[Any], given: dict[str, Any], extra: dict[str, Any]) -> Any:  # noqa: ANN401
         """A call that may register the op first, or has values that need converting or binding."""
         names = tuple(given)
-        # operator.index makes a constant of a symbolic size.
-        values: list[Any] = [operator.index(v) if type(v) is int else v for v in given.values()]
+        is_traced = torch.compiler.is_compiling()
+        values: list[Any] = [traceable(v) if is_traced else v for v in given.values()]
         namespace, plain, full, wraps, carried = self._route(names, *values).split("::")
         name = full if self._needs_gradient(inputs, bool(full)) else plain
         statics: dict[str, object] = {}

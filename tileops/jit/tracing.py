@@ -1,9 +1,12 @@
-"""Owns the mark of functions that a traced region runs at trace time, for a constant."""
+"""Owns the functions that a traced region runs at trace time for a constant, and what they take."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from tileops.dtypes import DType
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -18,3 +21,14 @@ def constant(function: _F) -> _F:
     # neither.
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def traceable(value: Any) -> Any:  # noqa: ANN401
+    """``value`` as such a function takes it in a traced region.
+
+    A symbolic size becomes a constant; a dtype its text, since Dynamo of torch 2.11 takes the
+    instance of a subclass of ``str`` for no constant.
+    """
+    if type(value) is int:
+        return operator.index(value)
+    return value.text if isinstance(value, DType) else value

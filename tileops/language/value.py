@@ -422,7 +422,7 @@ class dtype(DType):
 
     def __new__(cls, value: object) -> dtype:
         """The type that ``value`` names; ProgramTypeError if it names none."""
-        return str.__new__(cls, str(as_dtype(value)))
+        return super().__new__(cls, as_dtype(value).text)
 
     def __call__(self, value: object = None, *more: object) -> Value:
         """``value`` converted to this type; several values (a vector) are not supported."""
