@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tileops import log
-from tileops.frozen import frozen
 
 NAMES = ("compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", "tunings")
 
@@ -23,7 +22,7 @@ _provider_base: dict[str, int] = {}
 _hooks: list[Callable[[CompileEvent], None]] = []
 
 
-@frozen
+@dataclass(frozen=True)
 class CompileEvent:
     """One compile: what was compiled, for what, why, and how long it took."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tileops.errors import ArgumentTypeError
-from tileops.frozen import frozen
 
 if TYPE_CHECKING:
     import torch
 
 
-@frozen
+@dataclass(frozen=True)
 class _Info:
     bits: int
     kind: str  # "float" | "int" | "uint" | "bool"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import linecache
+from dataclasses import dataclass
 
-from tileops.frozen import frozen
 
-
-@frozen
+@dataclass(frozen=True)
 class Location:
     """A place in a user's program. ``column`` is 0-based, -1 where unknown."""
 

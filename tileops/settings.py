@@ -6,11 +6,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tileops.errors import ArgumentError
-from tileops.frozen import frozen
 
 _GIB = 1 << 30
 _UNITS = {
@@ -75,7 +74,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-@frozen
+@dataclass(frozen=True)
 class Settings:
     """All settings at one moment: the environment, with what ``tileops.option`` overrides.
 
@@ -107,7 +106,7 @@ class Settings:
     xdg_cache_home: str | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Variable:
     """One environment variable: its field, how its text is read, and its line in the docs."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.errors import ArgumentError
-from tileops.frozen import frozen
 
 CPU_LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
@@ -35,7 +35,7 @@ _LEAST_CAPABILITY = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class Target:
     """What code is generated for: ``kind`` cuda, hip or cpu, ``arch`` such as ``sm_90a``."""
 

@@ -9,7 +9,6 @@ from tests.architecture.imports import Import, all_imports, module_name, package
 L0 = frozenset(
     {
         "errors",
-        "frozen",
         "settings",
         "option",
         "dtypes",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tileops.autotuner.spaces import Config
 from tileops.errors import ArgumentError, TileopsError
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Copy, For, Gemm
@@ -27,7 +27,7 @@ _THREADS = (128, 256)
 _REGISTER_BYTES = 255 * 4 * 1.5
 
 
-@frozen
+@dataclass(frozen=True)
 class Needs:
     """What a traced program asks of a block.
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,13 +17,12 @@ from tileops.autotuner.compilers import Compiled, CompileJob, worker_count
 from tileops.autotuner.measuring import Measured, Plan, Session
 from tileops.autotuner.ranks import Json, Share, alone, together
 from tileops.autotuner.workshop import Workshop
-from tileops.frozen import frozen
 
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
 _BETWEEN_CARDS = 0.06
 
 
-@frozen
+@dataclass(frozen=True)
 class Setting:
     """What a tuning needs besides its configs.
 
@@ -43,7 +42,7 @@ class Setting:
     isolated: bool = True
 
 
-@frozen
+@dataclass(frozen=True)
 class Outcome:
     """What is known of one config: its measurement, the entry it compiled to, seconds, where."""
 
@@ -62,7 +61,7 @@ class Outcome:
         return cls(**{**value, "measured": Measured(**value["measured"])})
 
 
-@frozen
+@dataclass(frozen=True)
 class Findings:
     """Outcomes by number of config, and the numbers of those that are right, fastest first."""
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tileops.autotuner.identity import identity
 from tileops.errors import TileopsError
-from tileops.frozen import frozen
 from tileops.profiler import assert_close
 
 # References are the user's code, which was not written for several threads.
 _one_at_a_time = threading.Lock()
 
 
-@frozen
+@dataclass(frozen=True)
 class Reference:
     """What results are compared with, and how closely.
 

@@ -6,18 +6,18 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 from tileops import counters, settings
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message
-from tileops.frozen import frozen
 
 MODULE = "tileops.autotuner.worker"
 START_SECONDS = 300.0  # importing torch takes seconds, a minute on a busy machine
 
 
-@frozen
+@dataclass(frozen=True)
 class CompileJob:
     """One config to compile: its program as text, target, facts, and words for people.
 
@@ -47,7 +47,7 @@ class CompileJob:
         }
 
 
-@frozen
+@dataclass(frozen=True)
 class Compiled:
     """What became of a job: ok with ``hash`` and ``loadable``, or another status with a reason.
 

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from tileops.cache import scripts
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.files import make_directories, replace_file
 from tileops.cache.flight import Flights
-from tileops.frozen import frozen
 
 FORMAT = 1
 BEST, LATENCY, ROWS, KEY = "best_config.json", "latency.json", "configs.jsonl", "key.json"
@@ -29,7 +28,7 @@ TABLE = "dispatch_table.txt"
 FILES = (BEST, LATENCY, ROWS, KEY)
 
 
-@frozen
+@dataclass(frozen=True)
 class TuningKey:
     """What a tuning's result is good for. ``facts`` are all conditions, as plain JSON values."""
 
@@ -43,7 +42,7 @@ class TuningKey:
         return hashlib.sha256(canonical(self.facts).encode()).hexdigest()
 
 
-@frozen
+@dataclass(frozen=True)
 class Row:
     """One measurement of one config.
 
@@ -69,7 +68,7 @@ class Row:
         return self.status == "ok" and self.latency is not None
 
 
-@frozen
+@dataclass(frozen=True)
 class Best:
     """The winner of a tuning, with digests of the space that it won in and of its program.
 

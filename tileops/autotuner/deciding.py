@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ from tileops.autotuner.trying import Candidate, Timer, TimerWork, copies
 from tileops.autotuner.workshop import Workshop
 from tileops.cache.directory import resolve
 from tileops.errors import ArgumentError, CompileMissError, TileopsError
-from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.kernel_state import Build
 from tileops.op.registration import digest_of
@@ -39,7 +38,7 @@ _LOCK_SECONDS = 3600.0
 _TIMER_RUNS = 9  # calls of a user's timer at the full effort of a search by halving
 
 
-@frozen
+@dataclass(frozen=True)
 class Manner:
     """How a tuning searches: see ``autotune`` for each."""
 
@@ -65,7 +64,7 @@ class Manner:
         )
 
 
-@frozen
+@dataclass(frozen=True)
 class Question:
     """What is to be tuned: a program under several configs, for one key on one device.
 
@@ -86,7 +85,7 @@ class Question:
     shares: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Decision:
     """The config to run. ``latency`` None: it was not tuned."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tileops.autotuner.inputs import span
 from tileops.errors import ArgumentError
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Var
 from tileops.ir.program import Program, TensorParam, const_value
@@ -21,7 +21,7 @@ from tileops.profiler import TensorSupplyType, fill
 _INDICES = (torch.int32, torch.int64)
 
 
-@frozen
+@dataclass(frozen=True)
 class Known:
     """What is known of a call without its tensors.
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
 from tileops.autotuner.checking import Checker, ReferenceFailedError
 from tileops.autotuner.rounds import Race, Rules
-from tileops.frozen import frozen
 
 _ESTIMATE_RUNS = 3
 _WARMUP_MS = 50.0  # a slow config needs no 25 runs to be warm
@@ -23,7 +22,7 @@ _HOPELESS = 1000
 _PATIENCE_SECONDS = 10.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Plan:
     """How configs are measured: counts of runs, seconds for each step of one config, and rules.
 
@@ -37,7 +36,7 @@ class Plan:
     rules: Rules = field(default_factory=Rules)
 
 
-@frozen
+@dataclass(frozen=True)
 class Measured:
     """One config's outcome: ok with times in milliseconds, or another status with a reason.
 

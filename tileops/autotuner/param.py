@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tileops.errors import ArgumentError, CacheError, InternalError
-from tileops.frozen import frozen
 from tileops.ir.codec import decode_program, encode_program
 from tileops.jit.entry_points import compile
 from tileops.jit.kernel import JITKernel, make_kernel
@@ -55,7 +54,7 @@ class _Hashed:
         return hash(self._text())
 
 
-@frozen
+@dataclass(frozen=True)
 class CompileArgs(_Hashed):
     """How configs are compiled; each as in ``tileops.compile``. None leaves it to the program."""
 
@@ -81,7 +80,7 @@ class CompileArgs(_Hashed):
         )
 
 
-@frozen
+@dataclass(frozen=True)
 class ProfileArgs(_Hashed):
     """How configs are measured and checked.
 

@@ -13,15 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tileops.frozen import frozen
-
 # Two-sided 99 % quantiles of Student's t by degrees of freedom; beyond the last, the normal's.
 _T99 = {1: 63.7, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50, 8: 3.36, 9: 3.25, 10: 3.17,
         12: 3.05, 15: 2.95, 20: 2.85, 30: 2.75, 60: 2.66}  # fmt: skip
 _NORMAL99 = 2.58
 
 
-@frozen
+@dataclass(frozen=True)
 class Rules:
     """When rounds stop.
 

@@ -6,12 +6,12 @@ import enum
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.frozen import frozen
 
 # What a config may hold beside tunable parameters.
 PASS_CONFIGS = "pass_configs"
@@ -20,7 +20,7 @@ Config = dict[str, Any]
 Configs = Iterable[Mapping[str, Any]] | Callable[..., Any] | Mapping[str, Any] | str
 
 
-@frozen
+@dataclass(frozen=True)
 class Space:
     """All combinations of some choices that a condition allows; iterates over configs."""
 

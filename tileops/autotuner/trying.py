@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tileops.autotuner.campaign import Outcome
@@ -14,7 +15,6 @@ from tileops.autotuner.measuring import Measured
 from tileops.autotuner.ranks import Json
 from tileops.autotuner.spaces import Config
 from tileops.errors import ArgumentTypeError, SharedMemoryError
-from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import Build
@@ -25,7 +25,7 @@ Timer = Callable[[Config, JITKernel, Sequence[Any]], float]
 Progress = Callable[[int, Outcome], None]
 
 
-@frozen
+@dataclass(frozen=True)
 class Candidate:
     """One config to try, and its traced program."""
 

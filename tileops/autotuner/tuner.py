@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
-from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit import toolchain
 from tileops.jit.definition import Definition
@@ -49,7 +48,7 @@ def set_autotune_inputs(*tensors: Any) -> Iterator[None]:  # noqa: ANN401
         _given.inputs = before
 
 
-@frozen
+@dataclass(frozen=True)
 class Asked:
     """What a call asks of the tuner.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ from tileops.cache.directory import Directory, Resolved, resolve
 from tileops.cache.entry import DamagedError, Entry, read_entry, read_head
 from tileops.cache.key import Key
 from tileops.errors import CacheError
-from tileops.frozen import frozen
 
 # Of an op with very many entries, the newest are compared: an answer must cost less than a compile.
 _COMPARED = 32
 
 
-@frozen
+@dataclass(frozen=True)
 class Item:
     """One entry in a listing. ``problem`` is None if manifest and key could be read."""
 

@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,13 @@ from tileops.cache.files import (
     replace_file,
 )
 from tileops.cache.key import canonical
-from tileops.frozen import frozen
 
 _FORMAT = 1
 _FILE = re.compile(r"[0-9a-f]{64}\.(cubin|ptx|json)")
 _LIMIT = 1 << 30  # bytes of one file
 
 
-@frozen
+@dataclass(frozen=True)
 class CacheKey:
     """Identifies one specialisation of a kernel.
 
@@ -60,7 +59,7 @@ class CacheKey:
         }
 
 
-@frozen
+@dataclass(frozen=True)
 class CacheEntry:
     """One compiled kernel: its PTX, its cubin if it was assembled, and plain JSON facts."""
 

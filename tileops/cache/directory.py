@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from tileops.cache.files import Trust, UntrustedError
-from tileops.frozen import frozen
 from tileops.settings import Settings
 
 
-@frozen
+@dataclass(frozen=True)
 class Directory:
     """One cache directory. ``writable``: tileops may publish here (a layer is only read)."""
 
@@ -44,7 +44,7 @@ class Directory:
         return self.root / ".state"
 
 
-@frozen
+@dataclass(frozen=True)
 class Resolved:
     """The directories of this moment in search order, and what was refused (None if nothing)."""
 

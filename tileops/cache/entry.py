@@ -7,13 +7,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tileops.cache.files import Trust, UntrustedError, read_file, sync_directory, write_file
 from tileops.cache.key import FIELDS, Key, canonical
 from tileops.errors import InternalError
-from tileops.frozen import frozen
 
 FORMAT = 1  # of the members, which the reader of bundles knows too
 MANIFEST = "manifest.json"
@@ -31,7 +31,7 @@ class DamagedError(Exception):
     """An entry whose files are not those that its writer published."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Entry:
     """A compiled program as bytes. ``path`` is its folder, or None (in memory only).
 
@@ -62,7 +62,7 @@ class Entry:
         )
 
 
-@frozen
+@dataclass(frozen=True)
 class Built:
     """What a compile gives to the store: files, a JSON manifest, and links (name to target).
 

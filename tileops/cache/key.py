@@ -8,9 +8,9 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tileops.errors import InternalError
-from tileops.frozen import frozen
 
 # Everything that changes compiled code is one of these; nothing else is in the key.
 FIELDS = ("ir", "options", "target", "specialization", "codegen", "toolchain")
@@ -44,7 +44,7 @@ def _check(value: object) -> None:
             raise InternalError(f"cache key: {value!r} has no canonical text")
 
 
-@frozen
+@dataclass(frozen=True)
 class Key:
     """The key of one compiled program: exactly the ``FIELDS``, each a text (see ``key_of``)."""
 

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from tileops.cache.directory import Directory, resolve
 from tileops.cache.entry import Entry
 from tileops.cache.files import make_directories, remove, replace_file
 from tileops.cache.key import canonical
-from tileops.frozen import frozen
 
 FORMAT = 1
 DISPATCH = "dispatch.json"
@@ -28,7 +28,7 @@ _HASH = re.compile(r"[0-9a-f]{8,64}")
 _tables: dict[Path, tuple[tuple[int, int, int], list[dict[str, Any]]]] = {}
 
 
-@frozen
+@dataclass(frozen=True)
 class Script:
     """A program as its author wrote it: the op's name, and the hash of its unspecialised text."""
 

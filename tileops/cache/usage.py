@@ -9,11 +9,11 @@ import secrets
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tileops.cache.directory import Directory
 from tileops.cache.files import make_directories, remove, replace_file, tree_bytes
-from tileops.frozen import frozen
 
 # Eviction goes down to this share of the limit, so that one scan of the directory pays for many
 # compiles: at 1,000 entries a scan takes about as long as 1 % of one compile.
@@ -88,7 +88,7 @@ def _is_abandoned(descriptor: int) -> bool:
     return os.fstat(descriptor).st_size > 0
 
 
-@frozen
+@dataclass(frozen=True)
 class Stored:
     """One entry on disk: its folder, size in bytes, and when it was last used (seconds, Unix)."""
 

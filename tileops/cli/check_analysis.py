@@ -15,7 +15,6 @@ from tileops import language
 from tileops.cli.check_forms import Form, forms
 from tileops.cli.check_names import LANGUAGE, Names, missing_part
 from tileops.dtypes import is_dtype_like, vector_parts
-from tileops.frozen import frozen
 from tileops.language import unsupported
 
 _NO_TARGET = "tileops does not have it, on any target"
@@ -31,7 +30,7 @@ class Finding:
     reason: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Report:
     """What was found in one file; ``has_language`` is False for a file without the language."""
 

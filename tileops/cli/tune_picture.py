@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tileops.autotuner.database import Row, words
 from tileops.autotuner.spaces import describe
 from tileops.errors import CacheError
-from tileops.frozen import frozen
 
 _ROW_INCHES = 0.26
 _REASON = 90  # characters of a failure's reason
@@ -18,7 +18,7 @@ _FAILURES = 12  # listed; the table of ``show`` has all
 _CONFIGS = 40  # rows of the table of configs by sizes, the best ones
 
 
-@frozen
+@dataclass(frozen=True)
 class Drawn:
     """One tuning to draw: its op, its key's facts, and the last row of each config."""
 

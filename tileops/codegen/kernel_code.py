@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr
 
 PARAM_KINDS = ("tensor", "workspace", "size", "scalar", "host", "tensormap", "null")
 
 
-@frozen
+@dataclass(frozen=True)
 class TensorMapSpec:
     """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first."""
 
@@ -19,7 +18,7 @@ class TensorMapSpec:
     strides: tuple[Expr, ...]  # elements; the last is 1
 
 
-@frozen
+@dataclass(frozen=True)
 class KernelParam:
     """One run-time parameter of a launch.
 
@@ -42,7 +41,7 @@ class KernelParam:
     tensormap: TensorMapSpec | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class LaunchCode:
     """One launch: its entry point in the text, its parameters in order, its flattened grid."""
 
@@ -56,7 +55,7 @@ class LaunchCode:
     shared_buffers: tuple[Buffer, ...] = ()  # for SharedMemoryError
 
 
-@frozen
+@dataclass(frozen=True)
 class KernelCode:
     """Generated text with its launches in program order. ``language`` is triton or cpp.
 
@@ -72,7 +71,7 @@ class KernelCode:
     workspaces: tuple[Buffer, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True)
 class Specialization:
     """Facts that code generation may assume.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tileops.errors import ToolchainError
-from tileops.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class LaunchImage:
     """One compiled launch.
 
@@ -32,7 +31,7 @@ class LaunchImage:
     notes: tuple[str, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True)
 class Artifact:
     """Compiled bytes and metadata, not loaded.
 

@@ -10,7 +10,7 @@ import linecache
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tileops import log
@@ -19,7 +19,6 @@ from tileops.compiler.artifact import Artifact, LaunchImage, StageError
 from tileops.compiler.elf import kernel_resources
 from tileops.compiler.toolchain import toolchain_versions
 from tileops.errors import SharedMemoryError, ToolchainError
-from tileops.frozen import frozen
 from tileops.target import Target
 
 # The name under which the text is known to Python and to Triton's locations: the same everywhere.
@@ -53,7 +52,7 @@ _INTERMEDIATE = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 _BINARY = {"cuda": "cubin", "hip": "hsaco"}
 
 
-@frozen
+@dataclass(frozen=True)
 class _Compiled:
     """One launch after all stages: the text or bytes of each, and Triton's metadata."""
 

@@ -11,6 +11,7 @@ import copy
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
@@ -24,11 +25,10 @@ from tileops.frontend.scopes import (
     target_names,
 )
 from tileops.frontend.source import function_tree, location_of
-from tileops.frozen import frozen
 from tileops.location import Location
 
 
-@frozen
+@dataclass(frozen=True)
 class Rewritten:
     """A rewritten function: its code, with ``HOOKS`` a free name, and its statements' places."""
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from tileops.dtypes import aliases
 from tileops.dtypes import names as dtype_names
 from tileops.frontend.scopes import own_nodes
 from tileops.frontend.source import function_tree
-from tileops.frozen import frozen
 
 _TENSOR_TYPES = ("Tensor", "StridedTensor", "Buffer", "ptr")
 _EAGER_MARKS = ("Kernel", "const", "empty", "alloc_global", "ClusterKernel", "CUDASourceCodeKernel")
 _DTYPES = frozenset((*dtype_names(), *aliases()))
 
 
-@frozen
+@dataclass(frozen=True)
 class ParamInfo:
     """One parameter. ``kind``: tensor, scalar (a run-time number) or static (a compile-time value).
 
@@ -33,7 +33,7 @@ class ParamInfo:
     annotation: object
 
 
-@frozen
+@dataclass(frozen=True)
 class Signature:
     """The mode, ``eager`` or ``lazy``, and the parameters of a program, read from its source."""
 
@@ -45,7 +45,7 @@ class Signature:
         return tuple(p for p in self.params if p.kind == kind)
 
 
-@frozen
+@dataclass(frozen=True)
 class _Facts:
     """What the tree says whatever the function object's defaults and globals are; found once."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tileops.dtypes import DType
-from tileops.frozen import frozen
 
 # Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round
 # towards minus infinity; truncdiv and truncmod towards zero (C). Comparisons and logic give bool.
@@ -41,21 +42,21 @@ MATH_FUNCTIONS = (
 )  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True)
 class Expr:
     """Base of all expressions. Equality and hash are structural."""
 
     dtype: DType
 
 
-@frozen
+@dataclass(frozen=True)
 class Const(Expr):
     """A literal; ``value`` is a Python bool, int or float matching ``dtype``."""
 
     value: bool | int | float
 
 
-@frozen
+@dataclass(frozen=True)
 class Var(Expr):
     """A named scalar: a loop or block index, a size, a scalar argument or the result of a Bind."""
 
@@ -63,14 +64,14 @@ class Var(Expr):
     name: str
 
 
-@frozen
+@dataclass(frozen=True)
 class HostAttr(Expr):
     """A fact of the device at call time, such as ``sm_count``; never a constant of the trace."""
 
     name: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Binary(Expr):
     """``a op b``; both operands have one dtype (the printer and verifier rely on it)."""
 
@@ -79,7 +80,7 @@ class Binary(Expr):
     b: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Unary(Expr):
     """``op`` applied to one operand."""
 
@@ -87,7 +88,7 @@ class Unary(Expr):
     a: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Call(Expr):
     """A function of MATH_FUNCTIONS."""
 
@@ -95,14 +96,14 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Cast(Expr):
     """Value conversion to ``dtype``: floats round to nearest even, float to int truncates."""
 
     a: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Select(Expr):
     """``a if cond else b``. A global load in the branch not taken is never performed."""
 
@@ -114,7 +115,7 @@ class Select(Expr):
 _LEVELS = {"global": 0, "shared": 1}
 
 
-@frozen
+@dataclass(frozen=True)
 class Buffer:
     """A tile or tensor. ``shape`` entries are int32 or int64 expressions, constants where static.
 
@@ -152,7 +153,7 @@ class Buffer:
         return tuple(out)
 
 
-@frozen
+@dataclass(frozen=True)
 class Load(Expr):
     """One element of ``buffer``. Global reads out of bounds give 0 (or the safe value)."""
 
@@ -160,7 +161,7 @@ class Load(Expr):
     indices: tuple[Expr, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Region:
     """A box of a buffer: one start and one extent a dimension. Not an expression."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
@@ -13,7 +12,7 @@ from tileops.location import Location
 STATUS_ID = 1 << 28
 
 
-@frozen
+@dataclass(frozen=True)
 class TensorParam:
     """A tensor argument. ``allocated``: the callee allocates and returns it instead of taking it.
 
@@ -29,7 +28,7 @@ class TensorParam:
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@frozen
+@dataclass(frozen=True)
 class ScalarParam:
     """A run-time scalar argument: int, float or bool."""
 
@@ -38,7 +37,7 @@ class ScalarParam:
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@frozen
+@dataclass(frozen=True)
 class Size:
     """A size variable of the signature. ``kind``: "const" (specialised per value) or "dynamic"."""
 
@@ -46,7 +45,7 @@ class Size:
     kind: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Program:
     """A traced program, not yet compiled.
 

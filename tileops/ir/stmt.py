@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.location import Location
 
@@ -17,14 +16,14 @@ ATOMIC_OPS = ("add", "max", "min", "or", "and", "xor", "load", "store", "exchang
 Body = tuple["Stmt", ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Stmt:
     """Base of all statements. ``loc`` takes no part in equality, hashing or the printed text."""
 
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@frozen
+@dataclass(frozen=True)
 class For(Stmt):
     """``for var in range(start, stop)`` with step 1, executed in order.
 
@@ -43,7 +42,7 @@ class For(Stmt):
     hints: tuple[tuple[str, str], ...] = ()
 
 
-@frozen
+@dataclass(frozen=True)
 class Parallel(Stmt):
     """An elementwise nest: ``body`` runs once per point of the box ``extents``, in no order.
 
@@ -55,7 +54,7 @@ class Parallel(Stmt):
     body: Body
 
 
-@frozen
+@dataclass(frozen=True)
 class While(Stmt):
     """Runs ``body`` while ``cond`` holds."""
 
@@ -63,17 +62,17 @@ class While(Stmt):
     body: Body
 
 
-@frozen
+@dataclass(frozen=True)
 class Break(Stmt):
     """Leaves the innermost serial loop."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Continue(Stmt):
     """Goes on with the next iteration of the innermost serial loop."""
 
 
-@frozen
+@dataclass(frozen=True)
 class If(Stmt):
     """Runs ``then`` or ``orelse``."""
 
@@ -82,7 +81,7 @@ class If(Stmt):
     orelse: Body = ()
 
 
-@frozen
+@dataclass(frozen=True)
 class Alloc(Stmt):
     """Brings an on-chip buffer to life; ``init`` (var scope only) is stored at this point."""
 
@@ -90,7 +89,7 @@ class Alloc(Stmt):
     init: Expr | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class View(Stmt):
     """``buffer`` names the storage of ``source`` with another shape or dtype, row-major."""
 
@@ -98,7 +97,7 @@ class View(Stmt):
     source: Buffer
 
 
-@frozen
+@dataclass(frozen=True)
 class AddressView(Stmt):
     """``buffer``, a global one, names the memory at ``address``, an int64 expression.
 
@@ -111,7 +110,7 @@ class AddressView(Stmt):
     table: Buffer | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Bind(Stmt):
     """``var`` is the value of ``value`` at this point (a snapshot)."""
 
@@ -119,7 +118,7 @@ class Bind(Stmt):
     value: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Store(Stmt):
     """One element; ``value`` has the buffer's dtype. Global stores out of bounds are dropped."""
 
@@ -128,7 +127,7 @@ class Store(Stmt):
     value: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Copy(Stmt):
     """Elementwise ``dst = cast(src)``.
 
@@ -146,7 +145,7 @@ class Copy(Stmt):
         return self.src if self.src.buffer.level > self.dst.buffer.level else self.dst
 
 
-@frozen
+@dataclass(frozen=True)
 class Fill(Stmt):
     """Every element of ``dst`` becomes ``value`` (of dst's dtype)."""
 
@@ -154,7 +153,7 @@ class Fill(Stmt):
     value: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Gemm(Stmt):
     """``c (+)= op(a) @ op(b)`` on the last two dimensions; leading extents are 1.
 
@@ -171,7 +170,7 @@ class Gemm(Stmt):
     policy: str = "square"
 
 
-@frozen
+@dataclass(frozen=True)
 class Reduce(Stmt):
     """``dst = reduce(src, dim)``, accumulated in dst's dtype.
 
@@ -188,7 +187,7 @@ class Reduce(Stmt):
     nan_propagate: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Scan(Stmt):
     """Inclusive scan of ``src`` along ``dim`` into ``dst`` of the same extents."""
 
@@ -199,7 +198,7 @@ class Scan(Stmt):
     reverse: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class Transpose(Stmt):
     """``dst[..., j, i] = src[..., i, j]``."""
 
@@ -207,7 +206,7 @@ class Transpose(Stmt):
     dst: Region
 
 
-@frozen
+@dataclass(frozen=True)
 class Im2col(Stmt):
     """NHWC gather of an implicit-GEMM tile at (``row_step``, ``col_step``), zero padded."""
 
@@ -221,7 +220,7 @@ class Im2col(Stmt):
     pad: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Atomic(Stmt):
     """Scalar form: ``value`` is an expression and dst's extents are 1.
 
@@ -238,7 +237,7 @@ class Atomic(Stmt):
     order: str = "relaxed"
 
 
-@frozen
+@dataclass(frozen=True)
 class Print(Stmt):
     """Prints ``message`` and the values of ``args``."""
 
@@ -246,7 +245,7 @@ class Print(Stmt):
     args: tuple[Expr | Region, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Assert(Stmt):
     """``host`` asserts are checked before the launch, the others on the device."""
 
@@ -255,7 +254,7 @@ class Assert(Stmt):
     host: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Check(Stmt):
     """A run-time check that a pass inserted; a failure ends the launch and says ``what`` failed.
 
@@ -271,14 +270,14 @@ class Check(Stmt):
     what: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Assume(Stmt):
     """Promises that ``cond`` holds."""
 
     cond: Expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Intrinsic(Stmt):
     """A named construct without a node of its own, such as ``sync_threads``."""
 
@@ -287,7 +286,7 @@ class Intrinsic(Stmt):
     effects: bool = True
 
 
-@frozen
+@dataclass(frozen=True)
 class Placement:
     """Where the elements of a global ``buffer`` lie in its storage, within one launch.
 
@@ -300,7 +299,7 @@ class Placement:
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
-@frozen
+@dataclass(frozen=True)
 class Launch(Stmt):
     """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each.
 

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from tileops.frozen import field_names
 from tileops.ir.expr import (
     Binary,
     Buffer,
@@ -137,10 +136,16 @@ def walk(body: Body) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
+def _operand_names(stmt: Stmt) -> tuple[str, ...]:
+    """The fields of a statement but ``loc``, which goes by name alone."""
+    names: tuple[str, ...] = stmt.__match_args__
+    return names
+
+
 def regions(stmt: Stmt) -> tuple[Region, ...]:
     """The regions that are a statement's own operands (not those of nested statements)."""
     found = []
-    for name in field_names(stmt):
+    for name in _operand_names(stmt):
         value = getattr(stmt, name)
         if isinstance(value, Region):
             found.append(value)
@@ -152,7 +157,7 @@ def regions(stmt: Stmt) -> tuple[Region, ...]:
 def exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that are a statement's own operands, those inside its regions included."""
     found: list[Expr] = []
-    for name in field_names(stmt):
+    for name in _operand_names(stmt):
         _collect_exprs(getattr(stmt, name), found)
     return tuple(found)
 
@@ -174,8 +179,8 @@ def map_stmt_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
     Not to nested statements, nor to defining variables such as a loop's.
     """
     changes: dict[str, object] = {}
-    for name in field_names(stmt):
-        if name in ("loc", "var", "vars", "block_vars", "result", "body", "then", "orelse"):
+    for name in _operand_names(stmt):
+        if name in ("var", "vars", "block_vars", "result", "body", "then", "orelse"):
             continue
         value = getattr(stmt, name)
         new = _map_value(value, fn)

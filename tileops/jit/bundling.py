@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,6 @@ from tileops.cache.entry import MANIFEST, OPTIONS, PROGRAM, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, write_file
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.compiling import Request, obtain
 from tileops.jit.impl import JITImpl
@@ -38,7 +37,7 @@ Config = Mapping[str, Any]
 Bundled = JITImpl | JITKernel | tuple[JITImpl, Iterable[Config]]
 
 
-@frozen
+@dataclass(frozen=True)
 class _Wanted:
     """One combination: a specialised program of an op's variant, for one target."""
 
@@ -180,7 +179,7 @@ def _of_program(
 _Combination = tuple[Variant, Program, tuple[int, ...]]
 
 
-@frozen
+@dataclass(frozen=True)
 class _Route:
     """The op that compile-time values lead to, and the values as the op receives them."""
 

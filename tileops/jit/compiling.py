@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from tileops import cache, counters, settings
 from tileops.cache import scripts, sources
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import CompileMissError, ToolchainError, UnsupportedOnTargetError
-from tileops.frozen import frozen
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.jit import bundles, toolchain
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 MANIFEST_FORMAT = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class Request:
     """A compile that someone needs: a specialised program, a target, facts, and why.
 

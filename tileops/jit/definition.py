@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import FunctionType
 from typing import Any
@@ -12,13 +12,12 @@ from typing import Any
 from tileops import counters, frontend, settings
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, StaticParam, static_param
 from tileops.pass_configs import merged, options_of
 
 
-@frozen
+@dataclass(frozen=True)
 class JitOptions:
     """The arguments of ``jit``, as given."""
 
@@ -37,7 +36,7 @@ class JitOptions:
     contiguous: str = "require"
 
 
-@frozen
+@dataclass(frozen=True)
 class Definition:
     """A program as its author wrote it.
 
@@ -64,8 +63,7 @@ class Definition:
     @cached_property
     def signature(self) -> frontend.Signature:
         """The parameters by class, found from the source without running the function."""
-        # mypy takes a function in a field for a method.
-        return frontend.signature_of(self.func)  # type: ignore[arg-type]
+        return frontend.signature_of(self.func)
 
     @property
     def is_lazy(self) -> bool:
@@ -159,7 +157,7 @@ class Definition:
         """
         with counters.timed("trace"):
             return frontend.trace(
-                self.func,  # type: ignore[arg-type]
+                self.func,
                 name=self.name,
                 static=dict(static),
                 consts=consts,

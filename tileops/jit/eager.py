@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
-from tileops.frozen import frozen
 from tileops.ir.program import Program
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
@@ -27,7 +26,7 @@ from tileops.pass_configs import options_of
 from tileops.target import Target
 
 
-@frozen
+@dataclass(frozen=True)
 class Choice:
     """What a tuner may choose a config by: one entry of an op that a call, or a warmup, asks for.
 

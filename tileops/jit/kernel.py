@@ -6,6 +6,7 @@ import json
 import operator
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ import torch
 from torch.autograd import forward_ad
 
 from tileops.errors import ArgumentError, NotDifferentiableError
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SOURCES = {"triton": "kernel.py", "cpp": "device_kernel.cpp"}
 
 
-@frozen
+@dataclass(frozen=True)
 class KernelParam:
     """A kernel's parameter: torch dtype and shape; an extent is text if it is a run-time size."""
 

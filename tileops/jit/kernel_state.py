@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tileops import cache, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
-from tileops.frozen import frozen
 from tileops.ir.program import Program, const_value
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
@@ -27,7 +26,7 @@ NAMESPACE = "tileops"
 INDEX32_LIMIT = 2**31  # elements
 
 
-@frozen
+@dataclass(frozen=True)
 class Build:
     """How a program is compiled: target (None: the device decides), and where text is exported."""
 

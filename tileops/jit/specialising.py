@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tileops.errors import ArgumentError
-from tileops.frozen import frozen
 from tileops.ir.program import Program, TensorParam
 from tileops.jit.definition import Definition
 from tileops.op.spec import spec_of
 from tileops.op.variant import Variant, variant_of
 
 
-@frozen
+@dataclass(frozen=True)
 class Specialised:
     """A program for given compile-time values and const sizes."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
-from tileops.frozen import frozen
 from tileops.op.spec import ArgSpec
 
 EMPTY = inspect.Parameter.empty
@@ -19,7 +19,7 @@ class NotCarriedError(Exception):
     """A value that the schema's type for its argument cannot carry; it must be bound instead."""
 
 
-@frozen
+@dataclass(frozen=True)
 class StaticParam:
     """A compile-time parameter of a program.
 

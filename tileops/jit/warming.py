@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tileops import frontend, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentTypeError
-from tileops.frozen import frozen
 from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
@@ -62,7 +62,7 @@ def warmup(
     return len(jobs)
 
 
-@frozen
+@dataclass(frozen=True)
 class _Form:
     """One program at one set of sizes. ``device`` None: it is compiled and not loaded."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tileops.dtypes import DType
 from tileops.errors import (
     ProgramIndexError,
@@ -9,7 +11,6 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
 from tileops.ir.printer import print_expr
@@ -43,7 +44,7 @@ class Scope(str):
         return str(self)
 
 
-@frozen
+@dataclass(frozen=True)
 class DataPointer:
     """The storage of a buffer, what ``buffer.data`` gives; T.Tensor makes another view of it."""
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.stmt import For, Stmt
@@ -20,7 +19,7 @@ from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import INT32, INT64, Value, as_int, bind, describe, has_load, index_expr
 
 
-@frozen
+@dataclass(frozen=True)
 class Axis:
     """One loop variable: it runs from ``start`` to ``stop``, or counts the steps between them."""
 

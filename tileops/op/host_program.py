@@ -7,10 +7,10 @@ The instruction list has two evaluators: C++ over int64 for calls, and the one h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tileops.errors import UnsupportedConstructError
-from tileops.frozen import frozen
 from tileops.ir.expr import Binary, Call, Cast, Const, Expr, HostAttr, Select, Unary, Var
 
 SlotValue = Any  # int, or torch.SymInt (SymBool inside a condition)
@@ -25,7 +25,7 @@ _BINARY = frozenset(
 )  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True)
 class HostProgram:
     """Inputs (``size:0``, ``scalar:0``, ``host:sm_count``), then one slot for each instruction."""
 

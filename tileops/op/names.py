@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tileops import log
 from tileops.errors import ArgumentError
-from tileops.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Origin:
     """Where a program was defined; ``digest`` is 8 hexadecimal digits of its canonical text."""
 
@@ -28,7 +28,7 @@ class Origin:
         return "<locals>" not in self.qualname
 
 
-@frozen
+@dataclass(frozen=True)
 class Holder:
     """The program that holds a name. ``retire`` is called with a message when it is replaced."""
 
@@ -36,7 +36,7 @@ class Holder:
     retire: Callable[[str], None]
 
 
-@frozen
+@dataclass(frozen=True)
 class Claim:
     """The outcome of asking for a name.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tileops.dtypes import DType
 from tileops.errors import InternalError
-from tileops.frozen import frozen
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import written_ids
 
@@ -14,7 +13,7 @@ FORMAT = 1
 STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
 
 
-@frozen
+@dataclass(frozen=True)
 class ArgSpec:
     """One argument of an op.
 
@@ -51,7 +50,7 @@ class ArgSpec:
         }
 
 
-@frozen
+@dataclass(frozen=True)
 class OpSpec:
     """What torch is told about an op; it never changes after registration.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.frozen import frozen
 from tileops.op.spec import OpSpec
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _DEVICE_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 _libraries: dict[str, torch.library.Library] = {}
 
 
-@frozen
+@dataclass(frozen=True)
 class Gradient:
     """A gradient rule as ``torch.library.register_autograd`` takes it."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
-from tileops.frozen import frozen
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
@@ -24,7 +24,7 @@ _STORAGE: dict[str, tuple[str, ...]] = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class Rule:
     """How one dimension or stride is checked.
 
@@ -43,7 +43,7 @@ class Rule:
         return {self.kind: value}
 
 
-@frozen
+@dataclass(frozen=True)
 class TensorRule:
     """What one tensor argument must be. ``strides`` None means contiguous.
 
@@ -82,7 +82,7 @@ class TensorRule:
         }
 
 
-@frozen
+@dataclass(frozen=True)
 class Output:
     """A tensor that the op allocates: torch dtype name and one slot a dimension.
 
@@ -98,7 +98,7 @@ class Output:
         return {"dtype": self.dtype, "shape": list(self.shape), "pack": self.pack}
 
 
-@frozen
+@dataclass(frozen=True)
 class SizeRule:
     """A size variable; ``kind`` const or dynamic, ``bits`` of its type."""
 
@@ -107,7 +107,7 @@ class SizeRule:
     bits: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Variant:
     """The shape rules of an op under one set of compile-time arguments.
 

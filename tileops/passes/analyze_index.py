@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from tileops.dtypes import DType
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Unary, Var
 from tileops.ir.program import const_value
@@ -21,7 +21,7 @@ from tileops.passes.analyze_ranges import (
 _ZERO = Const(DType("int32"), 0)
 
 
-@frozen
+@dataclass(frozen=True)
 class Affine:
     """``sum(coefficient * variable) + rest``; ``rest`` holds none of the variables."""
 

@@ -8,15 +8,14 @@ have no upper bound here, and arithmetic that would wrap only through them is ta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tileops.dtypes import DType
-from tileops.frozen import frozen
 from tileops.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
 from tileops.ir.stmt import For, Launch, Parallel
 
 
-@frozen
+@dataclass(frozen=True)
 class Interval:
     """The integers from ``lo`` to ``hi``, both included; None is unbounded."""
 
@@ -35,7 +34,7 @@ ANY = Interval(None, None)
 BOOL = Interval(0, 1)
 
 
-@frozen
+@dataclass(frozen=True)
 class Ranges:
     """Known intervals of variables, and the expression that each is below.
 

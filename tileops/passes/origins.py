@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from tileops.frozen import frozen
+from dataclasses import dataclass
+
 from tileops.ir.program import Program
 from tileops.ir.stmt import Body
 from tileops.ir.walk import sub_bodies, walk
 from tileops.location import Location
 
 
-@frozen
+@dataclass(frozen=True)
 class Rewritten:
     """The program after a pass, and for each of its statements the number of the one it stems from.
 

@@ -11,7 +11,6 @@ from collections.abc import Collection
 
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Call, Cast, Const, Expr, Select, Unary, Var
 from tileops.ir.printer import print_expr
@@ -32,7 +31,7 @@ CARRIERS = {
 }
 
 
-@frozen
+@dataclasses.dataclass(frozen=True)
 class Form:
     """How a buffer of an encoded dtype is held.
 

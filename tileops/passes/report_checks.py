@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.program import STATUS_ID, Program
@@ -22,7 +21,7 @@ _MOST_CHECKS = 1 << 20
 _HALF = 1 << (_VALUE_BITS - 1)
 
 
-@frozen
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What a failed check says: ``value`` is the index, or the place of the element."""
 

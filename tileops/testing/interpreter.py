@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
@@ -22,7 +23,6 @@ import torch
 from tileops import settings
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Const, Expr, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.program import STATUS_ID, Program, TensorParam
@@ -181,7 +181,7 @@ def _operand(
     raise InternalError(f"the interpreter has no parameter of kind {param.kind!r}")
 
 
-@frozen
+@dataclass(frozen=True)
 class _Job:
     """One launch; ``tables`` are the numbers of operands that hold addresses."""
 

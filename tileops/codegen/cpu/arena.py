@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from tileops.codegen.cpu.scalar_types import element_bytes
 from tileops.errors import InternalError, UnsupportedOnTargetError
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Load
 from tileops.ir.stmt import Alloc, Body, For, Gemm, Launch, Parallel, Stmt, View, While
 from tileops.ir.walk import (
@@ -26,7 +25,7 @@ from tileops.ir.walk import (
 ALIGNMENT = 64
 
 
-@frozen
+@dataclass(frozen=True)
 class Arena:
     """Byte offsets of tiles by buffer id and of the gemm work space, and the size of all."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tileops.codegen.cpu.expressions import index, region_start, safe_value, stored
 from tileops.codegen.cpu.scalar_types import storage
 from tileops.codegen.cpu.state import LaunchState
 from tileops.errors import InternalError
-from tileops.frozen import frozen
 from tileops.ir.expr import Region
 from tileops.ir.stmt import Copy, Fill, Transpose
 from tileops.passes.analyze_index import region_guards
 
 
-@frozen
+@dataclass(frozen=True)
 class Axis:
     """One dimension of a region that is walked: its length, step in elements, and in-bounds range.
 

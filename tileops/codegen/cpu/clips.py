@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tileops.codegen.cpu.expressions import index
 from tileops.codegen.cpu.state import LaunchState, Proven
-from tileops.frozen import frozen
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.stmt import Assume, Bind, Body, For, If, Store
 from tileops.ir.walk import walk, walk_expr
 from tileops.passes.analyze_index import affine, needs_guard, uses
 
 
-@frozen
+@dataclass(frozen=True)
 class Limit:
     """A bound of one loop, as int64 text in terms of the loops around it."""
 
@@ -20,7 +21,7 @@ class Limit:
     text: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Clip:
     """Limits of a nest's loops, tests before them, and what holds inside."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tileops.codegen.cpu.arena import Arena, lay_out
 from tileops.codegen.cpu.expressions import index
@@ -13,7 +14,6 @@ from tileops.codegen.cpu.tiles import place_global, place_tiles
 from tileops.codegen.cpu.work import grain_of
 from tileops.codegen.cpu.writer import Writer
 from tileops.codegen.kernel_code import KernelParam, LaunchCode
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, HostAttr, Var
 from tileops.ir.program import Program
@@ -32,7 +32,7 @@ from tileops.passes.analyze_ranges import Interval, Ranges
 _ENTRY = "(const TileopsValue* params, i64 first, i64 last, char* scratch, TileopsStatus* status)"
 
 
-@frozen
+@dataclass(frozen=True)
 class _Used:
     """What a launch refers to: ids of buffers and variables, names of host attributes."""
 

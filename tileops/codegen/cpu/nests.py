@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tileops.codegen.cpu.clips import Clip, clip_of
 from tileops.codegen.cpu.control import EmitBody
 from tileops.codegen.cpu.expressions import index, is_safe, value
 from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState, Proven
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.stmt import Atomic, Bind, Body, For, Parallel, Stmt, Store, While
@@ -17,7 +17,7 @@ from tileops.ir.walk import exprs, loads, walk, walk_expr, written_buffers
 from tileops.passes.analyze_index import affine, needs_guard, uses
 
 
-@frozen
+@dataclass(frozen=True)
 class Nest:
     """A perfect nest of parallel loops, outermost first, with its body."""
 
@@ -26,7 +26,7 @@ class Nest:
     body: Body
 
 
-@frozen
+@dataclass(frozen=True)
 class Access:
     """One element access of a nest's body: the buffer and its indices."""
 

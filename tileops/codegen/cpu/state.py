@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from tileops.codegen.cpu.writer import Writer
 from tileops.dtypes import DType
 from tileops.errors import InternalError
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import Stmt
 from tileops.passes.analyze_ranges import Interval, Ranges
@@ -23,7 +22,7 @@ def identifier(name: str, number: int) -> str:
     return f"{clean}_{tail}" if not clean[0].isdigit() else f"v{clean}_{tail}"
 
 
-@frozen
+@dataclass(frozen=True)
 class Place:
     """Where a buffer lies: a pointer, and extents and strides as 64-bit C++ expressions."""
 
@@ -32,7 +31,7 @@ class Place:
     strides: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Proven:
     """An index that a run-time test has shown to lie within an extent, on the sides told."""
 

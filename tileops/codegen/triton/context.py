@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton.liveness import Ids, Liveness
@@ -18,7 +18,6 @@ from tileops.codegen.triton.text import Val, triton_type
 from tileops.codegen.triton.writer import Writer
 from tileops.dtypes import DType
 from tileops.errors import InternalError, UnsupportedConstructError
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Var
 from tileops.ir.program import Program
@@ -30,7 +29,7 @@ from tileops.target import Target
 _INT32 = DType("int32")
 
 
-@frozen
+@dataclass(frozen=True)
 class Scope:
     """What changes with nesting: the iteration space, the mask of active lanes, known ranges.
 

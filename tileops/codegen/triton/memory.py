@@ -20,7 +20,6 @@ from tileops.codegen.triton.text import triton_type
 from tileops.codegen.triton.writer import Writer
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
 from tileops.ir.stmt import Alloc, Atomic, Body, Launch
@@ -32,7 +31,7 @@ _CHUNK = 8192
 _LEAST = 128
 
 
-@frozen
+@dataclass(frozen=True)
 class Slice:
     """Where one buffer lies: the names of its workspace and of its slice, and how it is held.
 

@@ -5,7 +5,8 @@ The box of points that one elementwise operation covers, padded to powers of two
 
 from __future__ import annotations
 
-from tileops.frozen import frozen
+from dataclasses import dataclass
+
 from tileops.ir.expr import Var
 
 # Triton refuses larger tiles (TRITON_MAX_TENSOR_NUMEL, the same in 3.6 and 3.9).
@@ -17,7 +18,7 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-@frozen
+@dataclass(frozen=True)
 class Space:
     """Loop variables with their extents.
 

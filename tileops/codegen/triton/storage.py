@@ -6,11 +6,11 @@ Every buffer is one padded tile in a Python variable of the kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tileops.codegen.triton.space import MAX_ELEMENTS, power_of_two
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
-from tileops.frozen import frozen
 from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
@@ -30,7 +30,7 @@ class NeedsMemory(Exception):
         self.root = root
 
 
-@frozen
+@dataclass(frozen=True)
 class Storage:
     """One buffer as a tile of its dimensions ``dims``: those of more than one element.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.errors import InternalError
-from tileops.frozen import frozen
 from tileops.ir.expr import Const
 
 # Python's precedence, lowest first; an operand that binds weaker than its operator is put in
@@ -35,7 +35,7 @@ _TRITON_TYPES = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class Val:
     """Text of one value.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
@@ -16,7 +17,6 @@ from tileops.codegen.triton.space import shape_text
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import Val, convert, infix, triton_type
 from tileops.dtypes import DType
-from tileops.frozen import frozen
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Expr
 from tileops.ir.printer import print_expr
@@ -26,7 +26,7 @@ _INT32 = DType("int32")
 _BOOL = DType("bool")
 
 
-@frozen
+@dataclass(frozen=True)
 class Index:
     """How one dimension of a tile is indexed.
 
