@@ -10,6 +10,7 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
+from tileops.frontend import trace
 
 
 # -- the signature -------------------------------------------------------------------------------
@@ -212,3 +213,15 @@ def neighbours_before_a_layout(A, B):
 @bad_definition(NoBuilderError)
 def construct_outside_a_program():
     T.alloc_shared((8,), T.float32)
+
+
+@bad_definition(ProgramValueError)
+def name_that_only_an_annotation_uses():
+    extent = 8
+
+    def program(A):
+        A: T.Tensor((extent,), T.float32)
+        with T.Kernel(1):
+            A[0] = 0.0
+
+    trace(program, name="program", static={}, consts=None)

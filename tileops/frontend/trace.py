@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import sys
@@ -157,7 +158,10 @@ class _EagerTrace:
                 if p.name in runtime and not is_annotated_in_body(self._func, p.name):
                     annotation = _resolve(self._func, annotation, {})
                     arguments[p.name] = parameters.declare(p.name, annotation)
-            return run(tracer, self._func, arguments, parameters.declare)
+            try:
+                return run(tracer, self._func, arguments, parameters.declare)
+            except NameError as error:
+                raise (_hidden_name(self._func, error) or error) from None
 
         return _finish(tracer, body, parameters, self._options, self._location)
 
@@ -179,6 +183,22 @@ class _EagerTrace:
                 continue
             return _with_writes_of(outline, sample)
         return None
+
+
+def _hidden_name(func: FunctionType, error: NameError) -> ProgramValueError | None:
+    """What to say of a name that only annotations use, which Python then does not keep."""
+    for node in ast.walk(function_tree(func)):
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        for name in ast.walk(node.annotation):
+            if isinstance(name, ast.Name) and name.id == error.name:
+                return ProgramValueError(
+                    f"`{name.id}` is not known here: under `from __future__ import annotations` a "
+                    "function keeps no name of the one around it that only its annotations use",
+                    expected=f"the module without that import, or `{name.id}` used in the program",
+                    location=location_of(name, func.__code__.co_filename),
+                )
+    return None
 
 
 def _with_writes_of(outline: Program, sample: Program) -> Program:
