@@ -76,7 +76,38 @@ def results_of_skipped_atomics_expected(a: torch.Tensor) -> torch.Tensor:
     return torch.stack([a + added, most, *results]).int()
 
 
+def constant_places(A):
+    """Constant indices beyond a tensor: reads give 0, stores and atomics are dropped."""
+    A: T.Tensor((16,), T.int32)
+    C = T.empty((48,), T.int32)
+    with T.Kernel(1, threads=32):
+        for j in T.Parallel(48):
+            C[j] = j
+        T.atomic_add(C[48], A[3])
+        C[60] = 5
+        C[3] = A[99] + 1
+        for i in T.Parallel(16):
+            C[i + 16] = A[20] + i
+        for i in T.Parallel(16):
+            if A[i] > 0:
+                T.atomic_add(C[50], A[i])
+                T.atomic_add(C[-1], 1)
+        if A[0] > 0:
+            T.atomic_add(C[50], A[0])
+            C[51] = 3
+    return C
+
+
+def constant_places_expected(a: torch.Tensor) -> torch.Tensor:
+    out = torch.arange(48, dtype=torch.int32)
+    out[3] = 1
+    out[16:32] = torch.arange(16)
+    out[-1] += int((a > 0).sum())
+    return out
+
+
 ELEMENTS = (
+    Construct(constant_places, lambda: (ints(16),), constant_places_expected),
     Construct(
         shifts_in_two_dimensions,
         lambda: (

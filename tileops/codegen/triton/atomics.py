@@ -95,6 +95,7 @@ def _update_memory(
     # Each point of the nest takes part once, also where nothing depends on its place.
     lanes = ctx.space.all_axes()
     mask = tensors.access_mask(ctx, buffer, indices, lanes)
+    mask = None if mask is None else typed(mask)
     address = tensors.spread_pointer(ctx, tensors.pointer(ctx, buffer, indices), lanes)
     operand = Val("0", buffer.dtype, static=True)
     if value is not None:
