@@ -36,11 +36,14 @@ TILEOPS_INLINE f32 floordiv(f32 a, f32 b) {
 TILEOPS_INLINE f64 floordiv(f64 a, f64 b) {
   return __builtin_floor(a / b);
 }
+// From the exact remainder: a product with the rounded quotient is off by as much as the quotient.
 TILEOPS_INLINE f32 floormod(f32 a, f32 b) {
-  return a - __builtin_floorf(a / b) * b;
+  const f32 r = __builtin_fmodf(a, b);
+  return ((r != 0.0f) & ((r < 0.0f) != (b < 0.0f))) ? r + b : r;
 }
 TILEOPS_INLINE f64 floormod(f64 a, f64 b) {
-  return a - __builtin_floor(a / b) * b;
+  const f64 r = __builtin_fmod(a, b);
+  return ((r != 0.0) & ((r < 0.0) != (b < 0.0))) ? r + b : r;
 }
 TILEOPS_INLINE f32 truncdiv(f32 a, f32 b) {
   return __builtin_truncf(a / b);

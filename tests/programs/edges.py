@@ -70,6 +70,54 @@ def negatives_expected(*inputs: torch.Tensor) -> torch.Tensor:
     return torch.cat([one, one[:1]])
 
 
+def quotients(A, B, H, G, E):
+    """Quotients and remainders are rounded in the operands' type; infinities and sizes far apart."""
+    A: T.Tensor((64,), T.float32)
+    B: T.Tensor((64,), T.float32)
+    H: T.Tensor((64,), T.float16)
+    G: T.Tensor((64,), T.bfloat16)
+    E: T.Tensor((64,), T.float8_e5m2)
+    C = T.empty((7, 64), T.float32)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(64):
+            C[0, i] = A[i] % B[i]
+            C[1, i] = H[i] / T.cast(B[i], T.float16)
+            C[2, i] = H[i] % T.cast(B[i], T.float16)
+            C[3, i] = G[i] / T.cast(B[i], T.bfloat16)
+            C[4, i] = H[i] / 3
+            C[5, i] = T.fmod(A[i], B[i])
+            C[6, i] = T.copysign(E[i], T.cast(B[i], T.float8_e5m2))
+    return C
+
+
+def quotients_expected(*inputs: torch.Tensor) -> torch.Tensor:
+    a, b, h, g, e = inputs
+    rows = [
+        a.remainder(b),
+        (h.float() / b.half().float()).half(),
+        h.float().remainder(b.half().float()).half(),
+        (g.float() / b.bfloat16().float()).bfloat16(),
+        (h.float() / 3).half(),
+        a.fmod(b),
+        e.float().copysign(b),
+    ]
+    return torch.stack([x.float() for x in rows])
+
+
+def _dividends(dtype: torch.dtype) -> torch.Tensor:
+    x = torch.randn(64) * 100
+    x[:5] = torch.tensor([3.0, -3.0, 1e30, -1e30, 0.25])
+    x[4:6] = math.inf if dtype == torch.float8_e5m2 else 7.0
+    return x.clamp(-6e4, 6e4).to(dtype) if dtype == torch.float16 else x.to(dtype)
+
+
+def _divisors() -> torch.Tensor:
+    x = torch.randn(64)
+    x = torch.where(x.abs() < 0.01, 1.0, x)
+    x[:4] = torch.tensor([math.inf, math.inf, 3.3, 3.3])
+    return x
+
+
 def _zeros_and_powers() -> torch.Tensor:
     return torch.tensor([0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, 0.5, -0.25])
 
@@ -85,6 +133,17 @@ def _with_nans(rows: int, columns: int) -> torch.Tensor:
 
 
 EDGES = (
+    Construct(
+        quotients,
+        lambda: (
+            _dividends(torch.float32),
+            _divisors(),
+            _dividends(torch.float16),
+            _dividends(torch.bfloat16),
+            _dividends(torch.float8_e5m2),
+        ),
+        quotients_expected,
+    ),
     Construct(
         extremes_of_nans,
         lambda: (_with_nans(8, 16), _with_nans(6, 11).half()),

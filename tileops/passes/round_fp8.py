@@ -41,6 +41,9 @@ def _rounded(expr: Expr) -> Expr:
             return _with_bits("xor", a, 0x80)
         case Call(name="abs", args=(a,)) if expr.dtype == _INFINITE:
             return _with_bits("and", a, 0x7F)
+        case Call(name="copysign", args=(a, b)) if expr.dtype == _INFINITE == b.dtype:
+            magnitude, sign = _bits("and", a, 0x7F), _bits("and", b, 0x80)
+            return Call(a.dtype, "reinterpret", (fold.binary("or", magnitude, sign),))
         case Binary(a=a, b=b) if a.dtype.is_fp8 or b.dtype.is_fp8:
             return _in_float32(expr, dataclasses.replace(expr, a=_wide(a), b=_wide(b)))
         case Unary(a=a) if a.dtype.is_fp8:
@@ -60,8 +63,11 @@ def _extreme(expr: Binary) -> Expr:
 
 
 def _with_bits(op: str, a: Expr, mask: int) -> Expr:
-    byte = fold.binary(op, Call(_BYTE, "reinterpret", (a,)), Const(_BYTE, mask))
-    return Call(a.dtype, "reinterpret", (byte,))
+    return Call(a.dtype, "reinterpret", (_bits(op, a, mask),))
+
+
+def _bits(op: str, a: Expr, mask: int) -> Expr:
+    return fold.binary(op, Call(_BYTE, "reinterpret", (a,)), Const(_BYTE, mask))
 
 
 def _wide(expr: Expr) -> Expr:

@@ -106,6 +106,13 @@ def _binary(ctx: Context, expr: Binary) -> Val:
         return _divide(ctx, a, b, dtype)
     if dtype.is_float and expr.op in ("truncdiv", "floordiv"):
         return _whole_quotient(ctx, expr.op, a, b, dtype)
+    if dtype.is_float and dtype.bits < 32:  # remainders of narrow floats are in float32 too
+        a, b = convert(a, _FLOAT32), convert(b, _FLOAT32)
+        return convert(_remainder_or_quotient(ctx, expr, a, b, _FLOAT32), dtype)
+    return _remainder_or_quotient(ctx, expr, a, b, dtype)
+
+
+def _remainder_or_quotient(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
@@ -135,6 +142,8 @@ def _divide(ctx: Context, a: Val, b: Val, dtype: DType) -> Val:
     if dtype == "float32" and not ctx.is_on("tl.enable_fast_math"):
         # `/` on float32 is accurate to 2 units in the last place; div_rn rounds correctly.
         return text.call("tl.div_rn", _tensor(a), b, dtype=dtype)
+    if dtype.bits < 32:  # Triton leaves the quotient of narrow floats in float32
+        return convert(_divide(ctx, convert(a, _FLOAT32), convert(b, _FLOAT32), _FLOAT32), dtype)
     return infix("/", text.PRODUCT, a, b, dtype)
 
 
