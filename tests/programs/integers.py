@@ -100,7 +100,57 @@ def unrolled_arithmetic_expected(a: torch.Tensor) -> torch.Tensor:
     return torch.stack(rows)
 
 
+def shifts_by_any_count(A, N):
+    """A count below 0, or of the width or more, leaves no bit: 0, or the sign."""
+    A: T.Tensor((64,), T.int32)
+    N: T.Tensor((64,), T.int32)
+    C = T.empty((6, 64), T.int32)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(64):
+            small = T.cast(A[i], T.int8)
+            unsigned = T.cast(A[i], T.uint32)
+            C[0, i] = A[i] << N[i]
+            C[1, i] = A[i] >> N[i]
+            C[2, i] = T.cast(unsigned >> T.cast(N[i], T.uint32), T.int32)
+            C[3, i] = small << N[i]
+            C[4, i] = small >> N[i]
+            C[5, i] = 1 << (i - 8)
+    return C
+
+
+def shifts_by_any_count_expected(a: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    small = [(x + 128) % 256 - 128 for x in a.tolist()]
+    unsigned = [x % 2**32 for x in a.tolist()]
+    counts = n.tolist()
+    rows = [
+        [_left(x, k, 32) for x, k in zip(a.tolist(), counts, strict=True)],
+        [_right(x, k, 32) for x, k in zip(a.tolist(), counts, strict=True)],
+        [_left(_right(x, k, 32), 0, 32) for x, k in zip(unsigned, counts, strict=True)],
+        [_left(x, k, 8) for x, k in zip(small, counts, strict=True)],
+        [_right(x, k, 8) for x, k in zip(small, counts, strict=True)],
+        [_left(1, i - 8, 32) for i in range(64)],
+    ]
+    return torch.tensor(rows, dtype=torch.int32)
+
+
+def _left(x: int, count: int, bits: int) -> int:
+    y = (x << count) % 2**bits if 0 <= count < bits else 0
+    return y - 2**bits if y >> (bits - 1) else y
+
+
+def _right(x: int, count: int, bits: int) -> int:
+    return x >> (count if 0 <= count < bits else bits)
+
+
 INTEGERS = (
+    Construct(
+        shifts_by_any_count,
+        lambda: (
+            torch.randint(-(2**31), 2**31, (64,), dtype=torch.int64).int(),
+            torch.arange(-20, 44, dtype=torch.int32),
+        ),
+        shifts_by_any_count_expected,
+    ),
     Construct(wrapped_values, lambda: (ints(256, low=0),), wrapped_values_expected),
     Construct(large_indices, lambda: (ints(64, low=0, high=3),), large_indices_expected),
     Construct(unrolled_arithmetic, lambda: (ints(16),), unrolled_arithmetic_expected),

@@ -147,6 +147,11 @@ class Ranges:
         """True if the value is known to be 0 or more."""
         return _is_non_negative(self.of(value))
 
+    def is_inside(self, value: Expr, count: int) -> bool:
+        """True if the value is known to be one of 0 to ``count - 1``."""
+        hi = self.of(value).hi
+        return self.is_non_negative(value) and hi is not None and hi < count
+
     def starts_inside(self, index: Expr) -> bool:
         """True if the index is known to be 0 or more."""
         return _is_non_negative(self.exact(index))

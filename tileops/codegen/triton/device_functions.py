@@ -23,6 +23,8 @@ def _byte_of(largest: float, *, mantissa: int, bias: int) -> list[str]:
     ]
 
 
+_IS_INSIDE = "is_inside = (count >= 0) & (count < a.dtype.primitive_bitwidth)"
+
 # Triton 3.6 gives the extreme of bfloat16 in float32, which a reduction refuses.
 _BODIES = {
     "floordiv": (
@@ -34,6 +36,21 @@ _BODIES = {
         "a, b",
         "Remainder with the sign of the divisor.",
         ["r = a % b", "return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)"],
+    ),
+    "shl": (
+        "a, count",
+        "Left shift by any count: 0 where none of the bits is left.",
+        [_IS_INSIDE, "return tl.where(is_inside, a << count, 0).to(a.dtype)"],
+    ),
+    "shr": (
+        "a, count",
+        "Right shift of a signed integer by any count: its sign where none of the bits is left.",
+        [_IS_INSIDE, "return a >> tl.where(is_inside, count, a.dtype.primitive_bitwidth - 1)"],
+    ),
+    "unsigned_shr": (
+        "a, count",
+        "Right shift of an unsigned integer by any count: 0 where none of the bits is left.",
+        [_IS_INSIDE, "return tl.where(is_inside, a >> count, 0).to(a.dtype)"],
     ),
     "nan_max": (
         "a, b",

@@ -90,6 +90,8 @@ def _binary(ctx: Context, expr: Binary) -> Val:
     if a.static and b.static and not _is_pythons_own(ctx, expr):
         a = text.typed(a)
     dtype = actual_dtype(expr.dtype, a, b)
+    if expr.op in ("shl", "shr") and not ctx.scope.ranges.is_inside(expr.b, expr.dtype.bits):
+        return _any_shift(ctx, expr.op, a, b, dtype)
     if expr.op in _INFIX:
         symbol, prec = _INFIX[expr.op]
         if expr.op in ("land", "lor"):
@@ -116,6 +118,12 @@ def _remainder_or_quotient(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DT
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
+
+
+def _any_shift(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
+    """A shift whose count may be the width or more, or negative: LLVM leaves its result open."""
+    kind = "unsigned_" if op == "shr" and not dtype.is_signed else ""
+    return text.call(ctx.helper(f"{kind}{op}"), text.typed(a), text.typed(b), dtype=dtype)
 
 
 def _is_pythons_own(ctx: Context, expr: Binary) -> bool:
