@@ -56,8 +56,10 @@ bool is_grad_enabled() {
   return !is_off;
 }
 
+// Under a torch function mode this runs the mode's Python code.
 bool requires_grad(PyObject* tensor) {
   PyObject* wants = torch.requires_grad->get(tensor, torch.requires_grad->closure);
+  if (wants == nullptr) PyErr_Clear();  // the general way asks again
   const bool is_false = wants == Py_False;
   Py_XDECREF(wants);
   return !is_false;
@@ -93,10 +95,11 @@ __attribute__((cold, noinline)) void explain(PyObject* self, PyObject* args) {
 PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* capsule = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(self) + torch.member);
   if (capsule != nullptr && capsule != Py_None && kwargs == nullptr) {
+    // The object may drop it while a mode of torch or the op runs.
+    const auto held = py::reinterpret_borrow<py::object>(capsule);
     auto* direct = static_cast<Direct*>(PyCapsule_GetPointer(capsule, kName));
     if (direct != nullptr && PyTuple_GET_SIZE(args) == direct->count && is_plain(*direct, args)) {
-      const py::object op = direct->op;  // the capsule may go while the op runs
-      PyObject* result = PyObject_Call(op.ptr(), args, nullptr);
+      PyObject* result = PyObject_Call(direct->op.ptr(), args, nullptr);
       if (result == nullptr) explain(self, args);
       return result;
     }

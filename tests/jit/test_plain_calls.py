@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 import tileops
 import tileops.language as T
@@ -128,6 +129,37 @@ def test_modes_of_torch_see_the_op() -> None:
     with Log():
         samples.axpy(x, x, 1.0)
     assert seen == ["tileops.sample_axpy.default"]
+
+
+def test_a_mode_may_change_the_program_that_is_called() -> None:
+    """What a call reads is kept, even where looking at its first tensor replaces it."""
+
+    @tileops.jit
+    def plain_changed(X, Y, block_N: int = 64):
+        N = T.dynamic("N")
+        X: T.Tensor((N,), T.float32)
+        Y: T.Tensor((N,), T.float32)
+        Z = T.empty((N,), T.float32)
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            for i in T.Parallel(block_N):
+                Z[bx * block_N + i] = X[bx * block_N + i] + Y[bx * block_N + i]
+        return Z
+
+    changes = []
+
+    class Change(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if not changes:
+                changes.append(func)
+                plain_changed.register_autograd(lambda ctx, grad: (grad, grad))
+            return func(*args, **(kwargs or {}))
+
+    x, y = vector(100), vector(100)
+    assert torch.equal(plain_changed(x, y), x + y)
+    with Change():
+        z = plain_changed(x, y)
+    assert changes
+    assert torch.equal(z, x + y)
 
 
 REDEFINED = """
