@@ -48,7 +48,7 @@ class CacheKey:
 
     def hash(self) -> str:
         """SHA-256 of the canonical JSON of the key; InternalError for a value that has none."""
-        return hashlib.sha256(canonical(self._fields()).encode("ascii")).hexdigest()
+        return hashlib.sha256(canonical(self._fields()).encode()).hexdigest()
 
     def _fields(self) -> dict[str, object]:
         return {

@@ -116,7 +116,7 @@ def write_entry(folder: Path, entry: Entry) -> None:
         write_file(folder / name, data)
     for name, target in sorted(entry.links.items()):
         os.symlink(target, folder / name)  # noqa: PTH211
-    write_file(folder / MANIFEST, _manifest_text(entry).encode("ascii"))
+    write_file(folder / MANIFEST, _manifest_text(entry).encode())
     for name in (*folders, ""):
         sync_directory(folder / name)
 
@@ -138,7 +138,7 @@ def sealed(content: Mapping[str, Any]) -> str:
     """The text of a manifest, with the digest of that text as the value of ``digest``."""
     text = json.dumps({**content, "digest": ""}, indent=1, sort_keys=True) + "\n"
     head, tail = text.split(_UNSEALED)
-    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return head + _UNSEALED[:-3] + digest + _UNSEALED[-3:] + tail
 
 
@@ -149,7 +149,7 @@ def _is_sealed(text: bytes) -> bool:
     if found is None:
         return False
     plain = text[: found.start(1)] + text[found.end(1) :]
-    return hashlib.sha256(plain).hexdigest().encode("ascii") == found[1]
+    return hashlib.sha256(plain).hexdigest().encode() == found[1]
 
 
 def _fact(data: bytes) -> dict[str, object]:

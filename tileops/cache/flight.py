@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 
-@dataclass
 class _Slot:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 0
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
 
 
 class Flights:

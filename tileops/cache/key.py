@@ -62,7 +62,7 @@ class Key:
 
     @functools.cached_property
     def _hash(self) -> str:
-        return hashlib.sha256(canonical(dict(self.fields)).encode("ascii")).hexdigest()
+        return hashlib.sha256(canonical(dict(self.fields)).encode()).hexdigest()
 
     def __hash__(self) -> int:
         return hash(self.hash())

@@ -54,13 +54,13 @@ def remember(name: str, choice: object, files: Sequence[Path], value: object) ->
         path = _path(private, name, choice)
         make_directories(path.parent)
         staging = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-        replace_file(path, json.dumps(content, indent=1).encode("ascii"), staging)
+        replace_file(path, json.dumps(content, indent=1).encode(), staging)
     except OSError as error:
         log.warn_once("cache", f"tileops cache: cannot write in {private.root}: {error}")
 
 
 def _path(directory: Directory, name: str, choice: object) -> Path:
-    digest = hashlib.sha256(canonical([name, choice]).encode("ascii")).hexdigest()
+    digest = hashlib.sha256(canonical([name, choice]).encode()).hexdigest()
     return directory.state / "facts" / f"{digest[:32]}.json"
 
 

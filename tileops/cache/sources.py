@@ -36,19 +36,22 @@ def compute(package: Path, headers: Path) -> str:
     roots = [(name, package / name) for name in PACKAGE_FOLDERS] + [("include", headers)]
     total = hashlib.sha256(f"entry format {ENTRY_FORMAT}\n".encode())
     for label, root in roots:
-        for name, entry in sorted(_files(root, ""), key=lambda file: file[0]):
+        for name, entry in sorted(_files(root), key=lambda file: file[0]):
             content = hashlib.sha256(Path(entry.path).read_bytes()).hexdigest()
             total.update(f"{label}/{name} {content}\n".encode())
     return total.hexdigest()
 
 
-def _files(root: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    with os.scandir(root) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _files(Path(entry.path), f"{prefix}{entry.name}/")
-            elif entry.name.endswith(_SUFFIXES):
-                yield prefix + entry.name, entry
+def _files(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    pending = [(str(root), "")]
+    while pending:
+        folder, prefix = pending.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_SUFFIXES):
+                    yield prefix + entry.name, entry
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    pending.append((entry.path, f"{prefix}{entry.name}/"))
 
 
 def stamps(package: Path, headers: Path) -> tuple[str, float]:
@@ -56,13 +59,15 @@ def stamps(package: Path, headers: Path) -> tuple[str, float]:
 
     While it stays, so does ``compute``; taking it costs a tenth.
     """
-    lines, latest = [], 0.0
+    lines, latest = [], 0
     for root in (*(package / name for name in PACKAGE_FOLDERS), headers):
-        for name, entry in _files(root, ""):
+        for name, entry in _files(root):
             found = entry.stat()
-            latest = max(latest, found.st_ctime)
-            lines.append(f"{name} {found.st_size} {found.st_ino} {found.st_ctime_ns}\n")
-    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(), latest
+            changed = found.st_ctime_ns
+            if changed > latest:
+                latest = changed
+            lines.append(f"{name} {found.st_size} {found.st_ino} {changed}\n")
+    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(), latest * 1e-9
 
 
 @functools.cache

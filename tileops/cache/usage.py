@@ -41,7 +41,7 @@ class Users:
             if process != os.getpid():  # the first use, or a forked child: its own file
                 descriptor = _new_user_file(directory.in_use)
                 self._open[directory.in_use] = (os.getpid(), descriptor)
-            os.write(descriptor, f"{entry_hash}\n".encode("ascii"))
+            os.write(descriptor, f"{entry_hash}\n".encode())
 
 
 def _new_user_file(folder: Path) -> int:
@@ -135,14 +135,14 @@ class Growth:
         if not text:
             return None
         with self._path.open("ab") as file:
-            file.write(f"{size}\n".encode("ascii"))
+            file.write(f"{size}\n".encode())
         return size + sum(int(line) for line in text.split() if line.isdigit())
 
     def restart(self, total: int) -> None:
         """Begin anew from what a scan found. Raises OSError."""
         staging = self._path.with_name(f"size.{secrets.token_hex(6)}")
         make_directories(self._path.parent)
-        replace_file(self._path, f"{total}\n".encode("ascii"), staging)
+        replace_file(self._path, f"{total}\n".encode(), staging)
 
 
 def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset()) -> list[Path]:

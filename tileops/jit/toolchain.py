@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shlex
 import shutil
 
 from tileops import settings
@@ -41,8 +40,15 @@ def _choice(target: Target) -> list[str | None]:
     architecture = "aarch64" if target.arch == "aarch64" else "x86_64"
     is_own = (architecture == "aarch64") == (host_cpu_level() == "aarch64")
     default = "g++" if is_own else f"{architecture}-linux-gnu-g++"
-    name = shlex.split(named)[0] if named and named.strip() else default
-    return [named, _where(name, settings.search_path())]
+    return [named, _where(_first_word(named) or default, settings.search_path())]
+
+
+def _first_word(command: str | None) -> str:
+    if not command or not command.strip():
+        return ""
+    import shlex  # only where a setting names a compiler
+
+    return shlex.split(command)[0]
 
 
 def _where(name: str, path: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,16 +27,23 @@ class Axis:
     step: int = 1
 
 
-@dataclass
 class LoopFrame:
     """A loop before its body is known: what ``for ... in`` iterates in a kernel function."""
 
-    construct: str
-    kind: str  # a kind of For, or "parallel"
-    axes: tuple[Axis, ...]
-    stages: int = 0
-    hints: tuple[tuple[str, str], ...] = ()
-    _vars: tuple[Var, ...] = dataclasses.field(default=(), init=False)
+    def __init__(
+        self,
+        construct: str,
+        kind: str,  # a kind of For, or "parallel"
+        axes: tuple[Axis, ...],
+        stages: int = 0,
+        hints: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.construct = construct
+        self.kind = kind
+        self.axes = axes
+        self.stages = stages
+        self.hints = hints
+        self._vars: tuple[Var, ...] = ()
 
     def __iter__(self) -> object:
         raise ProgramSyntaxError(

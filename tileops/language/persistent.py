@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramValueError
@@ -54,14 +53,17 @@ def _grouped_coordinates(tile: Expr, domain: Sequence[Expr], group: Expr) -> tup
     return tuple(reversed(coordinates))
 
 
-@dataclass
 class _PersistentLoop(LoopFrame):
     """A serial loop over waves that ends when the domain is used up."""
 
-    domain: tuple[Expr, ...] = ()
-    wave: Expr = ZERO
-    index: Expr = ZERO
-    group: Expr = ZERO
+    def __init__(
+        self, waves: Expr, domain: tuple[Expr, ...], wave: Expr, index: Expr, group: Expr
+    ) -> None:
+        super().__init__("T.Persistent", "serial", (Axis(ZERO, waves),))
+        self.domain = domain
+        self.wave = wave
+        self.index = index
+        self.group = group
 
     def open(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
         """Start recording the body; the coordinates of this block's tile."""
@@ -97,9 +99,7 @@ def Persistent(
     wave = index_expr(wave_size, "wave_size")
     waves = fold.ceildiv(_product(dims), wave)
     return _PersistentLoop(
-        "T.Persistent",
-        "serial",
-        (Axis(ZERO, waves),),
+        waves,
         domain=dims,
         wave=wave,
         index=index_expr(index, "index"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from tileops.dtypes import DType
 from tileops.errors import NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
@@ -26,7 +25,6 @@ from tileops.ir.stmt import (
 from tileops.location import Location
 
 
-@dataclass(eq=False)
 class OpenRegion:
     """A statement list that is being recorded.
 
@@ -34,12 +32,19 @@ class OpenRegion:
     ``names`` are the variables and buffers that end with the region.
     """
 
-    kind: str
-    statements: list[Stmt]
-    vars: list[Var] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
-    loc: Location | None = None
-    parallel: tuple[tuple[Var, Expr], ...] = ()
+    def __init__(
+        self,
+        kind: str,
+        statements: list[Stmt],
+        loc: Location | None = None,
+        parallel: tuple[tuple[Var, Expr], ...] = (),
+    ) -> None:
+        self.kind = kind
+        self.statements = statements
+        self.vars: list[Var] = []
+        self.buffers: list[Buffer] = []
+        self.loc = loc
+        self.parallel = parallel
 
     def describe(self) -> str:
         """What the user calls this region, with its line."""
@@ -54,20 +59,20 @@ class OpenRegion:
         return what if self.loc is None else f"{what} at line {self.loc.line}"
 
 
-@dataclass
 class LaunchState:
     """What the constructs inside a ``with T.Kernel`` block record about their launch.
 
     ``runs`` are the tensors of which a construct, named, takes neighbours in storage.
     """
 
-    block_vars: tuple[Var, ...]
-    threads: tuple[int, ...] = (128,)
-    lanes: dict[int, Var] = field(default_factory=dict)
-    attrs: dict[str, str] = field(default_factory=dict)
-    safe_values: dict[Buffer, Expr] = field(default_factory=dict)
-    placements: dict[Buffer, Placement] = field(default_factory=dict)
-    runs: dict[Buffer, str] = field(default_factory=dict)
+    def __init__(self, block_vars: tuple[Var, ...], threads: tuple[int, ...] = (128,)) -> None:
+        self.block_vars = block_vars
+        self.threads = threads
+        self.lanes: dict[int, Var] = {}
+        self.attrs: dict[str, str] = {}
+        self.safe_values: dict[Buffer, Expr] = {}
+        self.placements: dict[Buffer, Placement] = {}
+        self.runs: dict[Buffer, str] = {}
 
 
 class Tracer(Builder):
