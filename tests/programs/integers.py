@@ -142,7 +142,38 @@ def _right(x: int, count: int, bits: int) -> int:
     return x >> (count if 0 <= count < bits else bits)
 
 
+def wide_loops(A):
+    """Loops and sizes of 64 bits: their arithmetic is of 64 bits."""
+    N = T.dynamic("N", "int64")
+    A: T.Tensor((N,), T.int64)
+    C = T.empty((4,), T.int64)
+    with T.Kernel(1, threads=32):
+        total = T.alloc_var(T.int64, 0)
+        for k in T.serial(T.int64(3)):
+            total += k * 4294967296
+        C[0] = total
+        for k in T.unroll(T.int64(3)):
+            total += k * 4294967296
+        C[1] = total
+        for k in T.serial(A[0], A[1]):
+            total += k // 3
+        C[2] = total
+        C[3] = (N << 33) + N * N * N
+    return C
+
+
+def wide_loops_expected(a: torch.Tensor) -> torch.Tensor:
+    n = len(a)
+    last = (6 << 32) + sum(k // 3 for k in range(int(a[0]), int(a[1])))
+    return torch.tensor([3 << 32, 6 << 32, last, (n << 33) + n**3])
+
+
 INTEGERS = (
+    Construct(
+        wide_loops,
+        lambda: (torch.tensor([(1 << 32) - 6, (1 << 32) + 4] + [0] * 2000),),
+        wide_loops_expected,
+    ),
     Construct(
         shifts_by_any_count,
         lambda: (

@@ -164,11 +164,23 @@ def _atomic(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: 
 
 # -- loops -------------------------------------------------------------------------------------
 def loop(start: Any, stop: Any = None, step: Any = 1, **_: Any) -> Iterator[Any]:
-    """The numbers of a loop as int32 scalars: as Python's ints they divide and wrap otherwise."""
+    """The numbers of a loop as scalars: as Python's ints they divide and wrap otherwise.
+
+    They are int32, or int64 where a bound is.
+    """
     if stop is None:
         start, stop = 0, start
+    is_wide = any(getattr(x, "dtype", None) == tl.int64 for x in (start, stop, step))
+    kind, held = (tl.int64, np.int64) if is_wide else (tl.int32, np.int32)
     for value in range(int(start), int(stop), int(step)):
-        yield tl.tensor(ti.TensorHandle(np.array([value], dtype=np.int32), tl.int32), tl.int32)
+        yield tl.tensor(ti.TensorHandle(np.array([value], dtype=held), kind), kind)
+
+
+def whole(value: int, kind: str) -> Any:
+    """An integer argument of Triton's type ``kind``, such as ``i64``."""
+    held = np.dtype(f"{'u' if kind[0] == 'u' else ''}int{kind[1:]}")
+    dtype = tl.str_to_ty(kind, None)
+    return tl.tensor(ti.TensorHandle(np.array([value], dtype=held), dtype), dtype)
 
 
 _patch_core = ti._patch_lang_core

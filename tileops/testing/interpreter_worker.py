@@ -74,8 +74,13 @@ def _move(table: Any, moves: list[tuple[int, int, int]]) -> None:  # noqa: ANN40
 
 
 def _scalar(spec: dict[str, Any]) -> Any:  # noqa: ANN401 - a Python scalar of any kind
-    value = spec["value"]
-    return float(value) if spec["type"].startswith(("f", "bf")) else value
+    from tileops.testing.interpreter_repairs import whole
+
+    value, kind = spec["value"], spec["type"]
+    if kind.startswith(("f", "bf")):
+        return float(value)
+    # The interpreter would choose the type by the value.
+    return whole(int(value), kind) if kind[1:].isdigit() and kind not in ("i1", "i32") else value
 
 
 def _cause(error: BaseException) -> str:

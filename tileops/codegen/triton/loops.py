@@ -19,7 +19,7 @@ from tileops.ir.program import const_value
 from tileops.ir.stmt import Body, For, If, Parallel, Stmt, While
 from tileops.ir.walk import map_body_exprs, substitute, walk_expr
 
-_BOOL = DType("bool")
+_BOOL, _INT32 = DType("bool"), DType("int32")
 # Lanes of one piece of a nest whose extent is known at run time only.
 _PIECE = 1024
 
@@ -41,7 +41,10 @@ def emit_for(ctx: Context, loop: For, live: Ids, emit_body: EmitBody) -> None:
     head = f"for {name} in {_range_text(ctx, loop, start, stop)}:"
     static = loop.kind == "unroll" and _is_static(loop)
     with ctx.nested(ranges=ctx.scope.ranges.inside_loop(loop)):
-        _bind(ctx, loop.var, Val(name, loop.var.dtype, static=static))
+        value = Val(name, loop.var.dtype, static=static)
+        if loop.var.dtype != _INT32:  # bounds without a type of their own make it int32
+            value = Val(f"tl.cast({name}, {text.triton_type(loop.var.dtype)})", loop.var.dtype)
+        _bind(ctx, loop.var, value)
         _emit_loop_body(ctx, head, loop.body, live, emit_body)
 
 
