@@ -13,6 +13,10 @@ bool is_empty(const TensorFacts& facts) {
   return false;
 }
 
+// Elements that offsets of 32 bits can count. The last tile of a tensor may reach past its end; the
+// places there must not wrap, or they would pass for places inside. No tile is longer than 2^24.
+constexpr int64_t kInt32Reach = INT32_MAX - (1 << 24);
+
 // Elements from the first to the last one reached, the measure for 32-bit offsets. `pack` elements
 // share one of torch's.
 bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t rank, int64_t pack) {
@@ -24,7 +28,7 @@ bool exceeds_int32(const int64_t* sizes, const int64_t* strides, std::size_t ran
         __builtin_add_overflow(reach, step, &reach))
       return true;
   }
-  return reach > INT32_MAX / pack;
+  return reach > kInt32Reach / pack;
 }
 
 bool fits(int64_t value, ScalarType type) {
@@ -104,7 +108,7 @@ class Binder {
     // The program reads other types at the address than the tensor has: bytes count.
     int64_t bytes = 0;
     check_torch(aoti_torch_get_storage_size(facts.handle, &bytes), "aoti_torch_get_storage_size");
-    call_.index64 |= bytes > INT32_MAX;
+    call_.index64 |= bytes > kInt32Reach;
   }
 
   void bind_dim(const TensorRule& rule, std::size_t dim, int64_t extent) {
@@ -195,7 +199,7 @@ class Binder {
       if (slots[slot] == 0) return false;
       if (__builtin_mul_overflow(count, slots[slot], &count)) return true;
     }
-    return count > INT32_MAX;
+    return count > kInt32Reach;
   }
 
   Binding& call_;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -54,14 +55,16 @@ EDITS: dict[str, tuple[str, str, float]] = {
 
 
 def _module(folder: Path, text: str) -> ModuleType:
-    # One path and one name for both texts: neither may stand for the content.
+    # One path and one name for both texts: neither may stand for the content. Python's own byte code
+    # would: it goes by the second of the change and the length.
     path = folder / "changed_program.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location("changed_program", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with mock.patch.object(sys, "dont_write_bytecode", True):
+        spec.loader.exec_module(module)
     return module
 
 

@@ -46,6 +46,22 @@ def test_the_width_is_part_of_the_key() -> None:
     assert seen == [False, True]
 
 
+def test_places_past_the_end_of_a_tensor_do_not_wrap() -> None:
+    """A last tile that reaches past 2^31, of a tensor that does not."""
+    if not _is_promised():
+        pytest.skip("the system promises no 4 GiB")
+    seen: list[bool] = []
+    remove = tileops.on_compile(lambda event: seen.append("64-bit offsets" in event.why))
+    try:
+        for n in (large.LIMIT - 2**24 - 1, large.LIMIT - 10):
+            a = torch.empty(n, dtype=torch.int8)
+            a[-3:] = torch.tensor([1, 2, 3])
+            assert large.pick(a, torch.arange(n - 3, n), block=8).tolist() == [1, 2, 3]
+    finally:
+        remove()
+    assert seen == [False, True]
+
+
 def test_a_kernel_of_32_bit_sizes_says_what_to_declare() -> None:
     if not _is_promised():
         pytest.skip("the system promises no 4 GiB")
@@ -72,7 +88,7 @@ def test_a_kernel_of_32_bit_sizes_says_what_to_declare() -> None:
 ON_GPU = tileops.jit(name="large_tails_on_gpu", target="cuda:sm_90")(large.tails.func)
 
 
-@pytest.mark.parametrize("n", [1000, 2**30, large.LIMIT + 64])
+@pytest.mark.parametrize("n", [1000, 2**30, large.LIMIT // 3 - 2**20, large.LIMIT + 64])
 def test_offsets_on_gpus(n: int) -> None:
     """Only tensors that need them have 64-bit offsets."""
     text = ON_GPU.compile(M=3, N=n).get_kernel_source()

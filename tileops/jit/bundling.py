@@ -74,7 +74,7 @@ def bundle(
     mappings as ``par_compile`` takes, with values of ``T.const`` sizes and compile-time parameters.
     A program alone stands for what has been called in this process, and for its defaults where it
     has no ``T.const`` sizes. For each combination both kernels are made, the fast and the general
-    one; with ``index64`` also those for tensors of 2^31 elements and more.
+    one; with ``index64`` also those for tensors of 2^31 - 2^24 elements and more.
 
     ``targets`` are as in ``jit`` (``"cuda:sm_90"``, ``"cpu:x86-64-v3"``); None is the program's own
     target, else the current device. An older bundle at ``path`` is replaced in one step.

@@ -23,7 +23,8 @@ from tileops.op.variant import Variant
 from tileops.target import Target
 
 NAMESPACE = "tileops"
-INDEX32_LIMIT = 2**31  # elements
+# Elements. The places of a last tile that lie past the end of a tensor are numbers of 32 bits too.
+INDEX32_LIMIT = 2**31 - 2**24
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def supply(
 
 
 def reaches_index64(program: Program) -> bool:
-    """True if a tensor of constant shape has 2^31 elements or more."""
+    """True if a tensor of constant shape has ``INDEX32_LIMIT`` elements or more."""
     for buffer in (*(p.buffer for p in program.tensors()), *program.workspaces):
         count = 1
         for extent in buffer.shape:
