@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from pathlib import Path
 
+import pytest
+
 from tests.cache import samples
-from tileops.cache import Store, scripts
+from tileops.cache import Store, catalog, scripts
 
 
 def _fetch(number: int) -> object:
@@ -60,6 +63,31 @@ def test_a_damaged_table_is_rewritten(root: Path) -> None:
         assert len(scripts.dispatch_rows(folder)) == 1
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"program": 5, "when": {}},
+        {"program": ["a"], "when": {}},
+        {"program": None, "when": None},
+        {"program": "ab" * 32, "when": []},
+        {"program": "/etc", "when": {"M": 1}},
+        {"program": "../../..", "when": {"M": 1}},
+        {"program": "a\0b", "when": {}},
+        {"when": {}},
+        [],
+    ],
+)
+def test_a_row_that_cannot_be_is_left_out(root: Path, row: object) -> None:
+    script = scripts.Script("f", "ef" * 32)
+    _record(script, 0, M=1)
+    path = root / "scripts" / "f" / script.hash / "dispatch.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "rows": [row, *content["rows"]]}))
+    assert catalog.why_missed(samples.key(1), "f").startswith("changed: ir")
+    _record(script, 1, M=2)
+    assert [row["when"]["M"] for row in scripts.dispatch_rows(path.parent)] == [1, 2]
+
+
 def test_a_name_is_never_a_path(root: Path) -> None:
     script = scripts.Script("../../evil/<lambda>", "01" * 32)
     _record(script, 0)
@@ -79,6 +107,8 @@ def test_a_folder_that_cannot_be_written_is_one_warning(root: Path) -> None:
 def test_processes_write_the_table_together(root: Path) -> None:
     child = """
 import sys
+import pytest
+
 from tests.cache import samples
 from tileops.cache import Store, scripts
 n = int(sys.argv[1])

@@ -25,6 +25,7 @@ TABLE = "dispatch_table.txt"
 _LOCK_SECONDS = 10.0
 _NAME_LIMIT = 160
 _HASH = re.compile(r"[0-9a-f]{8,64}")
+_PROGRAM = re.compile(r"[0-9a-f]{64}")
 _tables: dict[Path, tuple[tuple[int, int, int], list[dict[str, Any]]]] = {}
 
 
@@ -103,9 +104,16 @@ def _parsed_rows(folder: Path) -> list[dict[str, Any]]:
     try:
         content = json.loads((folder / DISPATCH).read_text(encoding="utf-8"))
         rows = content["rows"] if content["format"] == FORMAT else []
-        return [row for row in rows if {"program", "when"} <= set(row)]
+        return [row for row in rows if _is_row(row)]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return []
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("when"), dict):
+        return False
+    program = row.get("program")
+    return isinstance(program, str) and _PROGRAM.fullmatch(program) is not None
 
 
 def _add_row(folder: Path, program: Path, row: dict[str, Any], script: Script) -> None:
