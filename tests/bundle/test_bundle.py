@@ -179,6 +179,25 @@ def test_a_live_program_takes_its_kernels_from_a_bundle(
     assert out == "True 0"
 
 
+def test_a_bundle_without_programs_is_one_warning(
+    sample_bundle: Path, run_python: Run, tmp_path: Path
+) -> None:
+    text = (
+        "import torch, tileops, warnings\n"
+        "from tests.jit import samples\n"
+        "x = torch.randn(100)\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    right = torch.equal(samples.axpy(x, x, 1.0), x + x)\n"
+        "print(right, tileops.stats()['compiles'], ['programs' in str(w.message) for w in caught])\n"
+    )
+    bundle = tmp_path / "bundle"
+    shutil.copytree(sample_bundle, bundle)
+    shutil.rmtree(bundle / "programs")
+    environment = {"TILEOPS_BUNDLE": str(bundle), "TILEOPS_CACHE_DIR": str(tmp_path / "cache")}
+    assert run_python(text, **environment) == "True 1 [True]"
+
+
 def test_names_that_are_taken(sample_bundle: Path, run_python: Run) -> None:
     live = "import torch, tileops, sys\nfrom tests.jit import samples\nsamples.axpy.op\n"
     error = run_python(live + "tileops.load_bundle(sys.argv[1])", sample_bundle, fails=True)

@@ -65,7 +65,12 @@ def _index_of(programs: Path) -> dict[Identity, str]:
 
 def _read_index(programs: Path) -> dict[Identity, str]:
     index: dict[Identity, str] = {}
-    for folder in sorted(programs.iterdir()):
+    try:
+        folders = sorted(programs.iterdir())
+    except OSError as error:
+        log.warn_once(f"bundle:{programs}", f"TILEOPS_BUNDLE: {programs}: {error.strerror}")
+        return index
+    for folder in folders:
         try:
             key, _ = read_head(folder, _TRUST)
         except (DamagedError, OSError) as error:
