@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -12,6 +13,7 @@ import pytest
 from tests.cache import samples
 from tileops import option
 from tileops.cache import Store, archive, catalog, scripts
+from tileops.cache.files import remove
 from tileops.cli.main import main
 from tileops.errors import CacheError
 
@@ -189,6 +191,65 @@ def test_a_hostile_archive_changes_nothing(root: Path, tmp_path: Path) -> None:
     assert list((root / "programs").iterdir()) == []
     assert list((root / ".state" / "staging").iterdir()) == []
     assert not list(tmp_path.rglob("evil"))
+
+
+def test_links_in_an_archive_are_not_walked_through(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "hostile.tar"
+    entry = "programs/" + "ab" * 32
+    with tarfile.open(file, "w") as made:
+        for member, data in (
+            _member(f"{entry}/up", kind=tarfile.SYMTYPE, link=".."),
+            _member(f"{entry}/up/out", kind=tarfile.SYMTYPE, link=".."),
+            _member("programs/out/evil"),
+            _member("programs/out/up", kind=tarfile.SYMTYPE, link=".."),
+            _member("programs/out/up/evil"),
+            _member(f"{entry}/side", kind=tarfile.SYMTYPE, link="other"),
+            _member(f"{entry}/side/evil"),
+        ):  # type: ignore[attr-defined]
+            made.addfile(member, io.BytesIO(data) if member.size else None)
+    directory = catalog.here().private
+    assert directory is not None
+    added, _ = archive.load(directory, file)
+    assert added == 0
+    assert list((root / ".state" / "staging").iterdir()) == []
+    assert {path.name for path in (root / ".state").iterdir()} <= {"staging", "size"}
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize("odd", ["twice", "long", "below a file"])
+def test_an_odd_member_is_refused_and_the_others_are_taken(
+    three: list[str], root: Path, tmp_path: Path, odd: str
+) -> None:
+    directory = catalog.here().private
+    assert directory is not None
+    file = tmp_path / "entries.tar"
+    archive.export(directory, three, file)
+    name = {
+        "twice": f"programs/{three[0]}/manifest.json",
+        "long": f"programs/{three[0]}/{'n' * 300}",
+        "below a file": f"programs/{three[0]}/manifest.json/x",
+    }[odd]
+    with tarfile.open(file, "a") as made:
+        member, data = _member(name)  # type: ignore[misc]
+        made.addfile(member, io.BytesIO(data))
+    for entry_hash in three:
+        remove(directory.programs / entry_hash)
+    added, refused = archive.load(directory, file)
+    assert added == 3
+    assert len(refused) == 1
+    assert list((root / ".state" / "staging").iterdir()) == []
+
+
+def test_a_torn_archive(three: list[str], root: Path, tmp_path: Path) -> None:
+    directory = catalog.here().private
+    assert directory is not None
+    file = tmp_path / "entries.tar"
+    archive.export(directory, three, file)
+    packed = gzip.compress(file.read_bytes())
+    for data in (packed[: len(packed) // 2], packed[:300] + bytes(50) + packed[350:]):
+        file.write_bytes(data)
+        with pytest.raises(CacheError, match="no archive"):
+            archive.load(directory, file)
 
 
 def test_what_is_no_archive(root: Path, tmp_path: Path) -> None:

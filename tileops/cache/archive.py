@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import lzma
+import os
+import re
 import secrets
 import tarfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +19,7 @@ from tileops.cache.files import make_directories, remove, sync_directory, write_
 from tileops.errors import CacheError
 
 _MEMBER_LIMIT = 1 << 30  # bytes
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
 
 def export(directory: Directory, hashes: Iterable[str], file: Path) -> int:
@@ -90,8 +95,8 @@ def _unpack(file: Path, stage: Path) -> list[str]:
         with tarfile.open(file, mode="r:*") as archive:
             for member in archive:
                 if not _extract(archive, member, stage):
-                    refused.append(f"{member.name}: not a file of an entry")
-    except tarfile.TarError as error:
+                    refused.append(f"{member.name!r}: not a file of an entry")
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = str(error).partition("\n")[0]
         raise CacheError(f"{file} is no archive of cache entries: {reason}") from None
     return refused
@@ -99,11 +104,17 @@ def _unpack(file: Path, stage: Path) -> list[str]:
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, stage: Path) -> bool:
     parts = PurePosixPath(member.name).parts
-    if not 3 <= len(parts) <= 4 or parts[0] != "programs" or ".." in parts:
+    if not 3 <= len(parts) <= 4 or parts[0] != "programs":
+        return False
+    # A name is one that an entry's files have: it leads nowhere else, and no link is walked
+    # through, whatever an earlier member made.
+    if not all(_PLAIN.fullmatch(part) for part in (*parts, member.linkname or "none")):
         return False
     path = stage.joinpath(*parts[1:])
+    if os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in _between(path, stage)):
+        return False
     make_directories(path.parent)
-    if member.issym() and "/" not in member.linkname:
+    if member.issym():
         path.symlink_to(member.linkname)
         return True
     source = archive.extractfile(member) if member.isreg() else None
@@ -111,6 +122,10 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, stage: Path) -> 
         return False
     write_file(path, source.read())
     return True
+
+
+def _between(path: Path, stage: Path) -> list[Path]:
+    return [parent for parent in path.parents if parent.is_relative_to(stage)]
 
 
 def _publish(folder: Path, directory: Directory) -> int:
