@@ -40,6 +40,11 @@ CUmodule load_module(const std::string& bytes, const std::string& name, int devi
   return module;
 }
 
+std::string dl_reason() {
+  const char* reason = dlerror();
+  return reason == nullptr ? "cannot be opened" : reason;
+}
+
 // glibc answers a path that it has seen with the library it loaded then, and descriptor numbers are
 // reused: the bits of a counter, written as redundant path components, make each path a new one.
 std::string unique_path_noise() {
@@ -50,25 +55,55 @@ std::string unique_path_noise() {
   return noise;
 }
 
-// dlopen takes a path only: content in memory goes through an anonymous file.
-void* open_bytes(const std::string& name, const std::string& bytes) {
+// dlopen takes a path only: content in memory goes through an anonymous file. Null,
+// with the cause in `reason` where that cannot be opened.
+void* open_bytes(const std::string& bytes, std::string& reason) {
   const int file = memfd_create("tileops_kernel", MFD_CLOEXEC);
-  if (file < 0)
-    raise(ErrorKind::kInternal, "kernel image ", name, ": memfd_create: ", std::strerror(errno));
+  if (file < 0) {
+    reason = std::string("memfd_create: ") + std::strerror(errno);
+    return nullptr;
+  }
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t wrote = write(file, bytes.data() + done, bytes.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) {
-      const int reason = errno;
+      reason = std::string("write: ") + std::strerror(errno);
       close(file);
-      raise(ErrorKind::kInternal, "kernel image ", name, ": write: ", std::strerror(reason));
+      return nullptr;
     }
     done += static_cast<std::size_t>(wrote);
   }
   const std::string path = "/proc/self/fd/" + unique_path_noise() + std::to_string(file);
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) reason = dl_reason();
   close(file);  // the mapping keeps the content alive
+  return handle;
+}
+
+void* open_file(const std::string& path, std::string& reason) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) reason = dl_reason();
+  return handle;
+}
+
+// Some systems allow no code in anonymous files, or have no /proc to name them by.
+bool holds(const std::string& path, const std::string& bytes) {
+  try {
+    return read_file(path, bytes.size()) == bytes;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void* open_source(const ImageSource& source, std::string& reason) {
+  // What was verified is what is opened: the file itself can change, or go, at any moment, and a
+  // page that vanishes under running code ends the process.
+  if (is_verified(source)) return open_bytes(content_of(source), reason);
+  if (source.bytes.empty()) return open_file(source.path, reason);
+  void* handle = open_bytes(source.bytes, reason);
+  if (handle == nullptr && !source.path.empty() && holds(source.path, source.bytes))
+    handle = open_file(source.path, reason);
   return handle;
 }
 
@@ -143,21 +178,16 @@ CpuImage::~CpuImage() {
 
 void CpuImage::open() {
   const CountedTime timed(Counter::kLoadNanoseconds);
-  // What was verified is what is opened: the file itself could change in between.
-  void* handle = is_verified(source_)   ? open_bytes(source_.name, content_of(source_))
-                 : source_.path.empty() ? open_bytes(source_.name, source_.bytes)
-                                        : dlopen(source_.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* reason = dlerror();
-    raise(ErrorKind::kInternal, "kernel library ", source_.name, ": ",
-          reason == nullptr ? "cannot be opened" : reason);
-  }
+  std::string reason;
+  void* handle = open_source(source_, reason);
+  if (handle == nullptr) raise(ErrorKind::kInternal, "kernel library ", source_.name, ": ", reason);
   if (dlsym(handle, "tileops_cpu_abi_1") == nullptr) {
     dlclose(handle);
     raise(ErrorKind::kInternal, "kernel library ", source_.name,
           " was built for another runtime (no symbol tileops_cpu_abi_1)");
   }
   handle_ = handle;
+  source_.bytes = std::string();  // a second copy in memory serves nobody
   count(Counter::kLoads);
 }
 

@@ -14,11 +14,12 @@
 
 namespace tileops {
 
-// What a launch's image comes from: the content itself, or a path that is read at first use.
+// What a launch's image comes from: the content itself, or a path that is read at first use. With
+// both, the path is where a copy may lie, for systems on which no content in memory can be opened.
 struct ImageSource {
   std::string name;  // for messages
   std::string bytes;
-  std::string path;     // empty where `bytes` holds the content
+  std::string path;
   FileFact expected{};  // of the file at `path`; without a digest the file is taken as it is
 };
 

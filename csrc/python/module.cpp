@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <tuple>
+
 #include "core/counters.h"
 #include "core/driver.h"
 #include "core/flight.h"
@@ -114,6 +116,9 @@ EntrySpec::ImageMap to_images(const py::dict& images) {
     source.name = py::cast<std::string>(item.first);
     if (py::isinstance<py::bytes>(item.second))
       source.bytes = py::cast<std::string>(item.second);
+    else if (py::isinstance<py::tuple>(item.second))
+      std::tie(source.bytes, source.path) =
+          py::cast<std::tuple<std::string, std::string>>(item.second);
     else
       source.path = py::cast<std::string>(py::module_::import("os").attr("fspath")(item.second));
     out.emplace(source.name, source);

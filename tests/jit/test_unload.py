@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import tileops
 import tileops.language as T
 from tests.jit import samples
 from tests.jit.samples import vector
+from tileops import option
 from tileops.op.registration import Op
 
 EVENTS = ("compiles", "loads", "launches")
@@ -188,3 +190,61 @@ def test_not_from_the_op_s_own_resolver() -> None:
     assert len(caught) == 1
     with pytest.raises(tileops.ArgumentError, match="its own resolver"):
         raise caught[0]
+
+
+def _replaced_by(path: Path, data: bytes) -> None:
+    staging = path.with_name("staging")
+    staging.write_bytes(data)
+    staging.replace(path)
+
+
+def _as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _as_link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nothing")
+
+
+def _foreign(path: Path) -> None:
+    program(vector(101))
+    (other,) = set(path.parents[1].glob("*/kernel_lib.so")) - {path}
+    _replaced_by(path, other.read_bytes())
+
+
+def _library(cache: Path) -> Path:
+    """Where the code for a vector of 100 elements lies, in the new cache directory ``cache``."""
+    program.unload()
+    program(vector(100))
+    (path,) = cache.glob("programs/*/kernel_lib.so")
+    return path
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "text": lambda path: _replaced_by(path, b"text"),
+    "empty": lambda path: _replaced_by(path, b""),
+    "half": lambda path: _replaced_by(path, path.read_bytes()[:-8000]),
+    "another's": _foreign,
+    "folder": _as_folder,
+    "link": _as_link_to_nothing,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_code_is_never_taken_from_a_file_that_changed(tmp_path: Path, damage: str) -> None:
+    with option.cache_dir(tmp_path / "cache"):
+        DAMAGES[damage](_library(tmp_path / "cache"))
+        program.unload()
+        x = vector(100)
+        assert torch.equal(program(x), x * 2)
+
+
+def test_code_that_runs_needs_no_file(tmp_path: Path) -> None:
+    with option.cache_dir(tmp_path / "cache"):
+        path = _library(tmp_path / "cache")
+        with path.open("r+b") as file:  # in place, as a careless copy does
+            file.truncate(0)
+        x = vector(100)
+        assert torch.equal(program(x), x * 2)

@@ -107,12 +107,12 @@ class _LoadedOp:
         self._takes_device = any(a["role"] == "device" for a in op["args"])
         self.handle = _handle_of(op)
         variant = runtime.add_variant(self.handle, loadable["variant"])
-        images: dict[str, bytes | str] = {}
+        images: dict[str, runtime.Image] = {}
         for image, fact in loadable["images"].items():
             data = Path(fact["path"]).read_bytes()
             if hashlib.sha256(data).hexdigest() != fact["sha256"]:
                 raise ArgumentError(f"{fact['path']} is not what was compiled")
-            images[image] = fact["path"] if loadable["entry"]["device"] == "cpu" else data
+            images[image] = (data, fact["path"])
         runtime.add_entry(self.handle, variant, loadable["entry"], images)
         self._overload = getattr(getattr(torch.ops, op["namespace"]), op["name"]).default
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileops import cache, settings
+from tileops import cache, runtime, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program, const_value
@@ -176,14 +176,14 @@ def supply(
     )  # fmt: skip
     if buckets:
         entry_json["consts"] = [*entry_json["consts"], *buckets]
-    images: dict[str, bytes | str] = {}
+    images: dict[str, runtime.Image] = {}
     if reports:
         entry_json["reports"] = reports
     for launch in entry_json["launches"]:
         name = launch["image"]
-        # dlopen needs a file; a cubin is taken from the verified bytes.
-        on_disk = target.kind == "cpu" and entry.path is not None
-        images[name] = str(entry.path / name) if on_disk and entry.path else entry.files[name]
+        # The verified bytes: what lies on disk can have changed since, or go while it runs.
+        data = entry.files[name]
+        images[name] = data if entry.path is None else (data, str(entry.path / name))
     key = (str(target), consts, spec.fast, spec.index64, buckets)
     op.add_entry(variant, key, entry_json, images)
 

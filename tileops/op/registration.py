@@ -149,7 +149,7 @@ class Op:
         variant: Variant,
         key: EntryKey,
         entry: Mapping[str, object],
-        images: Mapping[str, bytes | str],
+        images: Mapping[str, runtime.Image],
     ) -> None:
         """Give the runtime a compiled kernel, once for each ``key`` within the variant."""
         with self._lock:

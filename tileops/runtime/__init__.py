@@ -4,6 +4,7 @@ Importing this package loads no native code; the first function that needs it do
 """
 
 from tileops.runtime.binding import (
+    Image,
     Resolver,
     add_entry,
     add_variant,
@@ -37,6 +38,7 @@ from tileops.runtime.devices import (
 )
 
 __all__ = [
+    "Image",
     "Resolver",
     "add_entry",
     "add_variant",

@@ -15,7 +15,8 @@ from tileops import errors
 # Called with (handle, request) where a call finds no variant or entry: adds it, or raises.
 Resolver = Callable[[int, dict[str, Any]], None]
 
-Image = bytes | str | os.PathLike[str]
+# The content, a path, or both: the content, and where a copy of it lies.
+Image = bytes | str | os.PathLike[str] | tuple[bytes, str]
 
 
 @functools.cache
@@ -123,8 +124,9 @@ def add_variant(handle: int, variant: Mapping[str, Any] | str) -> int:
 def add_entry(
     handle: int, variant: int, entry: Mapping[str, Any] | str, images: Mapping[str, Image]
 ) -> None:
-    """Add a compiled specialisation of a variant. ``images`` maps file names to bytes or to paths.
+    """Add a compiled specialisation of a variant. ``images`` maps file names to what they hold.
 
+    With the content given, nothing that happens to a file later can reach the code that runs.
     Nothing is loaded before the first call that needs it. An equal specialisation that is there
     already wins.
     """
