@@ -2,6 +2,9 @@
 // missing.
 #include "torch/op.h"
 
+#include <iterator>
+#include <new>
+
 #include "core/counters.h"
 #include "core/hooks.h"
 #include "core/json.h"
@@ -155,6 +158,17 @@ void Op::end_resolving(const std::vector<uint64_t>& key) {
     resolving_.erase(key);
   }
   resolve_done_.notify_all();
+}
+
+void Op::after_fork(bool is_child) {
+  if (is_child) {
+    for (auto flight = resolving_.begin(); flight != resolving_.end();) {
+      const bool is_own = flight->second == std::this_thread::get_id();
+      flight = is_own ? std::next(flight) : resolving_.erase(flight);
+    }
+    new (&resolve_done_) std::condition_variable();  // the old one counts waiters that are gone
+  }
+  resolve_mutex_.unlock();
 }
 
 void Op::run_resolver(const Request& request) {

@@ -83,6 +83,11 @@ class Op {
   template <class Found>
   void resolve(const std::vector<uint64_t>& key, const Request& request, Found found);
 
+  // Around a fork: threads that resolve something do not exist in the child, so nothing may wait
+  // there for them.
+  void before_fork() { resolve_mutex_.lock(); }
+  void after_fork(bool is_child);
+
   // A call's stay in the tables: release waits for the calls that entered before it.
   class Stay {
    public:

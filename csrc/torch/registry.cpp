@@ -93,6 +93,34 @@ void torch_parallel(int64_t count, ParallelBody body, void* context) {
 // them would wait for ever.
 std::atomic<bool> is_forked{false};
 
+thread_local uint32_t forked_slots = 0;  // how many there were when this thread began to fork
+
+template <class Do>
+void for_each_forked(Do what) {
+  for (uint32_t slot = 0; slot < forked_slots; ++slot) {
+    Op* op = op_in_slot(slot);
+    if (op->handle() == slot) what(*op);  // once an op, which may have two slots
+  }
+}
+
+void before_fork() {
+  forked_slots = slot_count.load(std::memory_order_acquire);
+  for_each_forked([](Op& op) { op.before_fork(); });
+}
+
+void after_fork(bool is_child) {
+  for_each_forked([is_child](Op& op) { op.after_fork(is_child); });
+}
+
+void in_parent() {
+  after_fork(false);
+}
+
+void in_child() {
+  is_forked.store(true, std::memory_order_relaxed);
+  after_fork(true);
+}
+
 int torch_threads() {
   if (is_forked.load(std::memory_order_relaxed)) return 1;
   uint32_t threads = 1;
@@ -113,7 +141,8 @@ Op& op_of_handle(uint64_t handle) {
 
 void install_torch_hooks() {
   // Fails for want of memory only, and the library has just been loaded.
-  pthread_atfork(nullptr, nullptr, [] { is_forked.store(true, std::memory_order_relaxed); });
+  static const int once = pthread_atfork(before_fork, in_parent, in_child);
+  static_cast<void>(once);
   hooks().parallel_for = torch_parallel;
   hooks().thread_count = torch_threads;
 }

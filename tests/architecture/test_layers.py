@@ -9,6 +9,7 @@ from tests.architecture.imports import Import, all_imports, module_name, package
 L0 = frozenset(
     {
         "errors",
+        "forks",
         "settings",
         "option",
         "dtypes",

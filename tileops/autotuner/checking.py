@@ -10,12 +10,25 @@ from typing import Any
 
 import torch
 
+from tileops import forks
 from tileops.autotuner.identity import identity
 from tileops.errors import TileopsError
 from tileops.profiler import assert_close
 
-# References are the user's code, which was not written for several threads.
-_one_at_a_time = threading.Lock()
+
+class _Turn:
+    """References are the user's code, which was not written for several threads."""
+
+    def __init__(self) -> None:
+        self.renew_locks()
+        forks.renew_in_child(self)
+
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
+        self.lock = threading.Lock()
+
+
+_turn = _Turn()
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ class Checker:
 
         ``op`` says which arguments the kernel writes. AssertionError, or what ``manual`` raises.
         """
-        with _one_at_a_time:
+        with _turn.lock:
             self._check(results, op)
 
     def _check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tileops import forks
 from tileops.cache.files import make_directories
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ class Flights:
     """Locks by key: first among the threads of this process, then among processes."""
 
     def __init__(self) -> None:
+        self.renew_locks()
+        forks.renew_in_child(self)
+
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
         self._guard = threading.Lock()
         self._slots: dict[str, _Slot] = {}
 

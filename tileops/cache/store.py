@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tileops import counters, log, settings
+from tileops import counters, forks, log, settings
 from tileops.cache import usage
 from tileops.cache.directory import Directory, Resolved, resolve
 from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
@@ -32,7 +32,7 @@ class Store:
         self._flights = Flights()
         self._users = usage.Users()
         self._cleaned: set[Path] = set()
-        os.register_at_fork(after_in_child=self._forget_locks)
+        forks.renew_in_child(self)
 
     def get(self, key: Key) -> Entry | None:
         """The verified entry of ``key``, or None. Counts a memory hit, a disk hit or a miss."""
@@ -71,10 +71,9 @@ class Store:
         with self._guard:
             self._memory.clear()
 
-    def _forget_locks(self) -> None:
-        # A lock that another thread held at the fork would never be released in the child.
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
         self._guard = threading.Lock()
-        self._flights = Flights()
         self._users = usage.Users()
 
     def _look(self, key: Key, where: Resolved) -> Entry | None:

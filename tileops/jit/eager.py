@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tileops import forks
 from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
@@ -70,12 +71,17 @@ class EagerProvider(Provider):
         self.op: Op | None = None
         self.statics: tuple[StaticParam, ...] = ()
         self.wraps_result = False
-        self.lock = threading.RLock()
+        self.renew_locks()
+        forks.renew_in_child(self)
         self.script: str | None = None
         self._is_retired = False
         self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
         self.tuning: Tuning | None = None
+
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
+        self.lock = threading.RLock()
 
     @property
     def is_mutating(self) -> bool:

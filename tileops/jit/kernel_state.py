@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileops import cache, runtime, settings
+from tileops import cache, forks, runtime, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program, const_value
@@ -44,13 +44,18 @@ class KernelState(Provider):
         self.program = program
         self.build = build
         self.digest = kernel_digest(program, build.target)
-        self._lock = threading.RLock()
+        self.renew_locks()
+        forks.renew_in_child(self)
         self._op: Op | None = None
         self._entry: cache.Entry | None = None
         self.config: dict[str, object] | None = None
         self.latency: float | None = None
         self.ref_latency: float | None = None
         self._transforms = Transforms(lambda static: {})
+
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
+        self._lock = threading.RLock()
 
     @property
     def name(self) -> str:

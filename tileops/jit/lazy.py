@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tileops import frontend
+from tileops import forks, frontend
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.definition import Definition, with_options
@@ -25,8 +25,13 @@ class LazyKernels:
     def __init__(self, definition: Definition, build: Build) -> None:
         self.definition = definition
         self.build = build
-        self._guard = threading.Lock()
         self._kernels: dict[Key, JITKernel] = {}
+        self.renew_locks()
+        forks.renew_in_child(self)
+
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
+        self._guard = threading.Lock()
         self._building: dict[Key, threading.Lock] = {}
 
     def key(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Key:

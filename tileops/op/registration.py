@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tileops import counters, runtime, settings
+from tileops import counters, forks, runtime, settings
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
@@ -46,7 +46,8 @@ class Op:
         self.spec = spec
         self.provider = provider
         self.handle: int = -1
-        self._lock = threading.RLock()
+        self.renew_locks()
+        forks.renew_in_child(self)
         self._variants: dict[tuple[object, ...], Variant] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._by_number: dict[int, Variant] = {}  # also of those that were unloaded
@@ -55,6 +56,10 @@ class Op:
         self._installed: set[tuple[str, str]] = set()
         self.plain_name: str | None = None
         self.bucketing: Callable[[Variant], Buckets] | None = None
+
+    def renew_locks(self) -> None:
+        """See ``forks.renew_in_child``."""
+        self._lock = threading.RLock()
 
     # A gradient registered from Python costs 6 us a call, asked for or not. The op's plain twin
     # shares its kernels and has none: what calls that need no gradient take.
