@@ -13,7 +13,9 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+from tileops import settings
 from tileops.autotuner.progress import Bar
+from tileops.cache.directory import resolve
 from tileops.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
@@ -57,6 +59,21 @@ def test_ls_lists_tunings_for_people_and_programs(capsys: pytest.CaptureFixture[
     assert {item["best"] for item in found} == {"block=32"}
     assert [(item["configs"], item["failed"]) for item in found] == [(3, 0)] * 2
     assert json.loads(run(capsys, "ls", "another", "--json")[1]) == []
+
+
+def test_a_damaged_key_is_shown_without_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(100)
+    directory = resolve(settings.current()).private
+    assert directory is not None
+    (path,) = directory.scripts.glob("*/*/tuning/*/key.json")
+    for text in ('{"sizes": [1], "static": "x", "bucket": 3, "device": {}}', "[]", "{"):
+        path.write_text(text)
+        for command in (["ls"], ["ls", "--json"], ["show", "tuned_double_const"]):
+            code, out, _ = run(capsys, *command)
+            assert code == 0
+            assert "tuned_double_const" in out
+    tune(100, (8, 32, 64))
+    assert "block=64" in run(capsys, "ls")[1]
 
 
 def test_show_orders_by_time_and_finds_by_op_or_hash(capsys: pytest.CaptureFixture[str]) -> None:

@@ -237,6 +237,13 @@ def read_best(folder: Path) -> Best | None:
     return best if is_sound else None
 
 
+def read_key(folder: Path) -> dict[str, Any]:
+    """The facts of a tuning's key, for people; what is damaged is left out."""
+    content = read_json(folder / KEY) or {}
+    parts = ("static", "sizes", "bucket")
+    return {n: v for n, v in content.items() if n not in parts or isinstance(v, dict)}
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file, None where there is none."""
     try:
@@ -250,7 +257,7 @@ def table_of(script: Path) -> str:
     """The choices of one script as a table: what holds, the config, milliseconds."""
     lines = [["device", "sizes", "bucket", "arguments", "milliseconds", "config"]]
     for folder in sorted((script / "tuning").glob("*")):
-        best, key = read_best(folder), read_json(folder / KEY) or {}
+        best, key = read_best(folder), read_key(folder)
         if best is not None:
             lines.append(
                 [

@@ -94,7 +94,7 @@ def list_tunings(options: argparse.Namespace) -> int:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    key = database.read_json(folder / database.KEY) or {}
+    key = database.read_key(folder)
     best, rows = database.read_best(folder), latest(database.read_rows(folder))
     sizes = {**(key.get("static") or {}), **(key.get("sizes") or {}), **(key.get("bucket") or {})}
     return {
@@ -133,7 +133,7 @@ def show_tunings(options: argparse.Namespace) -> int:
         for summary, rows in tunings:
             _print(summary, rows)
     if options.picture is not None:
-        keys = [database.read_json(folder / database.KEY) or {} for folder in found]
+        keys = [database.read_key(folder) for folder in found]
         draw(
             [Drawn(s["op"], key, rows) for (s, rows), key in zip(tunings, keys, strict=True)],
             options.picture,
