@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,10 @@ def test_export_and_import(
     assert _run(capsys, "cache", "export", str(one), three[2][:12])[1].startswith("1 entries")
 
 
-def _member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> object:
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+def _member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> Member:
     member = tarfile.TarInfo(name)
     member.type = kind
     member.size = len(data) if kind == tarfile.REGTYPE else 0
@@ -169,23 +173,28 @@ def _member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: 
     return member, data
 
 
-def test_a_hostile_archive_changes_nothing(root: Path, tmp_path: Path) -> None:
-    file = tmp_path / "hostile.tar"
-    entry = "programs/" + "ab" * 32
+def _loaded(file: Path, members: Iterable[Member]) -> tuple[int, list[str]]:
+    """What ``archive.load`` says of an archive of these members."""
     with tarfile.open(file, "w") as made:
-        for member, data in (
-            _member("../../evil"),
-            _member("/etc/evil"),
-            _member("programs/../../evil"),
-            _member(f"{entry}/../../../evil"),
-            _member(f"{entry}/link", kind=tarfile.SYMTYPE, link="../../../outside"),
-            _member(f"{entry}/device", kind=tarfile.CHRTYPE),
-            _member(f"{entry}/kernel.py"),
-        ):  # type: ignore[attr-defined]
+        for member, data in members:
             made.addfile(member, io.BytesIO(data) if member.size else None)
     directory = catalog.here().private
     assert directory is not None
-    added, refused = archive.load(directory, file)
+    return archive.load(directory, file)
+
+
+def test_a_hostile_archive_changes_nothing(root: Path, tmp_path: Path) -> None:
+    entry = "programs/" + "ab" * 32
+    members = (
+        _member("../../evil"),
+        _member("/etc/evil"),
+        _member("programs/../../evil"),
+        _member(f"{entry}/../../../evil"),
+        _member(f"{entry}/link", kind=tarfile.SYMTYPE, link="../../../outside"),
+        _member(f"{entry}/device", kind=tarfile.CHRTYPE),
+        _member(f"{entry}/kernel.py"),
+    )
+    added, refused = _loaded(tmp_path / "hostile.tar", members)
     assert added == 0
     assert len(refused) == 7
     assert list((root / "programs").iterdir()) == []
@@ -194,22 +203,17 @@ def test_a_hostile_archive_changes_nothing(root: Path, tmp_path: Path) -> None:
 
 
 def test_links_in_an_archive_are_not_walked_through(root: Path, tmp_path: Path) -> None:
-    file = tmp_path / "hostile.tar"
     entry = "programs/" + "ab" * 32
-    with tarfile.open(file, "w") as made:
-        for member, data in (
-            _member(f"{entry}/up", kind=tarfile.SYMTYPE, link=".."),
-            _member(f"{entry}/up/out", kind=tarfile.SYMTYPE, link=".."),
-            _member("programs/out/evil"),
-            _member("programs/out/up", kind=tarfile.SYMTYPE, link=".."),
-            _member("programs/out/up/evil"),
-            _member(f"{entry}/side", kind=tarfile.SYMTYPE, link="other"),
-            _member(f"{entry}/side/evil"),
-        ):  # type: ignore[attr-defined]
-            made.addfile(member, io.BytesIO(data) if member.size else None)
-    directory = catalog.here().private
-    assert directory is not None
-    added, _ = archive.load(directory, file)
+    members = (
+        _member(f"{entry}/up", kind=tarfile.SYMTYPE, link=".."),
+        _member(f"{entry}/up/out", kind=tarfile.SYMTYPE, link=".."),
+        _member("programs/out/evil"),
+        _member("programs/out/up", kind=tarfile.SYMTYPE, link=".."),
+        _member("programs/out/up/evil"),
+        _member(f"{entry}/side", kind=tarfile.SYMTYPE, link="other"),
+        _member(f"{entry}/side/evil"),
+    )
+    added, _ = _loaded(tmp_path / "hostile.tar", members)
     assert added == 0
     assert list((root / ".state" / "staging").iterdir()) == []
     assert {path.name for path in (root / ".state").iterdir()} <= {"staging", "size"}
@@ -230,7 +234,7 @@ def test_an_odd_member_is_refused_and_the_others_are_taken(
         "below a file": f"programs/{three[0]}/manifest.json/x",
     }[odd]
     with tarfile.open(file, "a") as made:
-        member, data = _member(name)  # type: ignore[misc]
+        member, data = _member(name)
         made.addfile(member, io.BytesIO(data))
     for entry_hash in three:
         remove(directory.programs / entry_hash)
