@@ -13,8 +13,8 @@ bool is_empty(const TensorFacts& facts) {
   return false;
 }
 
-// Elements that offsets of 32 bits can count. The last tile of a tensor may reach past its end; the
-// places there must not wrap, or they would pass for places inside. No tile is longer than 2^24.
+// Elements that offsets of 32 bits can count, those past the end that a last tile reaches included:
+// one less than INDEX32_LIMIT of the tile IR.
 constexpr int64_t kInt32Reach = INT32_MAX - (1 << 24);
 
 // Elements from the first to the last one reached, the measure for 32-bit offsets. `pack` elements

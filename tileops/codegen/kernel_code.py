@@ -77,7 +77,7 @@ class Specialization:
 
     ``fast``: every pointer is 16-byte aligned and every run-time size that feeds an address is
     divisible by 16.
-    ``index64``: some tensor can reach 2^31 elements, so offsets and sizes are 64-bit.
+    ``index64``: some tensor can reach ``INDEX32_LIMIT`` elements, so offsets and sizes are 64-bit.
     """
 
     fast: bool = False

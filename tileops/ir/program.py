@@ -10,6 +10,9 @@ from tileops.location import Location
 
 # The id of the workspace in which the checks of a program for a GPU report; it holds one int64.
 STATUS_ID = 1 << 28
+# Tensors of fewer elements have offsets of 32 bits. The places of a last tile that lie past the end
+# of a tensor are numbers of 32 bits too, and must not wrap; no tile is longer than 2^24.
+INDEX32_LIMIT = 2**31 - 2**24
 
 
 @dataclass(frozen=True)

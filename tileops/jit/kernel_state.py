@@ -10,7 +10,7 @@ from typing import Any
 from tileops import cache, forks, runtime, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
-from tileops.ir.program import Program, const_value
+from tileops.ir.program import INDEX32_LIMIT, Program, const_value
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
@@ -23,8 +23,6 @@ from tileops.op.variant import Variant
 from tileops.target import Target
 
 NAMESPACE = "tileops"
-# Elements. The places of a last tile that lie past the end of a tensor are numbers of 32 bits too.
-INDEX32_LIMIT = 2**31 - 2**24
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 from tileops import frontend, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentTypeError
+from tileops.ir.program import INDEX32_LIMIT
 from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
 from tileops.jit.kernel_state import (
-    INDEX32_LIMIT,
     Build,
     KernelState,
     reaches_index64,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Unary, Var
-from tileops.ir.program import const_value
-from tileops.ir.walk import walk_expr
+from tileops.ir.program import INDEX32_LIMIT, const_value
+from tileops.ir.walk import children, walk_expr
 from tileops.passes.analyze_ranges import (
     Ranges,
     fits,
+    is_exact,
     is_index_type,
     is_unlimited_product,
     widens,
@@ -117,7 +118,7 @@ def _exact(op: str, a: Expr, b: Expr) -> Expr:
 
 
 # How far beyond int32 a sum may end so that, wrapped, it is still outside every tensor.
-_MARGIN = 1 << 24
+_MARGIN = 2**31 - INDEX32_LIMIT
 
 
 def in_width(index: Expr, ranges: Ranges) -> Expr:
@@ -151,18 +152,11 @@ def _can_wrap_inside(index: Expr, ranges: Ranges) -> bool:
 
 
 def _linear_parts(index: Expr) -> Iterator[Expr]:
-    """The sums, products, negatives and widening conversions at the top of an index."""
-    match index:
-        case Binary(op="add" | "sub" | "mul", a=a, b=b) if is_index_type(index.dtype):
-            yield index
-            yield from _linear_parts(a)
-            yield from _linear_parts(b)
-        case Unary(op="neg", a=a) if is_index_type(index.dtype):
-            yield index
-            yield from _linear_parts(a)
-        case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
-            yield index
-            yield from _linear_parts(a)
+    """The operations at the top of an index that are exact."""
+    if is_exact(index):
+        yield index
+        for part in children(index):
+            yield from _linear_parts(part)
 
 
 def _is_unlimited(expr: Expr, ranges: Ranges) -> bool:
@@ -174,12 +168,12 @@ def _is_unlimited(expr: Expr, ranges: Ranges) -> bool:
 
 
 def _in_int64(index: Expr) -> Expr:
-    match index:
-        case Binary(op="add" | "sub" | "mul" as op, a=a, b=b) if is_index_type(index.dtype):
+    match index if is_exact(index) else None:
+        case Binary(op=op, a=a, b=b):
             return fold.binary(op, _in_int64(a), _in_int64(b))
-        case Unary(op="neg", a=a) if is_index_type(index.dtype):
-            return fold.unary("neg", _in_int64(a))
-        case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
+        case Unary(op=op, a=a):
+            return fold.unary(op, _in_int64(a))
+        case Cast(a=a):
             return _in_int64(a)
         case _:
             return fold.cast(index, fold.INT64)

@@ -106,12 +106,12 @@ class Ranges:
 
     def exact(self, index: Expr) -> Interval:
         """The interval of an index, whose sums and products do not wrap."""
-        match index:
-            case Binary(op="add" | "sub" | "mul" as op, a=a, b=b) if is_index_type(index.dtype):
+        match index if is_exact(index) else None:
+            case Binary(op=op, a=a, b=b):
                 return _combined(op, self.exact(a), self.exact(b))
-            case Unary(op="neg", a=a) if is_index_type(index.dtype):
+            case Unary(a=a):
                 return _negative(self.exact(a))
-            case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
+            case Cast(a=a):
                 return self.exact(a)
             case _:
                 return self.of(index)
@@ -157,20 +157,35 @@ class Ranges:
         return _is_non_negative(self.exact(index))
 
 
-def holds(dtype: DType, other: DType) -> bool:
-    """True if every value of the integer type ``other`` is one of ``dtype``."""
-    least, most = dtype.limits
-    return least <= other.limits[0] and other.limits[1] <= most
-
-
 def widens(dtype: DType, other: DType) -> bool:
     """True if the integer type ``dtype`` holds every value of ``other``, an integer type too."""
-    return dtype.is_integer and other.is_integer and holds(dtype, other)
+    if not (dtype.is_integer and other.is_integer):
+        return False
+    least, most = dtype.limits
+    return least <= other.limits[0] and other.limits[1] <= most
 
 
 def is_index_type(dtype: DType) -> bool:
     """True for the types of indices, whose sums and products are exact there; others wrap."""
     return dtype in ("int32", "int64")
+
+
+def is_exact(index: Expr) -> bool:
+    """True for the operations of an index that do not wrap; what is below them may be exact too.
+
+    These are sums, differences, products, negatives and widening conversions.
+    """
+    if not is_index_type(index.dtype):
+        return False
+    match index:
+        case Binary(op=op):
+            return op in ("add", "sub", "mul")
+        case Unary(op=op):
+            return op == "neg"
+        case Cast(a=a, dtype=dtype):
+            return widens(dtype, a.dtype)
+        case _:
+            return False
 
 
 # What a size is multiplied by in a program whose sizes and indices fit their type.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tileops.codegen.cpu.state import LaunchState
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary
-from tileops.passes.analyze_ranges import is_index_type, widens
+from tileops.passes.analyze_ranges import is_exact
 
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*"}
 
@@ -23,14 +23,14 @@ def position(state: LaunchState, index: Expr, value: Emit) -> str:
 
     ``value`` emits expressions in the program's own arithmetic.
     """
-    match index:
-        case Const():
-            return f"{int(index.value)}" if index.value >= 0 else f"({int(index.value)})"
-        case Binary(op="add" | "sub" | "mul" as op, a=a, b=b) if is_index_type(index.dtype):
+    if isinstance(index, Const):
+        return f"{int(index.value)}" if index.value >= 0 else f"({int(index.value)})"
+    match index if is_exact(index) else None:
+        case Binary(op=op, a=a, b=b):
             return f"({position(state, a, value)} {_SYMBOL[op]} {position(state, b, value)})"
-        case Unary(op="neg", a=a) if is_index_type(index.dtype):
+        case Unary(a=a):
             return f"(-{position(state, a, value)})"
-        case Cast(a=a, dtype=dtype) if is_index_type(dtype) and widens(dtype, a.dtype):
+        case Cast(a=a):
             return position(state, a, value)
         case _:
             return f"static_cast<i64>({value(state, index)})"
