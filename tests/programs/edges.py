@@ -104,6 +104,24 @@ def quotients_expected(*inputs: torch.Tensor) -> torch.Tensor:
     return torch.stack([x.float() for x in rows])
 
 
+def remainders(A, B):
+    """Remainders are exact however large the quotient is."""
+    A: T.Tensor((64,), T.float64)
+    B: T.Tensor((64,), T.float64)
+    C = T.empty((3, 64), T.float64)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(64):
+            C[0, i] = A[i] % B[i]
+            C[1, i] = T.fmod(A[i], B[i])
+            C[2, i] = A[i] % 7
+    return C
+
+
+def remainders_expected(*inputs: torch.Tensor) -> torch.Tensor:
+    a, b = inputs
+    return torch.stack([a.remainder(b), a.fmod(b), a.remainder(7)])
+
+
 def _dividends(dtype: torch.dtype) -> torch.Tensor:
     x = torch.randn(64) * 100
     x[:5] = torch.tensor([3.0, -3.0, 1e30, -1e30, 0.25])
@@ -143,6 +161,11 @@ EDGES = (
             _dividends(torch.float8_e5m2),
         ),
         quotients_expected,
+    ),
+    Construct(
+        remainders,
+        lambda: (_dividends(torch.float64) * 1e100, _divisors().double()),
+        remainders_expected,
     ),
     Construct(
         extremes_of_nans,

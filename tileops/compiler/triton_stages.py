@@ -15,6 +15,7 @@ from typing import Any
 
 from tileops import log
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, StageError
 from tileops.compiler.elf import kernel_resources
 from tileops.compiler.toolchain import toolchain_versions
@@ -233,6 +234,8 @@ def _stages_of(
     found: dict[str, bytes] = {}
     for name, run in stages.items():
         module = run(module, metadata)
+        if name == "ptx":
+            module = ptx_repairs.repaired(module)
         found[name] = module if isinstance(module, bytes) else str(module).encode()
     return _Compiled(found, metadata, source)
 

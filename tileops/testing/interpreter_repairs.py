@@ -254,6 +254,7 @@ _LIBDEVICE: dict[str, Callable[..., Array]] = {
     "rint": np.rint,
     "round": _in_double(_round_half_away),
     "copysign": np.copysign,
+    "fmod": np.fmod,
     "popc": _popcount,
     "popcll": _popcount,
     "clz": _leading_zeros,

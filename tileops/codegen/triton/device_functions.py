@@ -37,6 +37,14 @@ _BODIES = {
         "Remainder with the sign of the divisor.",
         ["r = a % b", "return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)"],
     ),
+    "floormod_of_floats": (
+        "a, b",
+        "Remainder of floats with the sign of the divisor.",
+        [
+            "r = libdevice.fmod(a, b)",
+            "return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)",
+        ],
+    ),
     "shl": (
         "a, count",
         "Left shift by any count: 0 where none of the bits is left.",

@@ -108,16 +108,20 @@ def _binary(ctx: Context, expr: Binary) -> Val:
         return _divide(ctx, a, b, dtype)
     if dtype.is_float and expr.op in ("truncdiv", "floordiv"):
         return _whole_quotient(ctx, expr.op, a, b, dtype)
-    if dtype.is_float and dtype.bits < 32:  # remainders of narrow floats are in float32 too
-        a, b = convert(a, _FLOAT32), convert(b, _FLOAT32)
-        return convert(_remainder_or_quotient(ctx, expr, a, b, _FLOAT32), dtype)
-    return _remainder_or_quotient(ctx, expr, a, b, dtype)
-
-
-def _remainder_or_quotient(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
+    if dtype.is_float:
+        return _float_remainder(ctx, expr.op, a, b, dtype)
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
+
+
+def _float_remainder(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
+    """The exact remainder; ``%`` of floats is off by the quotient's rounding on a GPU."""
+    ctx.helpers.add("libdevice")
+    work = dtype if dtype.bits >= 32 else _FLOAT32
+    a, b = _tensor(convert(a, work)), _tensor(convert(b, work))
+    name = "libdevice.fmod" if op == "truncmod" else ctx.helper("floormod_of_floats")
+    return convert(text.call(name, a, b, dtype=work), dtype)
 
 
 def _any_shift(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
