@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,27 +28,39 @@ FAULTY_TEST = """
 import torch
 
 def test_faulty():
-    kernel = torch.cuda._compile_kernel('extern "C" __global__ void faulty(float* x) {{ {body} }}', "faulty")
+    kernel = torch.cuda._compile_kernel({source!r}, "faulty")
     kernel((1, 1, 1), (256, 1, 1), (torch.zeros(256, device="cuda"),))
     torch.cuda.synchronize()
 """
 
 
+# A test that takes longer shows where it stands.
+STUCK_SECONDS = 120
+TIMED_OUT = 124
+
+
 def sanitized(tool: str, tests: list[str], workers: int, seconds: float) -> tuple[int, str]:
-    """Exit code and log of pytest in ``workers`` processes, each under the tool."""
+    """Exit code and log of pytest in ``workers`` processes, each under the tool.
+
+    After ``seconds`` all of them are ended, and the exit code is 124.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "tool.log"
         command = [
             "compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
             "--print-limit", "20", "--log-file", str(log),
             *(("--racecheck-report", "all") if tool == "racecheck" else ()),
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), *tests,
+            sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", str(workers),
+            "-o", f"faulthandler_timeout={STUCK_SECONDS}", "-W", "ignore", *tests,
         ]  # fmt: skip
         # Each allocation its own, so that memcheck sees accesses between tensors.
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        code = subprocess.run(
-            command, cwd=ROOT, env=environment, timeout=seconds, check=False
-        ).returncode
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = TIMED_OUT
         return code, log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
 
@@ -60,7 +73,8 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         faulty = Path(folder) / "test_faulty.py"
-        faulty.write_text(FAULTY_TEST.format(body=FAULTS[chosen.tool]), encoding="utf-8")
+        source = f'extern "C" __global__ void faulty(float* x) {{ {FAULTS[chosen.tool]} }}'
+        faulty.write_text(FAULTY_TEST.format(source=source), encoding="utf-8")
         code, log = sanitized(chosen.tool, [str(faulty)], 1, chosen.seconds)
         if code == 0 or "faulty" not in log:
             sys.stderr.write(
