@@ -81,7 +81,7 @@ def run_python(text: str, cache: Path, *arguments: object) -> str:
 def build_program(out: Path, *, cuda: bool) -> None:
     cuda_libraries = ["-ltorch_cuda", "-lc10_cuda"] if cuda else []
     subprocess.run(
-        [shutil.which("g++") or "g++", "-std=c++20", "-O0", str(HERE / "aoti_without_python.cpp"), "-o", str(out),
+        [os.environ.get("CXX") or shutil.which("g++") or "g++", "-std=c++20", "-O0", str(HERE / "aoti_without_python.cpp"), "-o", str(out),
          "-isystem", str(TORCH / "include"), "-isystem", str(TORCH / "include" / "torch" / "csrc" / "api" / "include"),
          f"-L{TORCH / 'lib'}", "-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", *cuda_libraries,
          f"-Wl,-rpath,{TORCH / 'lib'}"],
