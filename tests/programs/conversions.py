@@ -43,6 +43,57 @@ def casts_without_saturation_expected(a: torch.Tensor) -> torch.Tensor:
     )
 
 
+def bytes_of_conversions(A, B):
+    """Neighbours are converted to 8-bit floats, and then computed with as integers."""
+    A: T.Tensor((512,), T.float32)
+    B: T.Tensor((512,), T.uint8)
+    C = T.empty((8, 512), T.uint8)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(512):
+            e5 = T.reinterpret(T.cast(A[i], T.float8_e5m2), T.uint8)
+            e4 = T.reinterpret(T.cast(A[i], T.float8_e4m3fn), T.uint8)
+            h5 = T.reinterpret(T.cast(T.cast(A[i], T.float16), T.float8_e5m2), T.uint8)
+            C[0, i] = e5 ^ B[i]
+            C[1, i] = e4 & B[i]
+            C[2, i] = e5 + e4
+            C[3, i] = T.max(e4, B[i])
+            C[4, i] = h5 | B[i]
+            C[5, i] = T.if_then_else(B[i] > 100, e5, e4)
+            C[6, i] = e4 >> 1
+            C[7, i] = T.reinterpret(-T.cast(A[i], T.float8_e5m2), T.uint8)
+    return C
+
+
+def bytes_of_conversions_expected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    e5, e4 = (_bytes(a, d).int() for d in (torch.float8_e5m2, torch.float8_e4m3fn))
+    h5, b = _bytes(a.half(), torch.float8_e5m2).int(), b.int()
+    rows = [e5 ^ b, e4 & b, e5 + e4, torch.maximum(e4, b), h5 | b, torch.where(b > 100, e5, e4)]
+    return torch.stack([*rows, e4 >> 1, e5 ^ 128]).to(torch.uint8)
+
+
+def words_of_conversions(A, B):
+    """The same for words: of two 8-bit floats, and of 16-bit floats."""
+    A: T.Tensor((512,), T.float32)
+    B: T.Tensor((512,), T.uint16)
+    C = T.empty((4, 512), T.uint16)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(512):
+            e5 = T.cast(T.reinterpret(T.cast(A[i], T.float8_e5m2), T.uint8), T.uint16)
+            e4 = T.cast(T.reinterpret(T.cast(A[i], T.float8_e4m3fn), T.uint8), T.uint16)
+            C[0, i] = e5 * 256 + e4
+            C[1, i] = T.reinterpret(T.cast(A[i], T.float16), T.uint16) ^ B[i]
+            C[2, i] = T.reinterpret(T.cast(A[i], T.bfloat16), T.uint16) + e5
+            C[3, i] = e4 << 8
+    return C
+
+
+def words_of_conversions_expected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    e5, e4 = (_bytes(a, d).int() for d in (torch.float8_e5m2, torch.float8_e4m3fn))
+    half, brain = (a.to(d).view(torch.int16).int() for d in (torch.float16, torch.bfloat16))
+    rows = torch.stack([e5 * 256 + e4, half ^ b.int(), brain + e5, e4 << 8])
+    return (rows & 0xFFFF).to(torch.uint16)
+
+
 def constants_of_8_bits(A):
     """An infinite constant stays infinite, where a conversion saturates; others are rounded once."""
     A: T.Tensor((64,), T.float32)
@@ -188,6 +239,16 @@ CONVERSIONS = (
         floats_to_integers,
         lambda: (_beyond().float(), _beyond(), _beyond().float().to(torch.float8_e5m2)),
         floats_to_integers_expected,
+    ),
+    Construct(
+        bytes_of_conversions,
+        lambda: (torch.randn(512) * 8, torch.randint(0, 256, (512,), dtype=torch.uint8)),
+        bytes_of_conversions_expected,
+    ),
+    Construct(
+        words_of_conversions,
+        lambda: (torch.randn(512) * 8, torch.randint(0, 1 << 16, (512,)).to(torch.uint16)),
+        words_of_conversions_expected,
     ),
     Construct(unsigned_indices, lambda: (ints(50),), unsigned_indices_expected),
     Construct(constants_of_8_bits, lambda: (torch.randn(64) * 8,), constants_of_8_bits_expected),
