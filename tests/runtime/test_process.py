@@ -91,7 +91,10 @@ def test_the_list_of_torchs_symbols_is_what_the_headers_say() -> None:
     if torch.__version__.startswith("2.13."):  # the one whose headers made the list
         assert set(torch_symbols.listed()) == declared
     newer = set(torch_symbols.declared("0x020d000000000000"))
-    assert declared < newer  # the guards were at work
+    if torch.__version__.startswith("2.10."):  # the oldest: nothing in it is newer
+        assert declared == newer
+    else:
+        assert declared < newer  # the guards were at work
 
 
 def test_the_library_needs_torchs_cpu_libraries_alone() -> None:
