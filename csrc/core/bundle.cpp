@@ -14,19 +14,18 @@ const std::string& checked_name(const std::string& name) {
       !name.empty() && name.size() <= 255 && name[0] != '.' &&
       name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
           std::string::npos;
-  if (!plain) raise(ErrorKind::kInternal, "bundle: '", name, "' is no name of a file");
+  if (!plain) raise(ErrorKind::kInternal, "'", name, "' is no name of a file");
   return name;
 }
 
-void check_format(const json::Value& value, const char* what) {
-  if (value.at("format").as_int("format") != 1)
-    raise(ErrorKind::kInternal, "bundle: ", what, ": format is not 1");
+void check_format(const json::Value& value) {
+  const int64_t format = value.at("format").as_int("format");
+  if (format != 1) raise(ErrorKind::kInternal, "expected format 1, got ", format);
 }
 
 std::vector<std::pair<std::string, FileFact>> read_facts(const json::Value& value,
                                                          const char* where) {
-  if (value.type != json::Type::kObject)
-    raise(ErrorKind::kInternal, "bundle: ", where, " is no object");
+  if (value.type != json::Type::kObject) raise(ErrorKind::kInternal, where, ": expected an object");
   std::vector<std::pair<std::string, FileFact>> facts;
   for (const auto& member : value.members)
     facts.emplace_back(member.first, FileFact::from_json(member.second));
@@ -60,7 +59,7 @@ std::string identity_of(const json::Value& op) {
 }  // namespace
 
 BundleIndex BundleIndex::from_json(const json::Value& value) {
-  check_format(value, "bundle.json");
+  check_format(value);
   BundleIndex index;
   index.ops = read_facts(value.at("ops"), "ops");
   for (const auto& op : index.ops) checked_name(op.first);
@@ -68,7 +67,7 @@ BundleIndex BundleIndex::from_json(const json::Value& value) {
 }
 
 ProgramManifest ProgramManifest::from_json(const json::Value& value) {
-  check_format(value, "manifest.json");
+  check_format(value);
   return ProgramManifest{read_facts(value.at("files"), "files")};
 }
 
@@ -76,7 +75,7 @@ BundledOp BundledOp::from_text(std::string text) {
   BundledOp op;
   op.document = json::parse(text);
   op.text = std::move(text);
-  check_format(op.document, "op.json");
+  check_format(op.document);
   op.identity = identity_of(op.op());
   if (const json::Value* aliases = op.document.find("aliases")) {
     for (const json::Value& name : aliases->as_array("aliases"))
@@ -95,19 +94,27 @@ BundledOp BundledOp::from_text(std::string text) {
 Bundle Bundle::open(const std::string& path) {
   Bundle bundle;
   bundle.path_ = path;
-  const BundleIndex index =
-      BundleIndex::from_json(json::parse(read_file(path + "/bundle.json", kTextLimit)));
+  const std::string file = path + "/bundle.json", text = read_file(file, kTextLimit);
+  // Nothing holds the index's own digest: what is malformed was damaged after it was written.
+  const BundleIndex index = naming(
+      file + ": the bundle's index is damaged",
+      [&] { return BundleIndex::from_json(json::parse(text)); }, ErrorKind::kArgument);
   for (const auto& op : index.ops) {
+    const std::string op_file = path + "/ops/" + op.first + "/op.json";
+    std::string op_text = read_verified(op_file, op.second);
     bundle.ops_.push_back(
-        BundledOp::from_text(read_verified(path + "/ops/" + op.first + "/op.json", op.second)));
+        naming(op_file, [&] { return BundledOp::from_text(std::move(op_text)); }));
+    bundle.ops_.back().file = op_file;
   }
   return bundle;
 }
 
 EntrySpec::ImageMap Bundle::images(const BundledEntry& entry) const {
   const std::string folder = path_ + "/programs/" + entry.program + "/";
-  const ProgramManifest manifest = ProgramManifest::from_json(
-      json::parse(read_verified(folder + "manifest.json", entry.manifest)));
+  const std::string manifest_file = folder + "manifest.json";
+  const std::string text = read_verified(manifest_file, entry.manifest);
+  const ProgramManifest manifest =
+      naming(manifest_file, [&] { return ProgramManifest::from_json(json::parse(text)); });
   EntrySpec::ImageMap images;
   for (const auto& file : manifest.files) {
     // Files in folders below are for people; a launch's image is beside the manifest.

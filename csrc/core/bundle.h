@@ -45,6 +45,7 @@ struct BundledVariant {
 
 // op.json. The descriptions point into `document`.
 struct BundledOp {
+  std::string file;  // where it was read, for messages
   std::string text;
   json::Value document;
   std::string identity;  // the op's own part, as text: two bundles hold one op if it is equal
@@ -63,7 +64,8 @@ struct BundledOp {
 class Bundle {
  public:
   // Reads the index and every op.json, each compared with its size and digest. ArgumentError naming
-  // the file where one is missing or damaged, InternalError where one is malformed.
+  // the file where one is missing or damaged, InternalError naming it where one is malformed though
+  // it is what its writer wrote.
   static Bundle open(const std::string& path);
 
   const std::string& path() const { return path_; }

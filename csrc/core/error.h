@@ -56,4 +56,17 @@ template <class... Parts>
   throw Error(kind, text);
 }
 
+// Runs `read`. Where it finds a text malformed (kInternal), the error begins with that text's name,
+// which readers of parts of a text do not know. `kind` is the error's kind from then on: malformed
+// can also mean damaged, where no digest vouches for the text.
+template <class Read>
+auto naming(const std::string& document, const Read& read, ErrorKind kind = ErrorKind::kInternal) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInternal) throw;
+    raise(kind, document, ": ", error.what());
+  }
+}
+
 }  // namespace tileops

@@ -43,7 +43,7 @@ FileFact FileFact::from_json(const json::Value& value) {
   fact.sha256 = value.at("sha256").as_string("sha256");
   if (fact.sha256.size() != 64 ||
       fact.sha256.find_first_not_of("0123456789abcdef") != std::string::npos)
-    raise(ErrorKind::kInternal, "op description: sha256: expected 64 hexadecimal digits");
+    raise(ErrorKind::kInternal, "sha256: expected 64 hexadecimal digits");
   return fact;
 }
 

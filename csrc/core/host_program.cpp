@@ -49,14 +49,14 @@ HostInput read_input(const std::string& text) {
               static_cast<uint16_t>(number)};
     }
   }
-  raise(ErrorKind::kInternal, "op description: unknown host program input '", text, "'");
+  raise(ErrorKind::kInternal, "unknown host program input '", text, "'");
 }
 
 HostOp read_op(const std::string& name) {
   for (int i = 0; i < kOpCount; ++i) {
     if (name == kOps[i].name) return static_cast<HostOp>(i);
   }
-  raise(ErrorKind::kInternal, "op description: unknown host program operation '", name, "'");
+  raise(ErrorKind::kInternal, "unknown host program operation '", name, "'");
 }
 
 [[noreturn]] __attribute__((cold, noinline)) void overflow(const char* op) {
@@ -149,23 +149,20 @@ HostProgram HostProgram::from_json(const json::Value* value) {
   HostProgram program;
   if (value == nullptr || value->is_null()) return program;
   const auto& inputs = value->at("inputs").as_array("host.inputs");
-  if (inputs.size() > kMaxSlots)
-    raise(ErrorKind::kInternal, "op description: host program too long");
+  if (inputs.size() > kMaxSlots) raise(ErrorKind::kInternal, "host program too long");
   for (const json::Value& input : inputs) {
     program.inputs_.push_back(read_input(input.as_string("host.inputs")));
   }
   for (const json::Value& line : value->at("code").as_array("host.code")) {
     const auto& parts = line.as_array("host.code");
-    if (parts.empty()) raise(ErrorKind::kInternal, "op description: empty host instruction");
+    if (parts.empty()) raise(ErrorKind::kInternal, "empty host instruction");
     HostInstruction instruction;
     instruction.op = read_op(parts[0].as_string("host.code"));
     const int operands = kOps[static_cast<int>(instruction.op)].operands;
     const std::size_t expected =
         instruction.op == HostOp::kConst ? 2 : static_cast<std::size_t>(operands) + 1;
-    if (parts.size() != expected)
-      raise(ErrorKind::kInternal, "op description: wrong length of a host instruction");
-    if (program.slot_count() >= kMaxSlots)
-      raise(ErrorKind::kInternal, "op description: host program too long");
+    if (parts.size() != expected) raise(ErrorKind::kInternal, "wrong length of a host instruction");
+    if (program.slot_count() >= kMaxSlots) raise(ErrorKind::kInternal, "host program too long");
     if (instruction.op == HostOp::kConst) instruction.literal = parts[1].as_int("host.code");
     uint16_t* slots[] = {&instruction.a, &instruction.b, &instruction.c};
     for (int i = 0; i < operands; ++i)

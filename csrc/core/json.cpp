@@ -17,8 +17,7 @@ const char* type_name(Type type) {
 }
 
 [[noreturn]] void wrong_type(const char* where, const char* expected, Type got) {
-  raise(ErrorKind::kInternal, "op description: ", where, ": expected ", expected, ", got ",
-        type_name(got));
+  raise(ErrorKind::kInternal, where, ": expected ", expected, ", got ", type_name(got));
 }
 
 class Parser {
@@ -39,8 +38,7 @@ class Parser {
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    raise(ErrorKind::kInternal, "op description: not valid JSON at byte ", cursor_ - begin_, ": ",
-          what);
+    raise(ErrorKind::kInternal, "not valid JSON at byte ", cursor_ - begin_, ": ", what);
   }
 
   void skip_space() {
@@ -334,8 +332,7 @@ int64_t Value::as_int(const char* where) const {
 int64_t Value::as_int_in(int64_t low, int64_t high, const char* where) const {
   const int64_t value = as_int(where);
   if (value < low || value > high) {
-    raise(ErrorKind::kInternal, "op description: ", where, ": ", value, " lies outside ", low, "..",
-          high);
+    raise(ErrorKind::kInternal, where, ": ", value, " lies outside ", low, "..", high);
   }
   return value;
 }
@@ -367,7 +364,7 @@ const Value* Value::find(const char* key) const {
 const Value& Value::at(const char* key) const {
   if (type != Type::kObject) wrong_type(key, "an object around it", type);
   const Value* value = find(key);
-  if (value == nullptr) raise(ErrorKind::kInternal, "op description: '", key, "' is missing");
+  if (value == nullptr) raise(ErrorKind::kInternal, "'", key, "' is missing");
   return *value;
 }
 

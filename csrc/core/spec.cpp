@@ -25,7 +25,7 @@ ArgKind read_kind(std::string text, bool& optional) {
   for (const KindName& row : kKinds) {
     if (text == row.text) return row.kind;
   }
-  raise(ErrorKind::kInternal, "op description: unknown kind of argument '", text, "'");
+  raise(ErrorKind::kInternal, "unknown kind of argument '", text, "'");
 }
 
 ArgRole read_role(const std::string& text) {
@@ -33,7 +33,7 @@ ArgRole read_role(const std::string& text) {
   if (text == "scalar") return ArgRole::kScalar;
   if (text == "static") return ArgRole::kStatic;
   if (text == "device") return ArgRole::kDevice;
-  raise(ErrorKind::kInternal, "op description: unknown role of argument '", text, "'");
+  raise(ErrorKind::kInternal, "unknown role of argument '", text, "'");
 }
 
 ArgSpec read_arg(const json::Value& value) {
@@ -50,11 +50,8 @@ ArgSpec read_arg(const json::Value& value) {
                     : arg.role == ArgRole::kDevice ? arg.kind == ArgKind::kDevice
                     : arg.role == ArgRole::kScalar ? is_number
                                                    : !is_tensor && arg.kind != ArgKind::kDevice;
-  if (!fits)
-    raise(ErrorKind::kInternal, "op description: argument '", arg.name,
-          "': kind and role do not fit");
-  if (arg.mutated && !is_tensor)
-    raise(ErrorKind::kInternal, "op description: '", arg.name, "' cannot be mutated");
+  if (!fits) raise(ErrorKind::kInternal, "argument '", arg.name, "': kind and role do not fit");
+  if (arg.mutated && !is_tensor) raise(ErrorKind::kInternal, "'", arg.name, "' cannot be mutated");
   return arg;
 }
 
@@ -65,7 +62,7 @@ double read_float(const json::Value& value) {
   if (value.text == "inf") return kInfinity;
   if (value.text == "-inf") return -kInfinity;
   if (value.text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  raise(ErrorKind::kInternal, "op description: '", value.text, "' is no float");
+  raise(ErrorKind::kInternal, "'", value.text, "' is no float");
 }
 
 StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
@@ -95,8 +92,7 @@ DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t 
   }
   if (const json::Value* solve = value.find("solve")) {
     const auto& parts = solve->as_array("solve");
-    if (parts.size() != 3)
-      raise(ErrorKind::kInternal, "op description: solve takes [size, mul, add]");
+    if (parts.size() != 3) raise(ErrorKind::kInternal, "solve takes [size, mul, add]");
     DimRule rule{DimRule::kSolve, static_cast<uint16_t>(parts[0].as_int_in(0, last, "solve"))};
     rule.scale = parts[1].as_int_in(1, INT32_MAX, "solve");
     rule.shift = parts[2].as_int_in(-INT32_MAX, INT32_MAX, "solve");
@@ -110,7 +106,7 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
   rule.arg = static_cast<uint16_t>(
       value.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensors.arg"));
   if (op.args[rule.arg].kind != ArgKind::kTensor)
-    raise(ErrorKind::kInternal, "op description: tensors.arg is no tensor");
+    raise(ErrorKind::kInternal, "tensors.arg is no tensor");
   rule.name = value.at("name").as_string("tensors.name");
   for (const json::Value& dtype : value.at("dtypes").as_array("tensors.dtypes")) {
     rule.dtypes.push_back(dtype.as_string("tensors.dtypes"));
@@ -127,7 +123,7 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
       rule.strides.push_back(read_dim(dim, variant.host, variant.sizes.size()));
     }
     if (rule.strides.size() != rule.shape.size())
-      raise(ErrorKind::kInternal, "op description: strides and shape differ in rank");
+      raise(ErrorKind::kInternal, "strides and shape differ in rank");
   }
   return rule;
 }
@@ -138,9 +134,7 @@ void check_host_inputs(const HostProgram& host, const VariantSpec& variant) {
         (input.kind == HostInput::kSize && input.index >= variant.sizes.size()) ||
         (input.kind == HostInput::kScalar && (input.index >= variant.scalars.size() ||
                                               is_float_type(variant.scalars[input.index].type)));
-    if (bad)
-      raise(ErrorKind::kInternal,
-            "op description: a host program input does not exist or is no integer");
+    if (bad) raise(ErrorKind::kInternal, "a host program input does not exist or is no integer");
   }
 }
 
@@ -151,7 +145,7 @@ uint16_t read_return(const std::string& text) {
   const std::string digits = text.size() < kStart ? "" : text.substr(kStart);
   if (text.rfind(kPrefix, 0) != 0 || digits.empty() || digits.size() > kMostDigits ||
       digits.find_first_not_of("0123456789") != std::string::npos)
-    raise(ErrorKind::kInternal, "op description: unknown return '", text, "'");
+    raise(ErrorKind::kInternal, "unknown return '", text, "'");
   return static_cast<uint16_t>(std::stoul(digits));
 }
 
@@ -171,14 +165,14 @@ void read_buckets(const json::Value& value, VariantSpec& variant) {
   if (buckets == nullptr) return;
   for (const json::Value& item : buckets->as_array("buckets")) {
     const auto& pair = item.as_array("buckets");
-    if (pair.size() != 2) raise(ErrorKind::kInternal, "op description: a bucket is a pair");
+    if (pair.size() != 2) raise(ErrorKind::kInternal, "a bucket is a pair");
     BucketRule rule;
     rule.size = static_cast<uint16_t>(
         pair[0].as_int_in(0, static_cast<int64_t>(variant.sizes.size()) - 1, "buckets"));
     for (const json::Value& bound : pair[1].as_array("buckets"))
       rule.bounds.push_back(bound.as_int("buckets"));
     if (!std::is_sorted(rule.bounds.begin(), rule.bounds.end()))
-      raise(ErrorKind::kInternal, "op description: bounds of buckets ascend");
+      raise(ErrorKind::kInternal, "bounds of buckets ascend");
     variant.buckets.push_back(std::move(rule));
   }
 }
@@ -198,8 +192,7 @@ void check_inputs(const HostProgram& host, const VariantSpec& variant) {
 }
 
 OpSpec OpSpec::from_json(const json::Value& value) {
-  if (value.at("format").as_int("format") != 1)
-    raise(ErrorKind::kInternal, "op description: format is not 1");
+  if (value.at("format").as_int("format") != 1) raise(ErrorKind::kInternal, "format is not 1");
   OpSpec op;
   op.ns = value.at("namespace").as_string("namespace");
   op.name = value.at("name").as_string("name");
@@ -224,7 +217,7 @@ OpSpec OpSpec::from_json(const json::Value& value) {
     const uint16_t number = read_return(item.as_string("returns"));
     // A result is handed over: there is no second one to hand over.
     if (std::find(op.returns.begin(), op.returns.end(), number) != op.returns.end())
-      raise(ErrorKind::kInternal, "op description: output ", number, " is returned twice");
+      raise(ErrorKind::kInternal, "output ", number, " is returned twice");
     op.returns.push_back(number);
   }
   return op;
@@ -234,7 +227,7 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   VariantSpec variant;
   const auto& statics = value.at("static").as_array("static");
   if (statics.size() != op.key_args.size())
-    raise(ErrorKind::kInternal, "op description: wrong number of static values");
+    raise(ErrorKind::kInternal, "wrong number of static values");
   for (std::size_t i = 0; i < op.key_args.size(); ++i)
     variant.statics.push_back(read_static(statics[i], op.args[op.key_args[i]]));
   for (const json::Value& item : value.at("sizes").as_array("sizes")) {
@@ -251,14 +244,14 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
     rule.arg = static_cast<uint16_t>(
         item.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "scalars.arg"));
     if (op.args[rule.arg].role != ArgRole::kScalar)
-      raise(ErrorKind::kInternal, "op description: scalars.arg is no scalar");
+      raise(ErrorKind::kInternal, "scalars.arg is no scalar");
     rule.name = item.at("name").as_string("scalars.name");
     rule.dtype = item.at("dtype").as_string("scalars.dtype");
     rule.type = scalar_type_of_dtype(rule.dtype, "scalars.dtype");
     variant.scalars.push_back(std::move(rule));
   }
   if (variant.scalars.size() > op.args.size())
-    raise(ErrorKind::kInternal, "op description: more scalars than arguments");
+    raise(ErrorKind::kInternal, "more scalars than arguments");
   variant.host = HostProgram::from_json(value.find("host"));
   check_host_inputs(variant.host, variant);
   for (const json::Value& item : value.at("tensors").as_array("tensors")) {

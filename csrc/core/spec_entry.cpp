@@ -21,8 +21,7 @@ struct Images {
 
   const ImageSource& source(const std::string& name) const {
     auto found = sources.find(name);
-    if (found == sources.end())
-      raise(ErrorKind::kInternal, "op description: no image '", name, "' was given");
+    if (found == sources.end()) raise(ErrorKind::kInternal, "no image '", name, "' was given");
     return found->second;
   }
   std::shared_ptr<CudaImage> cuda_image(const std::string& name) {
@@ -57,8 +56,7 @@ TensorMapRule read_map(const json::Value& value, const HostProgram& host) {
   rule.elem_bytes = kMapElementBytes[rule.elem_type];
   const std::size_t rank = rule.box.size();
   if (rank < 1 || rank > 5 || rule.shape.size() != rank || rule.strides.size() != rank) {
-    raise(ErrorKind::kInternal,
-          "op description: a tensor map has rank 1 to 5 and as many extents and strides");
+    raise(ErrorKind::kInternal, "a tensor map has rank 1 to 5 and as many extents and strides");
   }
   return rule;
 }
@@ -101,7 +99,7 @@ ParamRule read_param(const json::Value& value, const HostProgram& host, const Co
     rule.index = static_cast<uint16_t>(launch.maps.size());
     launch.maps.push_back(std::move(map));
   } else {
-    raise(ErrorKind::kInternal, "op description: unknown kind of parameter '", kind, "'");
+    raise(ErrorKind::kInternal, "unknown kind of parameter '", kind, "'");
   }
   return rule;
 }
@@ -123,7 +121,7 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
     launch.params.push_back(read_param(item, entry.host, counts, launch));
   }
   if (launch.params.size() > kMaxParams || launch.maps.size() > kMaxMaps) {
-    raise(ErrorKind::kInternal, "op description: a launch has too many parameters");
+    raise(ErrorKind::kInternal, "a launch has too many parameters");
   }
   const std::string& image = value.at("image").as_string("launches.image");
   if (entry.cuda) {
@@ -133,8 +131,7 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
     launch.cuda = std::make_unique<CudaKernel>(images.cuda_image(image), launch.entry,
                                                static_cast<uint32_t>(shared), launch.label);
   } else {
-    if (!launch.maps.empty())
-      raise(ErrorKind::kInternal, "op description: a CPU launch takes no tensor map");
+    if (!launch.maps.empty()) raise(ErrorKind::kInternal, "a CPU launch takes no tensor map");
     launch.cpu = std::make_unique<CpuKernel>(images.cpu_image(image), launch.entry);
   }
   return launch;
@@ -161,7 +158,7 @@ TensorSource read_source(const json::Value& value, const OpSpec& op, std::size_t
     const auto index = static_cast<uint16_t>(
         arg->as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensor_order.arg"));
     if (op.args[index].kind != ArgKind::kTensor)
-      raise(ErrorKind::kInternal, "op description: tensor_order.arg is no tensor");
+      raise(ErrorKind::kInternal, "tensor_order.arg is no tensor");
     return {false, index};
   }
   return {true, static_cast<uint16_t>(value.at("output").as_int_in(
@@ -186,7 +183,7 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
   EntrySpec entry;
   const std::string& device = value.at("device").as_string("device");
   if (device != "cuda" && device != "cpu")
-    raise(ErrorKind::kInternal, "op description: unknown device '", device, "'");
+    raise(ErrorKind::kInternal, "unknown device '", device, "'");
   entry.cuda = device == "cuda";
   const json::Value* capability = value.find("capability");
   entry.capability = !entry.cuda ? 0
@@ -194,11 +191,11 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
                          ? default_capability
                          : static_cast<int>(capability->as_int_in(1, 999, "capability"));
   if (entry.cuda && entry.capability == 0)
-    raise(ErrorKind::kInternal, "op description: a cuda entry needs a capability");
+    raise(ErrorKind::kInternal, "a cuda entry needs a capability");
   for (const json::Value& item : value.at("consts").as_array("consts"))
     entry.consts.push_back(item.as_int("consts"));
   if (entry.consts.size() != variant.key_sizes())
-    raise(ErrorKind::kInternal, "op description: wrong number of consts");
+    raise(ErrorKind::kInternal, "wrong number of consts");
   entry.fast = value.at("fast").as_bool("fast");
   entry.index64 = value.at("index64").as_bool("index64");
   if (const json::Value* config = value.find("config")) entry.config = config->as_string("config");
@@ -206,8 +203,7 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
   check_inputs(entry.host, variant);
   read_outputs(value, entry.host, entry.outputs);
   for (uint16_t number : op.returns) {
-    if (number >= entry.outputs.size())
-      raise(ErrorKind::kInternal, "op description: a return without an output");
+    if (number >= entry.outputs.size()) raise(ErrorKind::kInternal, "a return without an output");
   }
   if (const json::Value* workspaces = value.find("workspaces")) {
     for (const json::Value& item : workspaces->as_array("workspaces")) {

@@ -29,14 +29,14 @@ ScalarType scalar_type_of(const std::string& text, const char* where) {
   for (const TypeName& row : kTypes) {
     if (text == row.text) return row.type;
   }
-  raise(ErrorKind::kInternal, "op description: ", where, ": unknown type '", text, "'");
+  raise(ErrorKind::kInternal, where, ": unknown type '", text, "'");
 }
 
 ScalarType scalar_type_of_dtype(const std::string& dtype, const char* where) {
   for (const TypeName& row : kTypes) {
     if (dtype == row.dtype) return row.type;
   }
-  raise(ErrorKind::kInternal, "op description: ", where, ": no scalar of dtype '", dtype, "'");
+  raise(ErrorKind::kInternal, where, ": no scalar of dtype '", dtype, "'");
 }
 
 bool is_float_type(ScalarType type) {

@@ -54,16 +54,19 @@ std::string qualified(const OpSpec& spec) {
 
 // Reads everything once before anything is registered: torch keeps what it was given.
 void check(const Bundle& bundle, const BundledOp& op) {
-  const OpSpec spec = OpSpec::from_json(op.op());
+  const auto read = [&](const auto& description) { return naming(op.file, description); };
+  const OpSpec spec = read([&] { return OpSpec::from_json(op.op()); });
   for (const BundledVariant& variant : op.variants) {
-    const VariantSpec variant_spec = VariantSpec::from_json(*variant.description, spec);
+    const VariantSpec variant_spec =
+        read([&] { return VariantSpec::from_json(*variant.description, spec); });
     for (const BundledEntry& entry : variant.entries) {
-      const EntrySpec made =
-          EntrySpec::from_json(*entry.description, spec, variant_spec, bundle.images(entry), 0);
-      if (made.cuda == is_cpu(entry)) {
-        raise(ErrorKind::kInternal, "bundle: an entry of ", spec.name, " for ", entry.target,
-              " names another device");
-      }
+      const EntrySpec::ImageMap images = bundle.images(entry);
+      read([&] {
+        const EntrySpec made =
+            EntrySpec::from_json(*entry.description, spec, variant_spec, images, 0);
+        if (made.cuda == is_cpu(entry))
+          raise(ErrorKind::kInternal, "an entry for ", entry.target, " names another device");
+      });
     }
   }
   const auto& known = bundle_ops().ops;

@@ -24,6 +24,9 @@ std::atomic<uint32_t> slot_count{0};
 std::atomic<bool> strict_mode{false};
 std::atomic<bool> sync_mode{false};
 
+// What its text is called in errors.
+constexpr char kDescription[] = "op description";
+
 std::mutex& registration_mutex() {
   static std::mutex* mutex = new std::mutex();
   return *mutex;
@@ -148,7 +151,7 @@ void install_torch_hooks() {
 }
 
 uint64_t create_op(const std::string& op_json) {
-  return create_op(OpSpec::from_json(json::parse(op_json)));
+  return create_op(naming(kDescription, [&] { return OpSpec::from_json(json::parse(op_json)); }));
 }
 
 uint64_t create_op(OpSpec spec) {
@@ -184,12 +187,14 @@ void alias_op(uint64_t handle, const std::string& name) {
 }
 
 uint32_t add_variant(uint64_t handle, const std::string& text) {
-  return op_of_handle(handle).add_variant(json::parse(text));
+  Op& op = op_of_handle(handle);
+  return naming(kDescription, [&] { return op.add_variant(json::parse(text)); });
 }
 
 void add_entry(uint64_t handle, uint32_t variant, const std::string& text,
                const EntrySpec::ImageMap& images) {
-  op_of_handle(handle).add_entry(variant, json::parse(text), images);
+  Op& op = op_of_handle(handle);
+  naming(kDescription, [&] { op.add_entry(variant, json::parse(text), images); });
 }
 
 Resolver set_resolver(uint64_t handle, Resolver resolver) {

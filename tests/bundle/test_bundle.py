@@ -277,6 +277,26 @@ def test_missing_parts(run_python: Run, tmp_path: Path) -> None:
         tileops.load_bundle(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: b"", "not valid JSON at byte 0"),
+        (lambda data: data[: len(data) // 2], "not valid JSON at byte [1-9]"),
+        (lambda data: b'{"format": 7, "ops": {}}', "expected format 1, got 7"),
+        (lambda data: data.replace(b"ops", b"opt"), "'ops' is missing"),
+        (lambda data: b"[" * 100000, "nested too deeply"),
+        (lambda data: b'{"format": 1, "ops": 5}', "ops: expected an object"),
+    ],
+)
+def test_a_damaged_index_is_named(
+    sample_bundle: Path, tmp_path: Path, change: Callable[[bytes], bytes], reason: str
+) -> None:
+    bundle = shutil.copytree(sample_bundle, tmp_path / "damaged")
+    damage(bundle, "bundle.json", change)
+    with pytest.raises(ArgumentError, match=rf"/damaged/bundle\.json: .* damaged: .*{reason}"):
+        tileops.load_bundle(bundle)
+
+
 def test_writing_again_replaces(tmp_path: Path) -> None:
     folder = tmp_path / "b"
     assert tileops.bundle(folder, samples.axpy, "cpu") == folder

@@ -53,7 +53,7 @@ TEST(op_descriptions) {
   CHECK(check::error_of([&] { read_all(good); }).empty());
   CHECK(check::error_of([&] { read_all(corpus("op_cuda.json")); }).empty());
   const char* const bad[][3] = {
-      {"\"format\": 1", "\"format\": 2", "format is not 1"},
+      {"\"format\": 1", "\"format\": 2", "expected format 1, got 2"},
       {"\"kind\": \"tensor\"", "\"kind\": \"tensors\"", "unknown kind"},
       {"\"role\": \"tensor\"", "\"role\": \"scalar\"", "kind and role do not fit"},
       {"\"alloc:0\"", "\"alloc:\"", "unknown return"},
@@ -236,6 +236,34 @@ TEST(bundles_on_disk) {
   CHECK_ERROR("expected a plain file", read_file((root / "fifo").string(), 10));
   write(root / "ops/f/op.json", op + " ");
   CHECK_ERROR("op.json: expected at most", Bundle::open(root.string()));
+  std::filesystem::remove_all(root);
+}
+
+TEST(errors_of_a_bundle_name_the_file) {
+  char name[] = "/tmp/tileops_bundle_XXXXXX";
+  CHECK(mkdtemp(name) != nullptr);
+  const std::filesystem::path root = name;
+  const std::string index = (root / "bundle.json").string() + ": the bundle's index is damaged: ";
+  const char* rows[][2] = {
+      {"", "not valid JSON at byte 0: expected a value"},
+      {"{\"format\": 1, \"ops\": {", "not valid JSON at byte 22: expected a key"},
+      {"[]", "format: expected an object around it, got array"},
+      {"{\"format\": \"1\"}", "format: expected integer, got string"},
+      {"{\"format\": 2}", "expected format 1, got 2"},
+      {"{\"format\": 1}", "'ops' is missing"},
+      {"{\"format\": 1, \"ops\": []}", "ops: expected an object"},
+      {"{\"format\": 1, \"ops\": {\"f\": {}}}", "'size' is missing"},
+      {"\xff", "not valid JSON at byte 0"},
+  };
+  for (const auto& row : rows) {
+    write(root / "bundle.json", row[0]);
+    CHECK_ERROR(index + row[1], Bundle::open(root.string()));
+  }
+  // What its writer wrote, and no description of an op.
+  write(root / "ops/f/op.json", "{}");
+  write(root / "bundle.json", "{\"format\": 1, \"ops\": {\"f\": " + fact("{}") + "}}");
+  CHECK_ERROR((root / "ops/f/op.json").string() + ": 'format' is missing",
+              Bundle::open(root.string()));
   std::filesystem::remove_all(root);
 }
 

@@ -128,20 +128,21 @@ TEST(host_program_overflow) {
 }
 
 TEST(host_program_refuses_malformed_code) {
-  for (const char* text : {
-           R"({"inputs": ["size"], "code": []})",
-           R"({"inputs": ["size:-1"], "code": []})",
-           R"({"inputs": ["size:1x"], "code": []})",
-           R"({"inputs": ["host:colour"], "code": []})",
-           R"({"inputs": ["size:0"], "code": [["add", 0, 1]]})",
-           R"({"inputs": ["size:0"], "code": [["add", 0]]})",
-           R"({"inputs": ["size:0"], "code": [["power", 0, 0]]})",
-           R"({"inputs": [], "code": [["const", 1, 2]]})",
-           R"({"inputs": [], "code": [[]]})",
-           R"({"inputs": []})",
-       }) {
-    const json::Value value = json::parse(text);
-    CHECK_ERROR("op description", HostProgram::from_json(&value));
+  const char* rows[][2] = {
+      {R"({"inputs": ["size"], "code": []})", "input 'size'"},
+      {R"({"inputs": ["size:-1"], "code": []})", "input 'size:-1'"},
+      {R"({"inputs": ["size:1x"], "code": []})", "input 'size:1x'"},
+      {R"({"inputs": ["host:colour"], "code": []})", "input 'host:colour'"},
+      {R"({"inputs": ["size:0"], "code": [["add", 0, 1]]})", "host.code: 1 lies outside 0..0"},
+      {R"({"inputs": ["size:0"], "code": [["add", 0]]})", "wrong length"},
+      {R"({"inputs": ["size:0"], "code": [["power", 0, 0]]})", "operation 'power'"},
+      {R"({"inputs": [], "code": [["const", 1, 2]]})", "wrong length"},
+      {R"({"inputs": [], "code": [[]]})", "empty host instruction"},
+      {R"({"inputs": []})", "'code' is missing"},
+  };
+  for (const auto& row : rows) {
+    const json::Value value = json::parse(row[0]);
+    CHECK_ERROR(row[1], HostProgram::from_json(&value));
   }
 }
 

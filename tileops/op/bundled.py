@@ -89,8 +89,8 @@ def _load(path: str) -> dict[str, torch._ops.OpOverload]:
 def _refuse_defined(path: str) -> None:
     try:
         with open(os.path.join(path, "bundle.json"), "rb") as file:  # noqa: PTH118, PTH123
-            ops = json.load(file)["ops"]
-    except (OSError, ValueError, LookupError, TypeError):
+            ops = dict(json.load(file)["ops"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return  # the runtime says what is wrong with it
     for folder in ops:
         name = _qualified(str(folder))
