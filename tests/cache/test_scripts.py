@@ -11,6 +11,7 @@ import pytest
 
 from tests.cache import samples
 from tileops.cache import Store, catalog, scripts
+from tileops.cache.files import remove
 
 
 def _fetch(number: int) -> object:
@@ -86,6 +87,83 @@ def test_a_row_that_cannot_be_is_left_out(root: Path, row: object) -> None:
     assert catalog.why_missed(samples.key(1), "f").startswith("changed: ir")
     _record(script, 1, M=2)
     assert [row["when"]["M"] for row in scripts.dispatch_rows(path.parent)] == [1, 2]
+
+
+def _as_folder(path: Path) -> None:
+    remove(path)
+    (path / "below").mkdir(parents=True)
+    (path / "below" / "x").write_text("x")
+
+
+def _as_link(path: Path) -> None:
+    remove(path)
+    path.symlink_to("elsewhere")
+
+
+ODD = {"deleted": remove, "a folder": _as_folder, "a link": _as_link}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", ["programs/1", "programs", "dispatch_table.txt", "dispatch.json"])
+def test_what_is_missing_or_odd_comes_back_at_the_next_look_up(
+    root: Path, name: str, odd: str
+) -> None:
+    """In another process: this one may remember the table. No warning, and once is enough."""
+    script = scripts.Script("f", "ab" * 32)
+    for number in (0, 1):
+        _record(script, number, M=number)
+    folder = root / "scripts" / "f" / script.hash
+    whole = _look(folder)
+    ODD[odd](folder / name)
+    scripts._tables.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in (0, 1):
+            _record(script, number, M=number)
+    assert _look(folder) == whole
+
+
+def _look(folder: Path) -> dict[str, str]:
+    """Names below ``folder``, with the texts of files and the targets of links."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else path.read_text()
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def test_a_folder_in_the_place_of_the_lock(root: Path) -> None:
+    script = scripts.Script("f", "ab" * 32)
+    (root / "scripts" / "f" / script.hash / ".lock" / "x").mkdir(parents=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _record(script, 0, M=0)
+    assert len(scripts.dispatch_rows(root / "scripts" / "f" / script.hash)) == 1
+
+
+def test_nothing_is_written_for_what_is_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = scripts.Script("f", "ab" * 32)
+    _record(script, 0, M=0)
+    monkeypatch.setattr(scripts, "_record", lambda *arguments: pytest.fail("written again"))
+    _record(script, 0, M=0)
+
+
+def test_a_link_that_cannot_be_put_back_is_no_warning(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = scripts.Script("f", "ab" * 32)
+    _record(script, 0, M=0)
+    (root / "scripts" / "f" / script.hash / "programs" / "0").unlink()
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(scripts, "_record", refuse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _record(script, 0, M=0)
 
 
 def test_a_name_is_never_a_path(root: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import secrets
+import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +28,21 @@ _LOCK_SECONDS = 10.0
 _NAME_LIMIT = 160
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 _PROGRAM = re.compile(r"[0-9a-f]{64}")
-_tables: dict[Path, tuple[tuple[int, int, int], list[dict[str, Any]]]] = {}
+# From scripts/<op>/<hash>/programs to the directory's programs.
+_UP = "../../../../programs"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A dispatch table as it was read: its rows, and the number of each program's link."""
+
+    stamp: tuple[int, int, int]
+    rows: list[dict[str, Any]]
+    numbers: dict[str, int]
+
+
+_NO_TABLE = _Table((0, 0, 0), [], {})
+_tables: dict[Path, _Table] = {}
 
 
 @dataclass(frozen=True)
@@ -60,44 +76,75 @@ def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
     if directory is None or entry.path is None or entry.path.parent != directory.programs:
         return
     folder = script.folder(directory)
+    row = {"program": entry.hash, "when": json.loads(canonical(dict(when)))}
+    table = _read_table(folder)
+    is_known = row in table.rows
+    if is_known and _is_shown(folder, table, entry.hash):
+        return
     try:
-        row = {"program": entry.hash, "when": json.loads(canonical(dict(when)))}
-        if row in _read_rows(folder):
-            return
-        make_directories(folder / "programs")
-        _record(folder, entry.path, row, script)
+        _record(folder, entry.path.parent, row, script)
     except OSError as error:
-        log.warn_once("cache", f"tileops cache: cannot write {folder}: {error}")
+        # A link that cannot be put back is no loss: the table is the truth.
+        if not is_known:
+            log.warn_once("cache", f"tileops cache: cannot write {folder}: {error}")
 
 
-def _record(folder: Path, program: Path, row: dict[str, Any], script: Script) -> None:
+def _is_shown(folder: Path, table: _Table, program: str) -> bool:
+    """True if the program's link and the table for people are there; two calls of the system."""
+    try:
+        link = os.readlink(folder / "programs" / str(table.numbers[program]))  # noqa: PTH115
+    except OSError:
+        return False
+    return link == f"{_UP}/{program}" and os.path.isfile(folder / TABLE)  # noqa: PTH113
+
+
+def _record(folder: Path, programs: Path, row: dict[str, Any], script: Script) -> None:
     # Imported where something is written: a warm start has no use for it, and it costs 15 ms.
     from filelock import FileLock, Timeout
 
+    _make_way(folder)
+    make_directories(folder / "programs")
     try:
         with FileLock(folder / ".lock", mode=0o644).acquire(timeout=_LOCK_SECONDS):
-            _add_row(folder, program, row, script)
+            _add_row(folder, programs, row, script)
     except (Timeout, NotImplementedError) as error:
         raise OSError(str(error)) from None
 
 
+def _make_way(folder: Path) -> None:
+    """Remove what stands where this script's files will be and is of another kind."""
+    for name in (".lock", DISPATCH, TABLE):
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name, ignore_errors=True)
+    links = folder / "programs"
+    if links.is_symlink() or links.is_file():
+        remove(links)
+
+
 def dispatch_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of the script in ``folder``: ``{"program": hash, "when": {...}}``; empty if none."""
-    return _read_rows(folder)
+    return list(_read_table(folder).rows)
 
 
-def _read_rows(folder: Path) -> list[dict[str, Any]]:
+def _read_table(folder: Path) -> _Table:
     try:
         status = os.stat(folder / DISPATCH)  # noqa: PTH116
     except OSError:
-        return []  # rewritten whole by the next compile
+        return _NO_TABLE  # rewritten whole by the next compile
+    if not stat.S_ISREG(status.st_mode):
+        return _NO_TABLE
     # Each program of a script asks for the table, and a script can have hundreds. It is replaced as
     # a whole, so it has another inode when it has changed.
     stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
     known = _tables.get(folder)
-    if known is None or known[0] != stamp:
-        known = _tables[folder] = (stamp, _parsed_rows(folder))
-    return list(known[1])
+    if known is None or known.stamp != stamp:
+        rows = _parsed_rows(folder)
+        known = _tables[folder] = _Table(stamp, rows, {h: n for n, h in enumerate(_programs(rows))})
+    return known
+
+
+def _programs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["program"] for row in rows))
 
 
 def _parsed_rows(folder: Path) -> list[dict[str, Any]]:
@@ -116,12 +163,13 @@ def _is_row(row: object) -> bool:
     return isinstance(program, str) and _PROGRAM.fullmatch(program) is not None
 
 
-def _add_row(folder: Path, program: Path, row: dict[str, Any], script: Script) -> None:
-    rows = [old for old in _read_rows(folder) if old != row]
+def _add_row(folder: Path, programs: Path, row: dict[str, Any], script: Script) -> None:
     # Evicted programs leave the table with the next compile.
-    rows = [old for old in rows if (program.parent / old["program"]).is_dir()] + [row]
-    hashes = list(dict.fromkeys(old["program"] for old in rows))
-    _link(folder / "programs", program.parent, hashes)
+    rows = [old for old in dispatch_rows(folder) if (programs / old["program"]).is_dir()]
+    if row not in rows:
+        rows.append(row)
+    hashes = _programs(rows)
+    _link(folder / "programs", hashes)
     content = {"format": FORMAT, "name": script.name, "rows": rows}
     _replace(folder / DISPATCH, json.dumps(content, indent=1, sort_keys=True) + "\n")
     _replace(folder / TABLE, render_table(rows, hashes))
@@ -132,11 +180,11 @@ def _replace(path: Path, text: str) -> None:
     replace_file(path, text.encode(), staging)
 
 
-def _link(links: Path, programs: Path, hashes: Sequence[str]) -> None:
-    wanted = {str(n): os.path.relpath(programs / h, links) for n, h in enumerate(hashes)}
+def _link(links: Path, hashes: Sequence[str]) -> None:
+    wanted = {str(n): f"{_UP}/{program}" for n, program in enumerate(hashes)}
     for path in links.iterdir():
         if not path.is_symlink() or os.readlink(path) != wanted.get(path.name):  # noqa: PTH115
-            path.unlink()
+            remove(path)
     for name, target in wanted.items():
         if not (links / name).is_symlink():
             os.symlink(target, links / name)  # noqa: PTH211
