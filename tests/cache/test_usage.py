@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -166,6 +170,80 @@ def test_files_of_dead_processes_do_not_pile_up(root: Path) -> None:
     for _ in range(6):
         samples.ask(root)
     assert len(list((root / ".state" / "in_use").iterdir())) <= 2
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["of memory", "of disk", "and store"])
+def test_a_deleted_mark_is_made_again_at_the_next_look_up(root: Path, number: int) -> None:
+    store = Store()
+    Store().fetch(samples.key(1), lambda: samples.built(1))
+    store.fetch(samples.key(0), samples.built)
+    shutil.rmtree(root / ".state" / "in_use")
+    assert usage.used_hashes(_private()) == set()
+    store.fetch(samples.key(number), lambda: samples.built(number))
+    used = usage.used_hashes(_private())
+    assert used == {samples.key(n).hash() for n in {0, number}}
+    usage.make_room(_private(), 0)
+    assert {path.name for path in (root / "programs").iterdir()} == used
+
+
+def test_a_forked_child_marks_what_its_parent_used(root: Path) -> None:
+    store = Store()
+    store.fetch(samples.key(0), samples.built)
+    child = os.fork()
+    if child == 0:
+        shutil.rmtree(root / ".state" / "in_use")
+        store.fetch(samples.key(1), lambda: samples.built(1))
+        used = usage.used_hashes(_private())
+        os._exit(int(used != {samples.key(n).hash() for n in (0, 1)}))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_file_system_without_locks_gathers_no_marks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in (0, 1, 0, 1):
+            entry = Store().fetch(samples.key(number), lambda n=number: samples.built(n))
+            assert samples.is_right(entry.files, number)
+    assert len(caught) == 1
+    assert list((root / ".state" / "in_use").iterdir()) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+
+
+def test_a_mark_that_another_process_looks_at_is_locked_a_moment_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [True, True]
+    real = fcntl.flock
+
+    def flock(descriptor: int, how: int) -> None:
+        if held:
+            held.pop()
+            raise BlockingIOError(errno.EWOULDBLOCK, "held")
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    usage.Users().note(_private(), "ab" * 32)
+    assert not held
+    monkeypatch.undo()
+    assert usage.used_hashes(_private()) == {"ab" * 32}
+
+
+def test_marks_that_nobody_owns_go(root: Path) -> None:
+    """Those of processes that died before they wrote a hash too, but not at once."""
+    folder = root / ".state" / "in_use"
+    folder.mkdir(parents=True)
+    for name in ("1.young", "2.old", "3.used"):
+        (folder / name).write_text("ab" * 32 + "\n" if name == "3.used" else "")
+    os.utime(folder / "2.old", (1e9, 1e9))
+    assert usage.used_hashes(_private()) == set()
+    assert [path.name for path in folder.iterdir()] == ["1.young"]
 
 
 def test_an_entry_larger_than_the_limit_still_works(root: Path) -> None:

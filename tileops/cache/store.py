@@ -74,7 +74,7 @@ class Store:
     def renew_locks(self) -> None:
         """See ``forks.renew_in_child``."""
         self._guard = threading.Lock()
-        self._users = usage.Users()
+        self._users = usage.Users(self._users)
 
     def _look(self, key: Key, where: Resolved) -> Entry | None:
         with self._guard:
@@ -95,9 +95,11 @@ class Store:
         # and one may delete a directory at any time.
         if entry.path is None:
             return entry
-        places = [directory.programs for directory in _search_order(where)]
-        is_placed = where.private is None or entry.path.parent in places
-        if is_placed and entry.is_on_disk():
+        places = {directory.programs: directory for directory in _search_order(where)}
+        place = places.get(entry.path.parent)
+        if (place is not None or where.private is None) and entry.is_on_disk():
+            if place is not None:
+                self._note_use(place, entry.hash, entry.path)
             return entry
         return self._keep(dataclasses.replace(entry, path=None), where)
 

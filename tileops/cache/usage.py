@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import random
 import re
 import secrets
 import threading
@@ -18,41 +20,99 @@ from tileops.cache.files import make_directories, remove, replace_file, tree_byt
 # Eviction goes down to this share of the limit, so that one scan of the directory pays for many
 # compiles: at 1,000 entries a scan takes about as long as 1 % of one compile.
 _LOW_WATER = 0.9
-_STALE_STAGING_SECONDS = 3600.0
+_STALE_SECONDS = 3600.0
 # Files of dead processes that a new one removes: more than it adds, so their number cannot grow.
 _REAPED = 16
+_LOCK_TRIES = 100
 _ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """The locked file in which this process names the entries that it uses."""
+
+    path: Path
+    descriptor: int
+    inode: int
+
+    def is_there(self) -> bool:
+        try:
+            return os.stat(self.path).st_ino == self.inode  # noqa: PTH116
+        except OSError:
+            return False
 
 
 class Users:
     """Tells other processes which entries this one uses: a locked file of hashes a process.
 
-    The kernel drops the lock when the process dies, so a file that can be locked is nobody's.
+    The kernel drops the lock when the process dies, so a file that can be locked is nobody's. A
+    file that was deleted is made again, with all its hashes, at the next note.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parents: Users | None = None) -> None:
+        """``parents``: of the process that this one was forked from; what it uses this one does."""
         self._guard = threading.Lock()
-        self._open: dict[Path, tuple[int, int]] = {}  # folder -> (process, descriptor)
+        self._marks: dict[Path, _Mark] = {}
+        noted = {} if parents is None else parents._noted
+        self._noted: dict[Path, dict[str, None]] = {path: dict(h) for path, h in noted.items()}
 
     def note(self, directory: Directory, entry_hash: str) -> None:
         """Say that this process uses ``entry_hash`` from now until it ends. Raises OSError."""
+        folder = directory.in_use
         with self._guard:
-            process, descriptor = self._open.get(directory.in_use, (0, -1))
-            if process != os.getpid():  # the first use, or a forked child: its own file
-                descriptor = _new_user_file(directory.in_use)
-                self._open[directory.in_use] = (os.getpid(), descriptor)
-            os.write(descriptor, f"{entry_hash}\n".encode())
+            noted = self._noted.setdefault(folder, {})
+            mark = self._marks.get(folder)
+            if mark is not None and mark.is_there():
+                fresh = [] if entry_hash in noted else [entry_hash]
+            else:
+                self._drop(folder)
+                mark = self._marks[folder] = _new_mark(folder)
+                fresh = [*noted, entry_hash]
+            try:
+                _append(mark.descriptor, "".join(f"{name}\n" for name in fresh).encode())
+            except OSError:
+                self._drop(folder)  # half a line says nothing; the next note writes all anew
+                raise
+            noted[entry_hash] = None
+
+    def _drop(self, folder: Path) -> None:
+        mark = self._marks.pop(folder, None)
+        if mark is not None:
+            os.close(mark.descriptor)
 
 
-def _new_user_file(folder: Path) -> int:
+def _append(descriptor: int, data: bytes) -> None:
+    if data and os.write(descriptor, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _new_mark(folder: Path) -> _Mark:
     make_directories(folder)
-    for path in _children(folder)[:_REAPED]:
+    found = _children(folder)
+    # Any of them: the first ones may all be of living processes. Not with the generator of the
+    # module, whose numbers are the user's.
+    for path in random.Random().sample(found, min(len(found), _REAPED)):
         _hashes_or_remove(path)
-    name = folder / f"{os.getpid()}.{secrets.token_hex(6)}"
+    path = folder / f"{os.getpid()}.{secrets.token_hex(6)}"
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o644)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        _lock(descriptor)
+        return _Mark(path, descriptor, os.fstat(descriptor).st_ino)
+    except OSError:
+        os.close(descriptor)
+        remove(path)  # a file system without locks must not gather a file a process
+        raise
+
+
+def _lock(descriptor: int) -> None:
+    # Another process may look at this moment whether the file is nobody's, and holds the lock for
+    # some microseconds.
+    for _ in range(_LOCK_TRIES):
+        with suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.001)
+    raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
 
 
 def used_hashes(directory: Directory) -> set[str]:
@@ -65,14 +125,15 @@ def used_hashes(directory: Directory) -> set[str]:
 
 def _hashes_or_remove(path: Path) -> list[str]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return []
     try:
         if _is_abandoned(descriptor):
             remove(path)
             return []
-        return path.read_text(encoding="ascii", errors="replace").split()
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, size, 0).decode("ascii", errors="replace").split()
     except OSError:
         return []
     finally:
@@ -85,7 +146,8 @@ def _is_abandoned(descriptor: int) -> bool:
     except OSError:
         return False
     # Between making its file and locking it, a process owns an unlocked, empty file.
-    return os.fstat(descriptor).st_size > 0
+    status = os.fstat(descriptor)
+    return status.st_size > 0 or time.time() - status.st_mtime > _STALE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -195,7 +257,7 @@ def _take_out(directory: Directory, path: Path, asides: list[Path]) -> bool:
     return True
 
 
-def clean_staging(directory: Directory, older_than: float = _STALE_STAGING_SECONDS) -> int:
+def clean_staging(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
     """Remove what writers that were killed left in staging more than ``older_than`` seconds ago."""
     count = 0
     for path in _children(directory.staging):
