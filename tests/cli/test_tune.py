@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
+import tarfile
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -115,22 +119,124 @@ def test_export_and_import_move_tunings(capsys: pytest.CaptureFixture[str], tmp_
         assert tune(blocks=(8, 32, 64)).calls == [64]
 
 
-def test_import_refuses_other_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    import io
-    import tarfile
+def _tuning_folder() -> Path:
+    directory = resolve(settings.current()).private
+    assert directory is not None
+    (folder,) = directory.scripts.glob("*/*/tuning/*/")
+    return folder
 
-    with tarfile.open(tmp_path / "bad.tgz", "w:gz") as archive:
-        member = tarfile.TarInfo("../../outside")
-        member.size = 1
-        archive.addfile(member, io.BytesIO(b"x"))
+
+@pytest.mark.parametrize("name", ["best_config.json", "latency.json", "configs.jsonl", "key.json"])
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_export_leaves_out_what_is_no_file_and_the_next_tuning_heals_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, kind: str
+) -> None:
+    tune()
+    path = _tuning_folder() / name
+    path.unlink()
+    match kind:
+        case "folder":
+            (path / "below").mkdir(parents=True)
+        case "link":
+            path.symlink_to(tmp_path / "elsewhere")
+        case "pipe":
+            os.mkfifo(path)
+    code, out, _ = run(capsys, "export", tmp_path / "all.tgz")
+    assert code == 1
+    assert f"left out: {path} is no plain file" in out or (kind == "link" and str(path) in out)
+    assert "0 tunings in" in out
+    with tarfile.open(tmp_path / "all.tgz") as archive:
+        assert archive.getnames() == []
+    assert kind != "folder" or [p.name for p in path.iterdir()] == ["below"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*tuned_.*")
+        tune(blocks=(8, 32, 64))
+    assert path.is_file()
+    assert run(capsys, "export", tmp_path / "all.tgz")[0] == 0
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_export_that_fails_leaves_what_was_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune()
+    assert run(capsys, "export", tmp_path / "all.tgz")[0] == 0
+    before = (tmp_path / "all.tgz").read_bytes()
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", full)
+    code, _, err = run(capsys, "export", tmp_path / "all.tgz")
+    assert code == 2
+    assert "No space left" in err
+    assert (tmp_path / "all.tgz").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == ["all.tgz"]
+
+
+_TUNING = f"op/{'ab' * 32}/tuning/{'cd' * 32}"
+HOSTILE = {
+    "up": ["../../outside"],
+    "up inside": [f"op/{'ab' * 32}/tuning/../../../../x/best_config.json"],
+    "dots": [f"../{'ab' * 32}/tuning/{'cd' * 32}/best_config.json"],
+    "absolute": [f"/{_TUNING}/best_config.json"],
+    "another file": [f"{_TUNING}/evil.json"],
+    "case": [f"{_TUNING}/Best_config.json"],
+    "twice": [f"{_TUNING}/best_config.json"] * 2,
+    "unicode": [f"\u00f6p/{'ab' * 32}/tuning/{'cd' * 32}/best_config.json"],
+    "a zero byte": [f"o\0p/{'ab' * 32}/tuning/{'cd' * 32}/best_config.json"],
+    "no hash": [f"op/short/tuning/{'cd' * 32}/best_config.json"],
+}
+
+
+@pytest.mark.parametrize("bad", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_file_of_tunings_adds_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bad: list[str]
+) -> None:
+    with tarfile.open(tmp_path / "bad.tgz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for name in (f"{_TUNING}/key.json", *bad):
+            member = tarfile.TarInfo(name)
+            member.size = 2
+            if "\0" in name:
+                member.name, member.pax_headers = "x", {"path": name}
+            archive.addfile(member, io.BytesIO(b"{}"))
     code, _, err = run(capsys, "import", tmp_path / "bad.tgz")
-    assert code != 0
-    assert "no part of a tuning" in err
+    assert code == 2
+    assert "no part of a tuning" in err or "twice" in err
+    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == ["bad.tgz"]
+    assert not list((tmp_path / "cache").rglob("*.json"))
+
+
+def test_import_refuses_other_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tune()
+    run(capsys, "export", tmp_path / "all.tgz")
+    whole = (tmp_path / "all.tgz").read_bytes()
     (tmp_path / "text.tgz").write_text("no archive")
-    for name in ("text.tgz", "missing.tgz"):
+    (tmp_path / "torn.tgz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "damaged.tgz").write_bytes(whole[:60] + bytes(30) + whole[90:])
+    (tmp_path / "folder.tgz").mkdir()
+    for name in ("text.tgz", "torn.tgz", "damaged.tgz", "folder.tgz", "missing.tgz"):
         code, _, err = run(capsys, "import", tmp_path / name)
-        assert code != 0
+        assert code == 2, name
         assert name in err
+
+
+def test_import_takes_a_winner_where_there_is_none_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tune()
+    run(capsys, "export", tmp_path / "all.tgz")
+    folder = _tuning_folder()
+    best = (folder / "best_config.json").read_text()
+    (folder / "best_config.json").write_text("{")
+    (folder.parent / "dispatch_table.txt").unlink()
+    assert run(capsys, "import", tmp_path / "all.tgz")[0] == 0
+    assert (folder / "best_config.json").read_text() == best
+    assert "block=32" in (folder.parent / "dispatch_table.txt").read_text()
+    (folder / "best_config.json").write_text(best.replace("1.0", "1.5"))
+    assert run(capsys, "import", tmp_path / "all.tgz")[0] == 0
+    assert (folder / "best_config.json").read_text() == best.replace("1.0", "1.5")
 
 
 def test_run_tunes_and_says_so(

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from tileops import log, settings
 from tileops.autotuner.spaces import Config, canonical, plain
 from tileops.cache import scripts
 from tileops.cache.directory import Directory, resolve
-from tileops.cache.files import make_directories, replace_file
+from tileops.cache.files import UntrustedError, make_directories, read_file, remove, replace_file
 from tileops.cache.flight import Flights
 
 FORMAT = 1
@@ -132,17 +133,7 @@ class Record:
         try:
             make_directories(folder)
             _replace(folder / KEY, {"op": self.key.op, **self.key.facts})
-            path = folder / ROWS
-            torn = path.exists() and not path.read_bytes().endswith(b"\n")
-            data = (("\n" if torn else "") + text).encode()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            handle = os.open(path, flags, 0o644)
-            try:
-                if os.write(handle, data) != len(data):
-                    raise OSError(errno.ENOSPC, "the line was not written whole")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            _append_lines(folder / ROWS, text.encode())
         except OSError as error:
             return self._unwritten(folder, error)
         return True
@@ -159,9 +150,7 @@ class Record:
             make_directories(folder)
             _replace(folder / BEST, {"format": FORMAT, **plain(asdict(best))})
             _replace(folder / LATENCY, {"latency": best.latency, "ref_latency": best.ref_latency})
-            place = folder.parent / TABLE
-            text = table_of(folder.parent.parent)
-            replace_file(place, text.encode(), place.with_name(f".{TABLE}.{secrets.token_hex(6)}"))
+            write_table(folder.parent.parent)
         except OSError as error:
             return self._unwritten(folder, error)
         return True
@@ -172,6 +161,34 @@ class Record:
             f"tuning results cannot be kept in {folder}, only in this process: {error}",
         )
         return False
+
+
+def _append_lines(path: Path, lines: bytes) -> None:
+    if os.path.lexists(path) and not _is_plain(path):
+        remove(path)  # a folder or a pipe in its place would be in the way for ever
+    torn = path.exists() and not path.read_bytes().endswith(b"\n")
+    data = b"\n" * torn + lines
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    handle = os.open(path, flags, 0o644)
+    try:
+        if os.write(handle, data) != len(data):
+            raise OSError(errno.ENOSPC, "the line was not written whole")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_plain(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def merge_rows(folder: Path, lines: bytes) -> None:
+    """Add the lines of another machine's measurements that are not there yet. Raises OSError."""
+    path = folder / ROWS
+    known = set(_content(path).splitlines())
+    fresh = [line + b"\n" for line in lines.splitlines() if line and line not in known]
+    if fresh:
+        _append_lines(path, b"".join(fresh))
 
 
 def folder_of(key: TuningKey, directory: Directory) -> Path:
@@ -190,11 +207,16 @@ def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
 
 def read_rows(folder: Path) -> list[Row]:
     """The measurements in a tuning's folder, oldest first."""
-    try:
-        lines = (folder / ROWS).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+    lines = _content(folder / ROWS).decode("utf-8", errors="replace").splitlines()
     return [row for line in lines if (row := _row(line)) is not None]
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a plain file, none of anything else."""
+    try:
+        return read_file(path)
+    except (OSError, UntrustedError):
+        return b""
 
 
 def _row(line: str) -> Row | None:
@@ -247,8 +269,8 @@ def read_key(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file, None where there is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(_content(path))
+    except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 
@@ -279,6 +301,15 @@ def words(values: object) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
+def write_table(script: Path) -> None:
+    """Write the choices of one script for people. Raises OSError."""
+    place(script / "tuning" / TABLE, table_of(script).encode())
+
+
+def place(path: Path, data: bytes) -> None:
+    """Put a file in its place in one step. Raises OSError."""
+    replace_file(path, data, path.with_name(f".{path.name}.{secrets.token_hex(6)}"))
+
+
 def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-    replace_file(path, text.encode(), path.with_name(f".{path.name}.{secrets.token_hex(6)}"))
+    place(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())

@@ -84,10 +84,17 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def replace_file(path: Path, data: bytes, staging: Path) -> None:
-    """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError."""
+    """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError.
+
+    A folder that stands at ``path`` is removed: it would be in the way for ever.
+    """
     try:
         write_file(staging, data)
-        os.replace(staging, path)  # noqa: PTH105
+        try:
+            os.replace(staging, path)  # noqa: PTH105
+        except IsADirectoryError:
+            remove(path)
+            os.replace(staging, path)  # noqa: PTH105
     except OSError:
         remove(staging)
         raise

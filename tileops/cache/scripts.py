@@ -112,10 +112,9 @@ def _record(folder: Path, programs: Path, row: dict[str, Any], script: Script) -
 
 
 def _make_way(folder: Path) -> None:
-    """Remove what stands where this script's files will be and is of another kind."""
-    for name in (".lock", DISPATCH, TABLE):
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name, ignore_errors=True)
+    """Remove what stands in the places of the lock and of the links' folder and is neither."""
+    if (folder / ".lock").is_dir():
+        shutil.rmtree(folder / ".lock", ignore_errors=True)
     links = folder / "programs"
     if links.is_symlink() or links.is_file():
         remove(links)

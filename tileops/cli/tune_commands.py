@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
-import tarfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,10 @@ from tileops import option, settings
 from tileops.autotuner import database
 from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
-from tileops.cache.files import make_directories
 from tileops.cache.scripts import aligned
+from tileops.cli import tune_archive
 from tileops.cli.tune_picture import Drawn, draw
 from tileops.errors import CacheError
-
-# A tuning is four small files; a larger one is none of ours.
-_MEMBER_LIMIT = 64 << 20
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
@@ -156,66 +151,17 @@ def _print(summary: Mapping[str, Any], rows: list[database.Row]) -> None:
 
 
 def export_tunings(options: argparse.Namespace) -> int:
-    """Write the tunings' JSON files into a tar file."""
-    root = _directory().scripts
+    """Write the tunings' JSON files into a tar file; 1 if a damaged tuning was left out."""
     folders = database.folders(_directory(), options.op)
-    with tarfile.open(options.file, "w:gz") as archive:
-        for folder in folders:
-            for path in sorted(folder.iterdir()):
-                if path.name in database.FILES:
-                    archive.add(path, arcname=str(path.relative_to(root)), recursive=False)
-    print(f"{len(folders)} tunings in {options.file}")
-    return 0
+    left_out = tune_archive.export(folders, _directory().scripts, options.file)
+    for problem in left_out:
+        print(f"left out: {problem}")
+    print(f"{len(folders) - len(left_out)} tunings in {options.file}")
+    return 1 if left_out else 0
 
 
 def import_tunings(options: argparse.Namespace) -> int:
-    """Add tunings from a file that ``export`` wrote: data alone, no code.
-
-    Measurements are added to those that are there; a winner is taken only where there is none.
-    """
-    root, count = _directory().scripts, 0
-    with _opened(options.file) as archive:
-        for member in archive:
-            parts = Path(member.name).parts
-            if not _is_sound(member, parts):
-                raise CacheError(f"{options.file}: {member.name} is no part of a tuning")
-            data = archive.extractfile(member)
-            assert data is not None
-            place = root.joinpath(*parts)
-            make_directories(place.parent)
-            content = data.read()
-            if place.name == database.ROWS:
-                _add_rows(place, content)
-                count += 1
-            elif not place.exists():
-                place.write_bytes(content)
+    """Add tunings from a file that ``export`` wrote: data alone, no code."""
+    count = tune_archive.load(_directory(), options.file)
     print(f"{count} tunings from {options.file}")
     return 0
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            yield archive
-    except (OSError, tarfile.TarError, EOFError) as error:
-        raise CacheError(f"{path} cannot be read as exported tunings: {error}") from error
-
-
-def _is_sound(member: tarfile.TarInfo, parts: tuple[str, ...]) -> bool:
-    return (
-        member.isfile()
-        and member.size <= _MEMBER_LIMIT
-        and len(parts) == 5
-        and parts[2] == "tuning"
-        and parts[4] in database.FILES
-        and ".." not in parts
-        and not member.name.startswith("/")
-    )
-
-
-def _add_rows(place: Path, content: bytes) -> None:
-    known = set(place.read_bytes().splitlines()) if place.exists() else set()
-    fresh = [line for line in content.splitlines() if line and line not in known]
-    with place.open("ab") as file:
-        file.write(b"".join(line + b"\n" for line in fresh))
