@@ -227,7 +227,7 @@ def test_an_odd_member_is_refused_and_the_others_are_taken(
     directory = catalog.here().private
     assert directory is not None
     file = tmp_path / "entries.tar"
-    archive.export(directory, three, file)
+    archive.export([directory.programs / h for h in three], directory.trust, file)
     name = {
         "twice": f"programs/{three[0]}/manifest.json",
         "long": f"programs/{three[0]}/{'n' * 300}",
@@ -248,7 +248,7 @@ def test_a_torn_archive(three: list[str], root: Path, tmp_path: Path) -> None:
     directory = catalog.here().private
     assert directory is not None
     file = tmp_path / "entries.tar"
-    archive.export(directory, three, file)
+    archive.export([directory.programs / h for h in three], directory.trust, file)
     packed = gzip.compress(file.read_bytes())
     for data in (packed[: len(packed) // 2], packed[:300] + bytes(50) + packed[350:]):
         file.write_bytes(data)

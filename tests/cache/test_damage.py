@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,22 @@ def test_a_hostile_manifest_is_a_miss(root: Path, text: str) -> None:
         {"format": 99},
         {"hash": "0" * 64},
         {"manifest": None, "files": None},
+        {"manifest": []},
+        {"manifest": {"name": ["f0"]}},
+        {"files": {"program.txt": {"size": math.inf, "sha256": "0"}}},
+        {"files": {"program.txt": {"size": math.nan, "sha256": "0"}}},
+        {"files": {"program.txt": {"size": -1, "sha256": "0"}}},
+        {"files": {"program.txt": {"size": True, "sha256": "0"}}},
+        {"files": {"program.txt": {"size": "37", "sha256": "0"}}},
+        {"files": {"program.txt": {"size": 37, "sha256": None}}},
+        {"files": {"program.txt": []}},
+        {"files": {"n" * 300: {"size": 1, "sha256": "0"}}},
+        {"files": {"progr\u00e4m.txt": {"size": 1, "sha256": "0"}}},
+        {"files": ["program.txt"]},
+        {"links": {"../other/kernel.cubin": "launch0.cubin"}},
+        {"links": ["kernel.cubin"]},
+        {"key": {"target": "\ud800"}},
+        {"key": []},
     ],
     ids=str,
 )
@@ -180,7 +197,11 @@ def test_a_manifest_with_a_right_digest_and_wrong_content_is_a_miss(
     entry = Store().fetch(samples.key(), samples.built)
     assert entry.path is not None
     path = entry.path / "manifest.json"
-    content = {**json.loads(path.read_text()), **change}
+    content = json.loads(path.read_text())
+    for name, value in change.items():
+        # What the change does not name stays, so that nothing but the change is wrong.
+        both = value and isinstance(value, dict) and isinstance(content[name], dict)
+        content[name] = {**content[name], **value} if both else value
     path.write_text(sealed(content))
     _check_one_recompile(root)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import gzip
 import io
 import lzma
 import os
@@ -9,134 +12,241 @@ import re
 import secrets
 import tarfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from tileops.cache import usage
 from tileops.cache.directory import Directory
-from tileops.cache.entry import DamagedError, read_entry
-from tileops.cache.files import make_directories, remove, sync_directory, write_file
+from tileops.cache.entry import MANIFEST, DamagedError, Entry, is_name, read_entry
+from tileops.cache.files import (
+    Trust,
+    UntrustedError,
+    make_directories,
+    read_file,
+    remove,
+    sync_directory,
+    write_file,
+)
 from tileops.errors import CacheError
 
 _MEMBER_LIMIT = 1 << 30  # bytes
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+# What reading a hostile or torn archive raises. ValueError and IndexError: numbers in headers that
+# are none.
+_TORN = (
+    tarfile.TarError, EOFError, ValueError, LookupError, zlib.error, lzma.LZMAError,
+    gzip.BadGzipFile,
+)  # fmt: skip
 
 
-def export(directory: Directory, hashes: Iterable[str], file: Path) -> int:
-    """Write the entries ``hashes`` into the new tar file ``file``; returns their number.
+def export(
+    folders: Iterable[Path], trust: Trust, file: Path, *, skip_damaged: bool = False
+) -> tuple[int, list[str]]:
+    """Write the entries in ``folders`` into the new ``file``: their number, and what was left out.
 
-    The same entries give the same bytes. Raises CacheError for a damaged entry, OSError if the file
-    exists or cannot be written.
+    The same entries give the same bytes: what their manifests name, no more. With ``skip_damaged``
+    a damaged entry is left out and one that vanishes meanwhile is no fault; else they are a
+    CacheError. OSError if the file exists or cannot be written; half an archive is never left.
     """
-    folders = []
-    for entry_hash in sorted(hashes):
-        folder = directory.programs / entry_hash
-        try:
-            read_entry(folder, directory.trust, entry_hash)
-        except (DamagedError, OSError) as error:
-            raise CacheError(str(error)) from None
-        folders.append(folder)
-    with file.open("xb") as stream:
-        try:
-            with tarfile.open(fileobj=stream, mode="w") as archive:
-                for folder in folders:
-                    for path in sorted(folder.rglob("*")):
-                        inner = path.relative_to(folder).as_posix()
-                        _add(archive, path, f"programs/{folder.name}/{inner}")
-        except OSError:
-            remove(file)  # half an archive helps nobody
-            raise
-    return len(folders)
+    if os.path.lexists(file):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
+    staging = file.with_name(f".export.{secrets.token_hex(6)}")
+    count = 0
+    left_out: list[str] = []
+    try:
+        with tarfile.open(staging, mode="x") as archive:
+            for folder in sorted(set(folders), key=lambda path: path.name):
+                try:
+                    members = _members(folder, trust)
+                except (DamagedError, UntrustedError, OSError) as error:
+                    if not skip_damaged:
+                        raise CacheError(str(error)) from None
+                    if not isinstance(error, FileNotFoundError):
+                        left_out.append(str(error))
+                    continue
+                for member, data in members:
+                    archive.addfile(member, io.BytesIO(data))
+                count += 1
+        _put(staging, file)
+    finally:
+        remove(staging)
+    return count, left_out
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    member = tarfile.TarInfo(name)
-    member.mode = 0o644
-    if path.is_symlink():
-        member.type = tarfile.SYMTYPE
-        member.linkname = str(path.readlink())
-        archive.addfile(member)
-    elif path.is_file():
-        data = path.read_bytes()
-        member.size = len(data)
-        archive.addfile(member, io.BytesIO(data))
+def _members(folder: Path, trust: Trust) -> list[tuple[tarfile.TarInfo, bytes]]:
+    entry = read_entry(folder, trust, folder.name)
+    files = {**entry.files, MANIFEST: read_file(folder / MANIFEST, trust=trust)}
+    members = []
+    for name in sorted({*files, *entry.links}):
+        member = tarfile.TarInfo(f"programs/{folder.name}/{name}")
+        member.mode = 0o644
+        data = files.get(name, b"")
+        if name in files:
+            member.size = len(data)
+        else:
+            member.type, member.linkname = tarfile.SYMTYPE, entry.links[name]
+        members.append((member, data))
+    return members
 
 
-def load(directory: Directory, file: Path) -> tuple[int, list[str]]:
+def _put(staging: Path, file: Path) -> None:
+    try:
+        os.link(staging, file)  # fails where somebody made the file meanwhile
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        staging.rename(file)
+
+
+def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[int, list[str]]:
     """Publish the entries of ``file``; returns how many are new, and what was refused and why.
 
     Entries are code: load only files whose maker you trust. Names that leave the entry's folder,
-    links to elsewhere and contents that do not match their manifest are refused. Raises CacheError
-    if ``file`` is no archive, OSError if it cannot be read or the directory cannot be written.
+    links to elsewhere, contents that do not match their manifest and files that no manifest names
+    are refused. Nothing is published before the whole archive was read. CacheError if ``file`` is
+    no archive, unpacks to more than ``limit`` bytes, or does not fit in the directory; OSError if
+    it cannot be opened.
     """
     stage = directory.staging / f"import.{secrets.token_hex(6)}"
-    make_directories(stage)
-    make_directories(directory.programs)
-    try:
-        refused = _unpack(file, stage)
-        added = 0
-        for folder in sorted(path for path in stage.iterdir() if path.is_dir()):
-            try:
-                read_entry(folder, directory.trust, folder.name)
-            except (DamagedError, OSError) as error:
-                refused.append(str(error))
-                continue
-            added += _publish(folder, directory)
-        sync_directory(directory.programs)
-        usage.Growth(directory).restart(sum(e.size for e in usage.stored_entries(directory)))
-        return added, refused
-    finally:
-        remove(stage)
+    with contextlib.closing(file.open("rb")) as stream:
+        try:
+            make_directories(stage)
+            make_directories(directory.programs)
+            refused = _Unpacking(stage, limit).run(stream, file)
+            added = sum(_publish(folder, directory, refused) for folder in _folders(stage))
+            sync_directory(directory.programs)
+            usage.Growth(directory).restart(sum(e.size for e in usage.stored_entries(directory)))
+            return added, refused
+        except OSError as error:
+            raise CacheError(f"cannot import into {directory.root}: {error}") from None
+        finally:
+            remove(stage)
 
 
-def _unpack(file: Path, stage: Path) -> list[str]:
-    refused = []
+def _folders(stage: Path) -> list[Path]:
+    return sorted(path for path in stage.iterdir() if path.is_dir())
+
+
+class _Unpacking:
+    """Writes the members of an archive that can be files of entries into a folder."""
+
+    def __init__(self, stage: Path, limit: int | None) -> None:
+        self._stage = stage
+        self._limit = limit
+        self._total = 0
+        self._names: set[str] = set()
+
+    def run(self, stream: io.BufferedReader, file: Path) -> list[str]:
+        """What was refused, and why."""
+        refused = []
+        for member, data in _read_members(stream, file):
+            self._total += len(data or b"")
+            if self._limit is not None and self._total > self._limit:
+                raise CacheError(
+                    f"{file} holds more than the cache's limit of {self._limit} bytes "
+                    "(TILEOPS_CACHE_LIMIT)"
+                )
+            problem = self._problem_of(member, data) or self._extract(member, data)
+            if problem is not None:
+                refused.append(f"{member.name!r:.200}: {problem}")
+        return refused
+
+    def _problem_of(self, member: tarfile.TarInfo, data: bytes | None) -> str | None:
+        parts = PurePosixPath(member.name).parts
+        # A name is one that an entry's files have: it leads nowhere else, and no link is walked
+        # through, whatever an earlier member made.
+        is_of_entry = (
+            3 <= len(parts) <= 4
+            and parts[0] == "programs"
+            and _HASH.fullmatch(parts[1])
+            and is_name("/".join(parts[2:]))
+        )
+        if not is_of_entry or (data is None and not member.issym()):
+            return "not a file of an entry"
+        if member.issym() and not is_name(member.linkname):
+            return f"a link to {member.linkname!r:.200}"
+        # Where a file system does not tell them apart, the second would replace the first.
+        name = member.name.casefold()
+        if name in self._names:
+            return "the archive has a file of that name already"
+        self._names.add(name)
+        return None
+
+    def _extract(self, member: tarfile.TarInfo, data: bytes | None) -> str | None:
+        path = self._stage.joinpath(*PurePosixPath(member.name).parts[1:])
+        between = [parent for parent in path.parents if parent.is_relative_to(self._stage)]
+        if os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in between):
+            return "below a file or a link"
+        make_directories(path.parent)
+        if data is None:
+            path.symlink_to(member.linkname)
+        else:
+            write_file(path, data)
+        return None
+
+
+def _read_members(
+    stream: io.BufferedReader, file: Path
+) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
+    """The members, with the contents of plain files that may be as large as they are."""
     try:
-        with tarfile.open(file, mode="r:*") as archive:
+        with tarfile.open(fileobj=stream, mode="r:*") as archive:
             for member in archive:
-                if not _extract(archive, member, stage):
-                    refused.append(f"{member.name!r}: not a file of an entry")
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+                if member.size < 0:
+                    raise tarfile.ReadError("a member of less than 0 bytes")
+                is_file = member.isreg() and not member.issparse() and member.size <= _MEMBER_LIMIT
+                source = archive.extractfile(member) if is_file else None
+                yield member, source.read() if source is not None else None
+    except _TORN as error:
         reason = str(error).partition("\n")[0]
         raise CacheError(f"{file} is no archive of cache entries: {reason}") from None
-    return refused
+    except OSError as error:
+        raise CacheError(f"{file} cannot be read: {error}") from None
 
 
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, stage: Path) -> bool:
-    parts = PurePosixPath(member.name).parts
-    if not 3 <= len(parts) <= 4 or parts[0] != "programs":
-        return False
-    # A name is one that an entry's files have: it leads nowhere else, and no link is walked
-    # through, whatever an earlier member made.
-    if not all(_PLAIN.fullmatch(part) for part in (*parts, member.linkname or "none")):
-        return False
-    path = stage.joinpath(*parts[1:])
-    if os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in _between(path, stage)):
-        return False
-    make_directories(path.parent)
-    if member.issym():
-        path.symlink_to(member.linkname)
-        return True
-    source = archive.extractfile(member) if member.isreg() else None
-    if source is None or member.size > _MEMBER_LIMIT:
-        return False
-    write_file(path, source.read())
-    return True
-
-
-def _between(path: Path, stage: Path) -> list[Path]:
-    return [parent for parent in path.parents if parent.is_relative_to(stage)]
-
-
-def _publish(folder: Path, directory: Directory) -> int:
-    final = directory.programs / folder.name
+def _publish(folder: Path, directory: Directory, refused: list[str]) -> int:
     try:
-        read_entry(final, directory.trust, folder.name)
+        entry = read_entry(folder, directory.trust, folder.name)
+    except (DamagedError, OSError) as error:
+        refused.append(str(error))
         return 0
-    except FileNotFoundError:
-        pass_on = True
-    except (DamagedError, OSError):
-        pass_on = usage.discard(directory, final)
-    if pass_on:
-        folder.rename(final)
-    return int(pass_on)
+    refused += [f"programs/{folder.name}/{name}: in no manifest" for name in _prune(folder, entry)]
+    for path in (*sorted(path for path in folder.rglob("*") if path.is_dir()), folder):
+        sync_directory(path)
+    return int(_is_placed(folder, directory))
+
+
+def _prune(folder: Path, entry: Entry) -> list[str]:
+    """Remove what the entry does not name; returns the names."""
+    known = {MANIFEST, *entry.files, *entry.links}
+    extra = [
+        name
+        for path in sorted(folder.rglob("*"))
+        if (path.is_symlink() or not path.is_dir())
+        and (name := path.relative_to(folder).as_posix()) not in known
+    ]
+    for name in extra:
+        remove(folder / name)
+        with contextlib.suppress(OSError):
+            (folder / name).parent.rmdir()  # if it was the last one there
+    return extra
+
+
+def _is_placed(folder: Path, directory: Directory) -> bool:
+    """Put an entry in its place; False if a whole one is there."""
+    final = directory.programs / folder.name
+    for is_last in (False, True):
+        try:
+            read_entry(final, directory.trust, folder.name)
+            return False
+        except FileNotFoundError:
+            pass
+        except (DamagedError, OSError):
+            usage.discard(directory, final)
+        try:
+            folder.rename(final)
+            return True
+        except OSError:  # another process may have been faster
+            if is_last:
+                raise
+    return False

@@ -76,23 +76,25 @@ def _items_of(directory: Directory) -> Iterator[Item]:
 def find(prefix: str, where: Resolved | None = None) -> Entry:
     """The verified entry whose hash begins with ``prefix``.
 
-    Raises CacheError if none does, several do, or the entry is damaged.
+    Where several directories hold it, the first whole one counts, as for a look-up. Raises
+    CacheError if none does, several do, or the entry is damaged.
     """
     pattern = f"{_hexadecimal(prefix)}*"
-    matches = {
-        path.name: (path, directory)
-        for directory in _directories(where)
-        for path in sorted(directory.programs.glob(pattern))
-    }
+    matches: dict[str, list[tuple[Path, Directory]]] = {}
+    for directory in _directories(where):
+        for path in sorted(directory.programs.glob(pattern)):
+            matches.setdefault(path.name, []).append((path, directory))
     if len(matches) != 1:
         names = ", ".join(name[:16] for name in sorted(matches)[:8])
         count = f"{len(matches)} entries: {names}" if matches else "no entry"
         raise CacheError(f"{prefix}: {count}")
-    ((path, directory),) = matches.values()
-    try:
-        return read_entry(path, directory.trust, path.name)
-    except (DamagedError, OSError) as error:
-        raise CacheError(str(error)) from None
+    problems = []
+    for path, directory in next(iter(matches.values())):
+        try:
+            return read_entry(path, directory.trust, path.name)
+        except (DamagedError, OSError) as error:
+            problems.append(str(error))
+    raise CacheError("; ".join(problems))
 
 
 def _hexadecimal(prefix: str) -> str:

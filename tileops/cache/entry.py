@@ -24,7 +24,17 @@ STAGES = frozenset({"ttir", "ttgir", "llir", "ptx", "amdgcn"})
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
 _UNSEALED = '\n "digest": "",\n'
 _SEAL = re.compile(rb'\n "digest": "([0-9a-f]{64})",\n')
+_NAME_LIMIT = 200  # bytes; a file system takes 255
 _MANIFEST_LIMIT = 64 << 20  # bytes; a manifest of a hundred launches has under 1 MiB
+# What reading content of other types than expected can raise. ArithmeticError: int(1e999).
+_WRONG_CONTENT = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 class DamagedError(Exception):
@@ -90,7 +100,7 @@ def new_entry(key: Key, built: Built, keep: tuple[str, ...]) -> Entry:
     files[PROGRAM] = key.fields["ir"].encode()
     files[OPTIONS] = _options_text(key).encode()
     for name in (*files, *(built.links or {})):
-        if not _NAME.fullmatch(name) or name == MANIFEST:
+        if not is_name(name) or name == MANIFEST:
             raise InternalError(f"cache entry: {name!r} cannot be the name of a file")
     links = {name: file for name, file in (built.links or {}).items() if file in files}
     # Through text and back, so that an entry is the same whether it was built here or read.
@@ -173,13 +183,11 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
             for name, fact in content["files"].items()
         }
         _verify_links(folder, content["links"], content["files"])
-        key = Key({"ir": files[PROGRAM].decode("utf-8"), **content["key"]})
+        key = _key(content, files[PROGRAM])
     except UntrustedError as error:
         raise DamagedError(str(error)) from None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"{folder}: {error}") from None
-    except InternalError as error:
-        raise DamagedError(f"{folder}: {error}") from None
+    except (InternalError, *_WRONG_CONTENT) as error:
+        raise DamagedError(f"{folder}: {type(error).__name__}: {error!s:.200}") from None
     if key.hash() != expected_hash or content["hash"] != expected_hash:
         raise DamagedError(f"{folder} holds the entry {key.hash()}")
     return Entry(key, folder, content["manifest"], files, content["links"])
@@ -190,11 +198,17 @@ def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:
     try:
         content = _read_manifest(folder, trust)
         text = _read_verified(folder / PROGRAM, content["files"][PROGRAM], trust)
-        return Key({"ir": text.decode("utf-8"), **content["key"]}), content["manifest"]
-    except (UntrustedError, InternalError) as error:
+        return _key(content, text), content["manifest"]
+    except UntrustedError as error:
         raise DamagedError(str(error)) from None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"{folder}: {error}") from None
+    except (InternalError, *_WRONG_CONTENT) as error:
+        raise DamagedError(f"{folder}: {type(error).__name__}: {error!s:.200}") from None
+
+
+def _key(content: Mapping[str, Any], program: bytes) -> Key:
+    key = Key({**content["key"], "ir": program.decode("utf-8")})
+    key.hash()  # kept; a text that has no bytes in UTF-8 is found here
+    return key
 
 
 def _is_plain_folder(mode: int) -> bool:
@@ -215,16 +229,37 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
         raise DamagedError(f"{folder / MANIFEST} is not what was written")
     content = json.loads(text.decode("ascii"))
     if content["format"] != FORMAT:
-        raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r}")
-    for name in content["files"]:
-        if not _NAME.fullmatch(name):
-            raise DamagedError(f"{folder / MANIFEST} names a file {name!r}")
+        raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r:.20}")
+    problem = _problem_of(content)
+    if problem is not None:
+        raise DamagedError(f"{folder / MANIFEST}: {problem}")
     return dict(content)
+
+
+def _problem_of(content: Mapping[str, Any]) -> str | None:
+    """What in a manifest is not of its form; files and key are compared with it elsewhere."""
+    files, links, manifest = content["files"], content["links"], content["manifest"]
+    for name, fact in files.items():
+        if not is_name(name):
+            return f"a file is named {name!r:.99}"
+        if type(fact["size"]) is not int or not isinstance(fact["sha256"], str):
+            return f"size and sha256 of {name} are {fact['size']!r:.20} and {fact['sha256']!r:.80}"
+    for name, target in links.items():
+        if not is_name(name) or target not in files:
+            return f"a link {name!r:.99} leads to {target!r:.99}"
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("name", ""), str):
+        return "no object with a name as manifest"
+    return None
+
+
+def is_name(name: str) -> bool:
+    """True for what can be the name of a file in an entry: ``launch0.cubin``, ``ir/03_x.txt``."""
+    return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
 
 
 def _read_verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
     try:
-        data = read_file(path, limit=int(fact["size"]), trust=trust)
+        data = read_file(path, limit=fact["size"], trust=trust)
     except OSError as error:
         raise _damage_or_failure(path, error) from None
     if len(data) != fact["size"] or hashlib.sha256(data).hexdigest() != fact["sha256"]:

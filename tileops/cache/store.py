@@ -114,7 +114,7 @@ class Store:
             except FileNotFoundError:
                 continue
             except DamagedError as error:
-                log.warn_once(f"damaged:{folder}", f"damaged cache entry, compiling anew: {error}")
+                log.warn_once(f"damaged:{folder}", f"damaged cache entry, passed over: {error}")
             except OSError as error:
                 _trouble(f"cannot read {folder}: {error}")
         return None

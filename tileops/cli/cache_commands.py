@@ -206,22 +206,20 @@ def clear_entries(options: argparse.Namespace) -> int:
 def export_entries(options: argparse.Namespace) -> int:
     """Write entries into one file; 1 if a damaged one was left out."""
     directory = _private()
-    hashes = [catalog.find(prefix).hash for prefix in options.hash]
-    damaged: list[str] = []
-    if not hashes:
-        found = [(p, problem) for p, problem in catalog.verify() if p.parent == directory.programs]
-        hashes = [path.name for path, problem in found if problem is None]
-        damaged = [problem for _, problem in found if problem is not None]
-    count = archive.export(directory, hashes, options.file)
-    for problem in damaged:
+    named = [path for prefix in options.hash if (path := catalog.find(prefix).path) is not None]
+    every = [stored.path for stored in usage.stored_entries(directory)]
+    count, left_out = archive.export(
+        named or every, directory.trust, options.file, skip_damaged=not named
+    )
+    for problem in left_out:
         print(f"left out: {problem}")
     print(f"{count} entries in {options.file}")
-    return 1 if damaged else 0
+    return 1 if left_out else 0
 
 
 def import_entries(options: argparse.Namespace) -> int:
     """Add the entries of a file; 1 if something in it was refused."""
-    added, refused = archive.load(_private(), options.file)
+    added, refused = archive.load(_private(), options.file, settings.current().cache_limit)
     for problem in refused:
         print(f"refused: {problem}")
     print(f"{added} new entries in {_where()}")

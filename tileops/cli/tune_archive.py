@@ -99,8 +99,6 @@ def _read(file: Path) -> dict[str, bytes]:
                 members[member.name] = source.read()
     # ValueError: what the module makes of numbers in a header that are none.
     except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        if isinstance(error, CacheError):
-            raise
         raise CacheError(f"{file} cannot be read as exported tunings: {error}") from error
     return members
 
