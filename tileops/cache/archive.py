@@ -237,10 +237,9 @@ def _is_placed(folder: Path, directory: Directory) -> bool:
     final = directory.programs / folder.name
     for is_last in (False, True):
         try:
-            read_entry(final, directory.trust, folder.name)
-            return False
-        except FileNotFoundError:
-            pass
+            if os.path.lexists(final):
+                read_entry(final, directory.trust, folder.name)
+                return False
         except (DamagedError, OSError):
             usage.discard(directory, final)
         try:
