@@ -46,6 +46,67 @@ def _read(a: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return torch.where(inside, a[torch.where(inside, at, 0).long()], 0)
 
 
+def divided_by_any(A, B, P, Q, U, V):
+    """By 0 all bits are set, and the remainder is the dividend; the smallest by -1 wraps."""
+    A: T.Tensor((64,), T.int32)
+    B: T.Tensor((64,), T.int32)
+    P: T.Tensor((64,), T.int8)
+    Q: T.Tensor((64,), T.int8)
+    U: T.Tensor((64,), T.uint32)
+    V: T.Tensor((64,), T.uint32)
+    C = T.empty((12, 64), T.int64)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(64):
+            C[0, i] = A[i] // B[i]
+            C[1, i] = A[i] % B[i]
+            C[2, i] = T.truncdiv(A[i], B[i])
+            C[3, i] = T.truncmod(A[i], B[i])
+            C[4, i] = P[i] // Q[i]
+            C[5, i] = P[i] % Q[i]
+            C[6, i] = T.truncdiv(P[i], Q[i])
+            C[7, i] = T.truncmod(P[i], Q[i])
+            C[8, i] = U[i] // V[i]
+            C[9, i] = U[i] % V[i]
+            C[10, i] = T.if_then_else(B[i] != 0, A[i] // B[i], 77)
+            C[11, i] = T.if_then_else(V[i] != 0, U[i] % V[i], 77)
+    return C
+
+
+def divided_by_any_expected(*inputs: torch.Tensor) -> torch.Tensor:
+    a, b, p, q, u, v = (x.long() for x in inputs)
+
+    def pair(a: torch.Tensor, b: torch.Tensor, mode: str) -> list[torch.Tensor]:
+        by = torch.where(b == 0, 1, b)
+        quotient = torch.div(a, by, rounding_mode=mode)
+        return [torch.where(b == 0, -1, quotient), torch.where(b == 0, a, a - quotient * by)]
+
+    def wrapped(rows: list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+        return [row.to(dtype).long() for row in rows]
+
+    rows = wrapped(pair(a, b, "floor") + pair(a, b, "trunc"), torch.int32)
+    rows += wrapped(pair(p, q, "floor") + pair(p, q, "trunc"), torch.int8)
+    rows += [row & 0xFFFFFFFF for row in pair(u, v, "floor")]
+    guarded = [torch.where(x == 0, 77, row) for x, row in ((b, rows[0]), (v, rows[9]))]
+    return torch.stack(rows + guarded)
+
+
+def _dividends_and_divisors() -> tuple[torch.Tensor, ...]:
+    def divisors(dtype: torch.dtype, low: int) -> torch.Tensor:
+        known = [0, low, 1, 2, 0, 7]
+        return torch.tensor(known + torch.randint(low, 9, (58,)).tolist()).to(dtype)
+
+    def dividends(dtype: torch.dtype) -> torch.Tensor:
+        lo, hi = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        known = [5, lo, lo, hi, lo, -1 if lo else 3]
+        return torch.tensor(known + torch.randint(lo, hi, (58,)).tolist()).to(dtype)
+
+    return (
+        dividends(torch.int32), divisors(torch.int32, -1),
+        dividends(torch.int8), divisors(torch.int8, -1),
+        dividends(torch.uint32), divisors(torch.uint32, 0),
+    )  # fmt: skip
+
+
 def large_indices(A):
     """Sums and products of an index do not wrap: what is beyond 32 bits is outside every tensor."""
     A: T.Tensor((64,), T.int32)
@@ -169,6 +230,7 @@ def wide_loops_expected(a: torch.Tensor) -> torch.Tensor:
 
 
 INTEGERS = (
+    Construct(divided_by_any, _dividends_and_divisors, divided_by_any_expected),
     Construct(
         wide_loops,
         lambda: (torch.tensor([(1 << 32) - 6, (1 << 32) + 4] + [0] * 2000),),

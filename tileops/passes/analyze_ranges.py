@@ -28,6 +28,10 @@ class Interval:
         hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
         return Interval(lo, hi)
 
+    def is_beside(self, lo: int, hi: int) -> bool:
+        """True if no integer of this interval is one of ``lo`` to ``hi``."""
+        return (self.lo is not None and self.lo > hi) or (self.hi is not None and self.hi < lo)
+
 
 _ZERO = Const(DType("int32"), 0)
 ANY = Interval(None, None)

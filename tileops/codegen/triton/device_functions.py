@@ -25,6 +25,12 @@ def _byte_of(largest: float, *, mantissa: int, bias: int) -> list[str]:
 
 _IS_INSIDE = "is_inside = (count >= 0) & (count < a.dtype.primitive_bitwidth)"
 
+_DIVISOR = "divisor = tl.where((b == 0) | (b == -1), 1, b).to(b.dtype)"
+_UNSIGNED_DIVISOR = "divisor = tl.where(b == 0, 1, b).to(b.dtype)"
+_QUOTIENT = "q = tl.where(b == -1, 0 - a, a // divisor)"
+_BY_ZERO = "; by 0, all bits are set."
+_OF_ZERO = "; of a division by 0, the dividend."
+
 # Triton 3.6 gives the extreme of bfloat16 in float32, which a reduction refuses.
 _BODIES = {
     "floordiv": (
@@ -36,6 +42,46 @@ _BODIES = {
         "a, b",
         "Remainder with the sign of the divisor.",
         ["r = a % b", "return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)"],
+    ),
+    "truncdiv_by_any": (
+        "a, b",
+        f"Division rounded towards zero{_BY_ZERO}",
+        [_DIVISOR, _QUOTIENT, "return tl.where(b == 0, ~b, q).to(a.dtype)"],
+    ),
+    "truncmod_by_any": (
+        "a, b",
+        f"Remainder with the sign of the dividend{_OF_ZERO}",
+        [_DIVISOR, "return tl.where(b == 0, a, a % divisor).to(a.dtype)"],
+    ),
+    "floordiv_by_any": (
+        "a, b",
+        f"Division rounded towards minus infinity{_BY_ZERO}",
+        [
+            _DIVISOR,
+            _QUOTIENT,
+            "q = tl.where((a % divisor != 0) & ((a < 0) != (b < 0)), q - 1, q)",
+            "return tl.where(b == 0, ~b, q).to(a.dtype)",
+        ],
+    ),
+    "floormod_by_any": (
+        "a, b",
+        f"Remainder with the sign of the divisor{_OF_ZERO}",
+        [
+            _DIVISOR,
+            "r = a % divisor",
+            "r = tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)",
+            "return tl.where(b == 0, a, r).to(a.dtype)",
+        ],
+    ),
+    "unsigned_div_by_any": (
+        "a, b",
+        f"Quotient of unsigned integers{_BY_ZERO}",
+        [_UNSIGNED_DIVISOR, "return tl.where(b == 0, ~b, a // divisor).to(a.dtype)"],
+    ),
+    "unsigned_mod_by_any": (
+        "a, b",
+        f"Remainder of unsigned integers{_OF_ZERO}",
+        [_UNSIGNED_DIVISOR, "return tl.where(b == 0, a, a % divisor).to(a.dtype)"],
     ),
     "floormod_of_floats": (
         "a, b",

@@ -110,6 +110,8 @@ def _binary(ctx: Context, expr: Binary) -> Val:
         return _whole_quotient(ctx, expr.op, a, b, dtype)
     if dtype.is_float:
         return _float_remainder(ctx, expr.op, a, b, dtype)
+    if not _divides_safely(ctx, expr.b):
+        return _divide_by_any(ctx, expr.op, a, b, dtype)
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
@@ -122,6 +124,25 @@ def _float_remainder(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val
     a, b = _tensor(convert(a, work)), _tensor(convert(b, work))
     name = "libdevice.fmod" if op == "truncmod" else ctx.helper("floormod_of_floats")
     return convert(text.call(name, a, b, dtype=work), dtype)
+
+
+def _divides_safely(ctx: Context, divisor: Expr) -> bool:
+    """True for an integer that is neither 0 nor -1: LLVM leaves those quotients open.
+
+    A size divides what lies in a tensor of that size; where it is 0, nothing does.
+    """
+    if ctx.scope.ranges.of(divisor).is_beside(-1, 0):
+        return True
+    inputs = [e for e in walk_expr(divisor) if isinstance(e, Var | Load | Call)]
+    return bool(inputs) and all(isinstance(e, Var) and ctx.params.is_size(e) for e in inputs)
+
+
+def _divide_by_any(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
+    """A quotient or remainder whose divisor may be 0 or -1, with the results of the CPU path."""
+    if not dtype.is_signed:
+        op = "unsigned_div" if op.endswith("div") else "unsigned_mod"
+    a, b = (text.typed(convert(v, dtype)) for v in (a, b))
+    return text.call(ctx.helper(f"{op}_by_any"), a, b, dtype=dtype)
 
 
 def _any_shift(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:

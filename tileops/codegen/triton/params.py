@@ -102,6 +102,10 @@ class Params:
         )  # fmt: skip
         return self._use((kind, index), param)
 
+    def is_size(self, var: Var) -> bool:
+        """True for an extent or stride of a tensor that is known at run time only."""
+        return var.id in self._sizes
+
     def scalar(self, var: Var) -> Val | None:
         """The value of a size or scalar argument, or None if the variable is neither."""
         if (index := self._sizes.get(var.id)) is not None:
