@@ -94,6 +94,47 @@ def words_of_conversions_expected(a: torch.Tensor, b: torch.Tensor) -> torch.Ten
     return (rows & 0xFFFF).to(torch.uint16)
 
 
+def steps_between_narrow_floats(P, Q, B):
+    """From one 8-bit float to the other, to and from bfloat16, and on to integers."""
+    P: T.Tensor((256,), T.float8_e4m3fn)
+    Q: T.Tensor((256,), T.float8_e5m2)
+    B: T.Tensor((256,), T.bfloat16)
+    C = T.empty((10, 256), T.float32)
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_fragment((256,), T.float8_e4m3fn)
+        other = T.alloc_fragment((256,), T.float8_e5m2)
+        T.copy(P, tile)
+        T.copy(tile, other)
+        for i in T.Parallel(256):
+            C[0, i] = T.cast(P[i], T.float8_e5m2)
+            C[1, i] = T.cast(Q[i], T.float8_e4m3fn)
+            C[2, i] = T.cast(P[i], T.bfloat16)
+            C[3, i] = T.cast(Q[i], T.bfloat16)
+            C[4, i] = T.cast(T.cast(P[i], T.bfloat16), T.int16)
+            C[5, i] = T.cast(T.cast(Q[i], T.bfloat16), T.int32)
+            C[6, i] = T.cast(T.cast(P[i], T.bfloat16), T.uint8)
+            C[7, i] = T.cast(B[i], T.float8_e4m3fn)
+            C[8, i] = T.cast(T.cast(B[i], T.float8_e5m2), T.int8)
+            C[9, i] = other[i]
+    return C
+
+
+def steps_between_narrow_floats_expected(*inputs: torch.Tensor) -> torch.Tensor:
+    p, q, b = (x.float() for x in inputs)
+    e4, e5 = torch.float8_e4m3fn, torch.float8_e5m2
+    rows = [
+        p.to(e5),
+        q.clamp(-448, 448).to(e4),
+        p,
+        q,
+        p.trunc(),
+        q.trunc(),
+        p.trunc().clamp(0, 255),
+    ]
+    rows += [b.to(e4), b.to(e5).float().trunc().clamp(-128, 127), p.to(e5)]
+    return torch.stack([row.float() for row in rows])
+
+
 def constants_of_8_bits(A):
     """An infinite constant stays infinite, where a conversion saturates; others are rounded once."""
     A: T.Tensor((64,), T.float32)
@@ -239,6 +280,15 @@ CONVERSIONS = (
         floats_to_integers,
         lambda: (_beyond().float(), _beyond(), _beyond().float().to(torch.float8_e5m2)),
         floats_to_integers_expected,
+    ),
+    Construct(
+        steps_between_narrow_floats,
+        lambda: (
+            (torch.randn(256) * 40).to(torch.float8_e4m3fn),
+            (torch.randn(256) * 400).to(torch.float8_e5m2),
+            (torch.randn(256) * 40).bfloat16(),
+        ),
+        steps_between_narrow_floats_expected,
     ),
     Construct(
         bytes_of_conversions,
