@@ -59,14 +59,18 @@ def main(store: str, cache: str, rank: int) -> None:
 
     from tests.autotuner.test_campaign import setting
     from tileops.autotuner.campaign import find_fastest
-    from tileops.autotuner.ranks import share_of
+    from tileops.autotuner.ranks import Part, share_of
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     torch.manual_seed(rank)  # ranks have their own data
     x = torch.randn(20_000)
     from pathlib import Path
 
-    found = find_fastest(jobs(x), setting(x, Path(cache)), share=share_of("risky"))
+    share = share_of("risky")
+    assert share is not None
+    work = jobs(x)
+    part = Part(share, [str(number) for number in range(len(work))])
+    found = find_fastest(work, setting(x, Path(cache)), part=part)
     status = [o.measured.status for o in found.outcomes]
     reasons = [o.measured.reason for o in found.outcomes]
     print(json.dumps({"ranking": found.ranking, "status": status, "reasons": reasons}))

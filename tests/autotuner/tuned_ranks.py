@@ -22,8 +22,8 @@ import torch.distributed as dist
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops.autotuner import deciding
 from tileops.autotuner import decorator as _decorator  # noqa: F401  (imported before the fork)
+from tileops.autotuner import ranks
 from tileops.autotuner.ranks import Share, share_of
 
 SILENCE_SECONDS = 4.0  # shorter than the real one, so that the dead are noticed soon
@@ -51,7 +51,7 @@ def impatient_share_of(name: str) -> Share | None:
 
 
 def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
-    deciding.share_of = impatient_share_of  # type: ignore[attr-defined]
+    ranks.share_of = impatient_share_of
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     timer = RankTimer({int(block): ms for block, ms in plan["times"].items()})

@@ -18,7 +18,7 @@ from tests.gpu.risky import scale_in_place
 from tileops.autotuner.campaign import Setting, find_fastest
 from tileops.autotuner.compilers import CompileJob
 from tileops.autotuner.measuring import Plan
-from tileops.autotuner.ranks import share_of
+from tileops.autotuner.ranks import Part, share_of
 from tileops.autotuner.rounds import Rules
 from tileops.ir.codec import encode_program
 from tileops.runtime import device_target
@@ -42,7 +42,10 @@ def main(store: str, cache: str, rank: int, world: int, runs: int) -> None:
     dist.barrier()
     start = time.monotonic()
     setting = Setting((device,), [x], cache, plan=Plan(warmup=3, rules=replace(RULES, rep=runs)))
-    found = find_fastest(jobs, setting, share=share_of("copy"))
+    share = share_of("copy")
+    assert share is not None
+    part = Part(share, [str(number) for number in range(len(jobs))])
+    found = find_fastest(jobs, setting, part=part)
     print(json.dumps({"winner": found.ranking[0], "seconds": time.monotonic() - start}))
     sys.stdout.flush()
     os._exit(0)

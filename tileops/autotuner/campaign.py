@@ -15,7 +15,7 @@ from tileops.autotuner.benches import Bench
 from tileops.autotuner.checking import Checker, Reference
 from tileops.autotuner.compilers import Compiled, CompileJob, worker_count
 from tileops.autotuner.measuring import Measured, Plan, Session
-from tileops.autotuner.ranks import Json, Share, alone, together
+from tileops.autotuner.ranks import Json, Part, alone
 from tileops.autotuner.workshop import Workshop
 
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
@@ -68,6 +68,18 @@ class Findings:
     outcomes: tuple[Outcome, ...]
     ranking: tuple[int, ...]
 
+    @classmethod
+    def of(cls, answer: Json, count: int) -> Findings:
+        """What an answer says of ``count`` configs; UNKNOWN of those that it leaves out."""
+        found = answer["outcomes"]
+        outcomes = (
+            Outcome.from_json(found[str(n)]) if str(n) in found else UNKNOWN for n in range(count)
+        )
+        return cls(tuple(outcomes), tuple(answer["ranking"]))
+
+
+# Of a config that no rank had the time to measure.
+UNKNOWN = Outcome(Measured("unknown", reason="not measured"))
 
 Progress = Callable[[int, Outcome], None]
 
@@ -76,12 +88,12 @@ def find_fastest(
     jobs: Sequence[CompileJob],
     setting: Setting,
     *,
-    share: Share | None = None,
+    part: Part | None = None,
     progress: Progress | None = None,
     known: Mapping[int, Compiled] | None = None,
     shop: Workshop | None = None,
 ) -> Findings:
-    """Compile and measure ``jobs``; with a ``share``, together with the other ranks.
+    """Compile and measure ``jobs``; with a ``part``, together with the other ranks.
 
     ``known`` are jobs, by number, whose result is in the cache already. ``shop`` serves several
     calls of this function with one set of processes; it decides where and on what is measured.
@@ -90,26 +102,22 @@ def find_fastest(
     """
     with ExitStack() as stack:
         if shop is None or not all(job.movable for job in jobs):
-            shop = stack.enter_context(workshop_for(jobs, setting, share))
-        rank = None if share is None else share.rank
+            shop = stack.enter_context(workshop_for(jobs, setting, part))
+        rank = None if part is None else part.share.rank
         work = stack.enter_context(Campaign(jobs, setting, shop, rank, progress, known))
-        if share is None:
-            answer = alone(len(jobs), work)
-        else:
-            answer = together(share, len(jobs), work, chunk=work.chunk())
-    outcomes = tuple(Outcome.from_json(answer["outcomes"][str(n)]) for n in range(len(jobs)))
-    return Findings(outcomes, tuple(answer["ranking"]))
+        answer = alone(len(jobs), work) if part is None else part.together(work, work.chunk())
+    return Findings.of(answer, len(jobs))
 
 
 def workshop_for(
-    jobs: Sequence[CompileJob], setting: Setting, share: Share | None = None
+    jobs: Sequence[CompileJob], setting: Setting, part: Part | None = None
 ) -> Workshop:
     """The processes that ``find_fastest`` needs for these jobs."""
     is_movable = all(job.movable for job in jobs)
     workers = setting.workers
-    if share is not None and workers is None:
+    if part is not None and workers is None:
         # The ranks of a host share its processors; those of other hosts cannot be told apart.
-        workers = max(1, worker_count() // share.world)
+        workers = max(1, worker_count() // part.share.world)
     return Workshop(
         setting.devices if is_movable else setting.devices[:1],
         setting.inputs,

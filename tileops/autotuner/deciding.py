@@ -11,16 +11,17 @@ from typing import Any
 import torch
 
 from tileops import counters, log, settings
+from tileops.autotuner import agreeing
 from tileops.autotuner import search as searches
 from tileops.autotuner.arguments import check_devices, errors_of
-from tileops.autotuner.campaign import Findings, Outcome, Setting, find_fastest
+from tileops.autotuner.campaign import UNKNOWN, Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Checker, Reference, ReferenceFailedError
 from tileops.autotuner.database import Best, Record, Row, TuningKey, words
-from tileops.autotuner.measuring import Measured, Plan
+from tileops.autotuner.measuring import Plan
 from tileops.autotuner.param import ProfileArgs
 from tileops.autotuner.preparing import prepare
 from tileops.autotuner.progress import Bar
-from tileops.autotuner.ranks import Share, StoreLostError, alone, share_of, together
+from tileops.autotuner.ranks import Part, Share, alone
 from tileops.autotuner.rounds import Rules
 from tileops.autotuner.spaces import Config, canonical, describe
 from tileops.autotuner.trying import Candidate, Timer, TimerWork, copies
@@ -102,14 +103,15 @@ def decide(question: Question, manner: Manner) -> Decision:
     """
     question = _with_default(question)
     record = Record(question.key)
-    share = _share(question)
     check = manner.reference.identity
-    found = None if _is_settled(share) else _recorded(question, record, check)
+    share = _share(question, check)
+    found = _recorded(question, record, check)
     if found is not None:
-        return _agree(share, question, record, found)
-    if manner.tune == "never":
-        return _untuned(question)
-    _refuse_where_forbidden(question)
+        return found if share is None else _agree(share, question, record, found)
+    if not agreeing.is_settled(share):  # else nothing is measured
+        if manner.tune == "never":
+            return _untuned(question)
+        _refuse_where_forbidden(question)
     if share is not None:  # the ranks take part together: none may wait for another's lock
         return _tune(question, manner, record, share)
     with record.alone(_LOCK_SECONDS):
@@ -130,6 +132,31 @@ def _with_default(question: Question) -> Question:
     return replace(question, configs=[*question.configs, default])
 
 
+def _share(question: Question, check: str) -> Share | None:
+    if not agreeing.has_ranks():
+        return None
+    default = question.default if question.default is not None else question.configs[0]
+    digest = "" if question.shares else _digest(question, default)
+    return agreeing.share_for(question, space_digest(question), check, digest)
+
+
+def _agree(share: Share, question: Question, record: Record, found: Decision) -> Decision:
+    """A rank that knows the answer gives it to the others, and takes theirs if that stands."""
+    best = record.best()
+    assert best is not None
+    name, latency = agreeing.tell(share, best, record.rows())
+    config = next((c for c in question.configs if canonical(c) == name), found.config)
+    return found if config is found.config else Decision(config, latency)
+
+
+def _digest(question: Question, config: Config) -> str:
+    """That of the program under a config; empty where it is no program."""
+    try:
+        return digest_of(question.trace(config), 64)
+    except Exception:
+        return ""
+
+
 def _recorded(question: Question, record: Record, check: str) -> Decision | None:
     """The recorded winner, where it won in this space and its program and check are the same."""
     best = record.best()
@@ -137,11 +164,7 @@ def _recorded(question: Question, record: Record, check: str) -> Decision | None
         return None
     for config in question.configs:
         if canonical(config) == canonical(best.config):
-            try:
-                digest = digest_of(question.trace(config), 64)
-            except TileopsError:
-                return None
-            is_same = question.shares or digest == best.digest
+            is_same = question.shares or _digest(question, config) == best.digest
             return Decision(config, best.latency, best.ref_latency) if is_same else None
     return None
 
@@ -171,46 +194,6 @@ def _refuse_where_forbidden(question: Question) -> None:
             f"{facts.get('device', question.device)}, and {reason}; call it once before, give its "
             "configuration, or use tune='never'"
         )
-
-
-# -- ranks -----------------------------------------------------------------------------------------
-def _share(question: Question) -> Share | None:
-    return share_of(f"{question.key.hash}/{space_digest(question)}")
-
-
-def _agree(share: Share | None, question: Question, record: Record, found: Decision) -> Decision:
-    """A rank that knows the answer gives it to the others, and takes theirs if that stands."""
-    if share is None:
-        return found
-    known = {canonical(row.config): row for row in record.rows()}
-    outcomes = {
-        str(n): _outcome_of(known.get(canonical(config))).to_json()
-        for n, config in enumerate(question.configs)
-    }
-    place = [canonical(c) for c in question.configs].index(canonical(found.config))
-    try:
-        answer = share.publish({"outcomes": outcomes, "ranking": [place]})
-    except StoreLostError:
-        return found
-    best = answer["ranking"][0]
-    if best == place:
-        return found
-    latency = answer["outcomes"][str(best)]["measured"]["latency_ms"]
-    return Decision(question.configs[best], latency)
-
-
-def _outcome_of(row: Row | None) -> Outcome:
-    if row is None:
-        return Outcome(Measured("error", reason="not measured"))
-    return Outcome(Measured(row.status, row.latency, row.low, row.high, row.samples, row.reason))
-
-
-def _is_settled(share: Share | None) -> bool:
-    """Whether the ranks have their answer."""
-    try:
-        return share is not None and share.answer() is not None
-    except StoreLostError:
-        return False
 
 
 def _cache_dir() -> str:
@@ -244,28 +227,36 @@ class _Tuning:
         self._kept: dict[int, Row] = {}
         self._ranking: list[int] = []
         self._shop: Workshop | None = None
+        self._part: Part | None = None
 
     def run(self) -> Decision:
         """Measure what is not known, keep it, and name the winner."""
         self._trace()
-        if self.share is None:
-            self._recall()
-        missing = [n for n in self.candidates if n not in self.rows]
+        numbers = list(self.candidates)
+        found = agreeing.settled(self.share, [self.question.configs[n] for n in numbers])
+        if found is not None:
+            self._take(numbers, found)
+            return self._choose(None)
+        self._recall()
+        missing = [n for n in numbers if n not in self.rows]
         if missing:
             counters.add("tunings")
         ref_latency = None
         if missing or self.share is not None:
             inputs = self._inputs()
             ref_latency = self._reference_latency(inputs)
-            self._measure(missing, inputs)
+            self._measure(missing if self.share is None else numbers, inputs)
         return self._choose(ref_latency)
 
     def _trace(self) -> None:
         for number, config in enumerate(self.question.configs):
             try:
                 program = self.question.trace(config)
-            except TileopsError as error:
-                self.rows[number] = Row(config, "", "compile_error", reason=str(error))
+            except Exception as error:  # a program's own code may refuse a config as it likes
+                reason = str(error)
+                if not isinstance(error, TileopsError):
+                    reason = f"{type(error).__name__}: {error}"
+                self.rows[number] = Row(config, "", "compile_error", reason=reason)
             else:
                 self.candidates[number] = Candidate(config, program)
                 self.digests[number] = digest_of(program, 64)
@@ -322,9 +313,24 @@ class _Tuning:
                     self.record.append([self._kept[number]])
 
             if self.share is not None:
+                self._part = self._part_of(self.share, numbers)
                 self._take(numbers, self._find(numbers, inputs, 1.0, tell))
             else:
                 self._search(numbers, inputs, tell)
+
+    def _part_of(self, share: Share, numbers: Sequence[int]) -> Part:
+        # Ranks need no halving: what they cannot measure within the budget is left out.
+        return agreeing.part_of(
+            share,
+            {n: self.question.configs[n] for n in numbers},
+            self.rows,
+            budget=self.manner.budget,
+            seed=None if self.manner.search == "exhaustive" else self._seed,
+        )
+
+    @property
+    def _seed(self) -> int:
+        return int(self.question.key.hash[:8], 16)
 
     def _search(
         self, numbers: Sequence[int], inputs: Sequence[Any], tell: Callable[[int, Outcome], None]
@@ -339,7 +345,7 @@ class _Tuning:
             len(numbers),
             measure,
             budget=self.manner.budget,
-            seed=int(self.question.key.hash[:8], 16),
+            seed=self._seed,
         )
 
     def _find(
@@ -366,7 +372,7 @@ class _Tuning:
         return find_fastest(
             jobs,
             self._setting(inputs, effort),
-            share=self.share,
+            part=self._part,
             progress=progress,
             known=known,
             shop=self._shop,
@@ -391,9 +397,8 @@ class _Tuning:
             max(1, round(_TIMER_RUNS * effort)) if halving else 1,
         )
         count = len(numbers)
-        answer = alone(count, work) if self.share is None else together(self.share, count, work)
-        outcomes = tuple(Outcome.from_json(answer["outcomes"][str(n)]) for n in range(count))
-        return Findings(outcomes, tuple(answer["ranking"]))
+        answer = alone(count, work) if self._part is None else self._part.together(work)
+        return Findings.of(answer, count)
 
     def _setting(self, inputs: Sequence[Any], effort: float) -> Setting:
         profile = self.manner.profile
@@ -455,9 +460,11 @@ class _Tuning:
     def _take(self, numbers: Sequence[int], findings: Findings) -> None:
         fresh: list[Row] = []
         for number, outcome in zip(numbers, findings.outcomes, strict=True):
+            if outcome == UNKNOWN:
+                continue
             row = self._row(number, outcome)
+            kept = self._kept.pop(number, None) or self.rows.get(number)
             self.rows[number] = row
-            kept = self._kept.pop(number, None)
             if kept is None or replace(row, time=kept.time) != kept:
                 fresh.append(row)
         self.record.append(fresh)
@@ -467,9 +474,10 @@ class _Tuning:
         right = [n for n, row in self.rows.items() if row.is_right]
         if not right:
             raise TileopsError(self._all_failed())
-        # One session's own ranking is surer than the times: it compared within rounds.
+        # One session's own ranking is surer than the times: it compared within rounds. That of the
+        # ranks is what all of them take.
         ranking = self._ranking
-        if set(ranking) == set(right):
+        if set(ranking) == set(right) or (ranking and self.share is not None):
             number = ranking[0]
         else:
             number = min(right, key=lambda n: (self.rows[n].latency or 0.0, n))

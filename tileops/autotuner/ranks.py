@@ -9,10 +9,12 @@ waited for falls silent.
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.distributed as dist
@@ -183,9 +185,14 @@ def _guarded() -> Iterator[None]:
         raise StoreLostError(str(error)) from error
 
 
+def world() -> int:
+    """How many ranks the job of this process has; 1 where it is none."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
 def share_of(name: str) -> Share | None:
     """The share of this process in tuning ``name``; None where it is no rank of several."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
+    if world() < 2:
         return None
     store = dist.distributed_c10d._get_default_store()
     return Share(store, name, dist.get_rank(), dist.get_world_size())
@@ -194,7 +201,7 @@ def share_of(name: str) -> Share | None:
 class Work(Protocol):
     """What a rank can do for a tuning; configs are known by number."""
 
-    def look(self, numbers: range) -> None:
+    def look(self, numbers: Sequence[int]) -> None:
         """Compile these configs and run each for the first time."""
 
     def results(self) -> dict[int, Json]:
@@ -204,11 +211,97 @@ class Work(Protocol):
         """The answer, from the results of all configs."""
 
 
-def together(share: Share, count: int, work: Work, chunk: int = 1) -> Json:
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rank's part in a tuning whose configs have names: each rank numbers them its own way.
+
+    ``names``: of the configs of this rank's work, by its numbers. ``known``: results by name that
+    need no work here; with ``names`` they are all configs of the tuning. ``seed`` shuffles them, in
+    all ranks alike. From when ``is_over`` says so, no further config is begun.
+    """
+
+    share: Share
+    names: Sequence[str]
+    known: Mapping[str, Json] = field(default_factory=dict)
+    seed: int | None = None
+    is_over: Callable[[], bool] = _never
+
+    def together(self, work: Work, chunk: int = 1) -> Json:
+        """The answer of all ranks, as ``work`` gives answers, by this rank's numbers."""
+        order = sorted({*self.names, *self.known})
+        if self.seed is not None:
+            random.Random(self.seed).shuffle(order)
+        named = _NamedWork(work, order, self.names, self.known)
+        return self.numbered(together(self.share, len(order), named, chunk, self.is_over))
+
+    def numbered(self, answer: Json) -> Json:
+        """An answer by name as one by this rank's numbers, less configs that have none."""
+        places = {name: place for place, name in enumerate(self.names)}
+        outcomes = answer["outcomes"]
+        return {
+            "outcomes": {str(places[n]): value for n, value in outcomes.items() if n in places},
+            "ranking": [places[n] for n in answer["ranking"] if n in places],
+        }
+
+
+class _NamedWork:
+    """Work by the places of ``order``, which is the same in all ranks; its answer is by name."""
+
+    def __init__(
+        self, work: Work, order: Sequence[str], names: Sequence[str], known: Mapping[str, Json]
+    ) -> None:
+        self._work = work
+        self._order = order
+        self._names = names
+        self._places = {name: place for place, name in enumerate(names)}
+        self._known = known
+        self._looked: list[int] = []
+
+    def look(self, numbers: Sequence[int]) -> None:
+        """As ``Work.look``; what is known needs none."""
+        self._looked += numbers
+        names = [self._order[number] for number in numbers]
+        places = [self._places[name] for name in names if name not in self._known]
+        if places:
+            self._work.look(places)
+
+    def results(self) -> dict[int, Json]:
+        """As ``Work.results``."""
+        names = {number: self._order[number] for number in self._looked}
+        is_new = any(name not in self._known for name in names.values())
+        found = self._work.results() if is_new else {}
+        return {
+            number: self._known[name] if name in self._known else found[self._places[name]]
+            for number, name in names.items()
+        }
+
+    def decide(self, results: dict[int, Json]) -> Json:
+        """As ``Work.decide``, by name."""
+        by_name = {self._order[number]: result for number, result in results.items()}
+        answer = self._work.decide(
+            {self._places[name]: r for name, r in by_name.items() if name in self._places}
+        )
+        outcomes = {self._names[int(n)]: value for n, value in answer["outcomes"].items()}
+        ranking = [self._names[n] for n in answer["ranking"]]
+        return {"outcomes": {**by_name, **outcomes}, "ranking": ranking}
+
+
+def together(
+    share: Share,
+    count: int,
+    work: Work,
+    chunk: int = 1,
+    is_over: Callable[[], bool] = _never,
+) -> Json:
     """One answer for all ranks over ``count`` configs.
 
     Each rank looks at some and times them; one of them decides, and measures itself what dead ranks
-    owe. Where the store is lost, this rank goes on alone.
+    owe. Where the store is lost, this rank goes on alone. Ranks take no more configs when
+    ``is_over``.
     """
     own: dict[int, Json] = {}
     try:
@@ -218,18 +311,30 @@ def together(share: Share, count: int, work: Work, chunk: int = 1) -> Json:
         with share.beating():
             for numbers in share.claims(count, chunk):
                 work.look(numbers)
+                if is_over():
+                    break
             own = work.results()
             for number, result in own.items():
                 share.post(number, result)
-            return share.decide(lambda: alone(count, work, share.collect(count)))
+            return share.decide(lambda: alone(count, work, share.collect(count), is_over))
     except StoreLostError:
-        return alone(count, work, own)
+        return alone(count, work, own, is_over)
 
 
-def alone(count: int, work: Work, results: Mapping[int, Json] | None = None) -> Json:
-    """The answer over ``count`` configs, those that have no result measured here."""
+def alone(
+    count: int,
+    work: Work,
+    results: Mapping[int, Json] | None = None,
+    is_over: Callable[[], bool] = _never,
+) -> Json:
+    """The answer over ``count`` configs, those that have no result measured here.
+
+    When ``is_over`` those are left out, unless there are no results at all.
+    """
     found = dict(results or {})
     missing = [number for number in range(count) if number not in found]
+    if found and is_over():
+        return work.decide(found)
     if missing == list(range(count)):
         work.look(range(count))
     else:
