@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import tileops
-from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_in_place
+import tileops.language as T
+from tests.autotuner.tuned_programs import (
+    FakeTimer,
+    fresh_const,
+    fresh_dynamic,
+    fresh_in_place,
+    fresh_other,
+)
 from tileops.autotuner.arguments import check_inputs
 from tileops.errors import ArgumentError, ArgumentTypeError
 
@@ -50,6 +58,9 @@ OP = "op tuned_double_const: |tuned_double_const: "
         (lambda a: None, f"({OP})configs: expected dicts"),
         (lambda a: [{"blok": 1}], f"({OP})configs: 'blok'"),
         (lambda a, b, c: SPACE, f"({OP})configs raised TypeError"),
+        ([{1: 8, "blok": 8}], f"({OP})configs: '1' is no compile-time parameter"),
+        ([{"block": {8}}], f"({OP})config .*8.* cannot be kept in a file"),
+        ([{"block": 8, "pass_configs": "x"}], "pass_configs: expected a dict of options, got 'x'"),
         ([{"block": len}], f"({OP})config .*len.* cannot be kept in a file"),
         (tileops.space(block=[8], where=lambda block: block > 8), f"({OP})configs: the space is empty"),
         (tileops.space(block=[8], where=lambda block: 1 / 0), "where raised ZeroDivisionError for block=8"),
@@ -79,6 +90,8 @@ def test_spaces_that_cannot_be_meant() -> None:
         lambda a: ({"block": b} for b in (8, 32)),
         {"block": [8, 32]},
         tileops.space(block=(b for b in (8, 32))),
+        tileops.space(block=np.array([8, 32])),
+        [{"block": np.int32(8)}, {"block": np.int64(32)}, {"block": torch.tensor(32)}],
         # What is no program is recorded, and nothing else suffers.
         [{"block": None}, {"block": (8,)}, {"block": 0}, {"block": -8}, {"block": "x"}, {"block": 32}],
     ],
@@ -92,8 +105,6 @@ def test_a_dtype_may_be_tuned() -> None:
         def __call__(self, config: Any, kernel: Any, inputs: Any) -> float:
             self.calls.append(str(config["target_dtype"]))
             return 1.0 if "16" in str(config["target_dtype"]) else 2.0
-
-    import tileops.language as T
 
     @tileops.jit(name="tuned_dtype")
     def cast(A, target_dtype=torch.float32):  # type: ignore[no-untyped-def]
@@ -114,7 +125,7 @@ def test_a_dtype_may_be_tuned() -> None:
     assert len(timer.calls) == 2
 
 
-@pytest.mark.parametrize("value", ["fast", None, True, 1 + 2j, torch.ones(2), [1.0]])
+@pytest.mark.parametrize("value", ["fast", None, True, 1 + 2j, torch.ones(2), [1.0], 10**400])
 def test_a_timer_that_gives_no_number_is_an_error(value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="timer: expected milliseconds as a number"):
         tune(timer=lambda config, kernel, inputs: value)
@@ -150,6 +161,39 @@ def test_a_reference_that_raises_is_the_callers_error(timer: Any) -> None:
         program(torch.randn(10))
 
 
+@pytest.mark.parametrize("value", [3.0, {"b": torch.ones(1)}, np.ones(100)])
+def test_a_reference_that_gives_no_tensor_is_the_callers_error(value: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"ref_prog gave {type(value).__name__}, expected"):
+        tune(ref_prog=lambda a: value)
+
+
+def test_a_function_of_buckets_must_give_a_value() -> None:
+    def call(buckets: Any) -> None:
+        program = tileops.autotune(configs=SPACE, timer=FakeTimer(TIMES), buckets=buckets)
+        program(fresh_dynamic())(torch.randn(5))
+
+    with pytest.raises(ArgumentError, match=r"buckets\('N', 5\) raised ZeroDivisionError"):
+        call(fail)
+    with pytest.raises(ArgumentTypeError, match=r"buckets\('N', 5\): .* cannot be kept in a file"):
+        call(lambda name, value: object())
+
+
+def test_a_timer_may_call_a_program_of_the_same_facts() -> None:
+    inner = tileops.autotune(configs=SPACE, timer=FakeTimer(TIMES))(fresh_const())
+
+    class Outer(FakeTimer):
+        __qualname__ = "FakeTimer"  # the keys of both programs are the same
+
+        def __call__(self, config: Any, kernel: Any, inputs: Any) -> float:
+            assert torch.equal(inner(inputs[0]), inputs[0] * 2)
+            return super().__call__(config, kernel, inputs)
+
+    Outer.__module__ = FakeTimer.__module__
+    program = tileops.autotune(configs=SPACE, timer=Outer(TIMES))(fresh_other())
+    a = torch.randn(77)
+    assert torch.equal(program(a), a * 2 + 1)
+
+
 def test_a_reference_may_change_its_inputs() -> None:
     def reference(a: torch.Tensor) -> torch.Tensor:
         result = a * 2
@@ -182,6 +226,8 @@ def test_a_manual_check_may_return_false_or_raise() -> None:
         (lambda params: [torch.randn(100)] * 2, r"gave 2 inputs, the program takes 1 \(A\)"),
         (lambda params: None, "gave NoneType for 'A', expected a tensor"),
         (lambda params: ["x"], "gave str for 'A', expected a tensor"),
+        (lambda params: [torch.randn(100).double()], "gave a tensor of torch.float64 for 'A', expected"),
+        (lambda params: [torch.empty(100, device="meta")], "gave a tensor on meta for 'A', expected"),
         (fail, "raised ZeroDivisionError"),
     ],
 )  # fmt: skip
@@ -192,6 +238,15 @@ def test_supplied_inputs_must_fit(supply: Any, words: str) -> None:
         tune(supply_prog=supply)
 
 
+def test_supplied_inputs_come_in_any_iterable_and_name_the_op_where_they_do_not_fit() -> None:
+    assert tune(supply_prog=lambda params: (torch.randn(100) for _ in params))
+    program = tileops.autotune(
+        configs=SPACE, warmup=0, rep=1, supply_prog=lambda params: torch.randn(200)[::2]
+    )(fresh_const())  # fmt: skip
+    with pytest.raises(ArgumentError, match="op tuned_double_const: argument 'A': expected a cont"):
+        program(torch.randn(100))
+
+
 def test_given_inputs_must_fit() -> None:
     with (
         tileops.set_autotune_inputs(torch.randn(3)),
@@ -200,7 +255,7 @@ def test_given_inputs_must_fit() -> None:
         tune()
     param = type("P", (), {"name": "n", "is_scalar": True, "shape": ()})
     with pytest.raises(ArgumentTypeError, match="gave Tensor for 'n', expected a number"):
-        check_inputs("f", "supply_prog", [torch.ones(1)], [param], frozenset())
+        check_inputs("f", "supply_prog", [torch.ones(1)], [param], frozenset(), torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

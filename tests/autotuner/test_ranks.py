@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from tileops.autotuner.ranks import Share, StoreLostError, share_of, together
+from tileops.autotuner.ranks import Part, Share, StoreLostError, share_of, together
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = [5.0, 4.0, 3.0, 9.0, 1.0, 2.0, 8.0, 7.0, 6.0, 2.5]
@@ -112,6 +112,71 @@ class TestOneProcess:
         work = Doing()
         assert together(Lost(store, "lost", 0, 2), 5, work) == {"count": 5}
         assert work.looked == [0, 1, 2, 3, 4]
+
+
+class TestParts:
+    """Configs with names: ranks number them their own way."""
+
+    NAMES = ("a", "b", "c", "d")
+
+    def together(
+        self, store: Any, names: Any, known: Any = (), **more: Any
+    ) -> tuple[Any, list[str]]:
+        work = Naming(names)
+        results = {name: {"ms": Naming.TIMES[name]} for name in known}
+        part = Part(Share(store, "one", 0, 2, silence_s=0.3), names, results, **more)
+        return part.together(work), work.looked
+
+    def test_the_answer_comes_in_the_numbers_of_each_rank(self) -> None:
+        store = dist.HashStore()
+        first, looked = self.together(store, self.NAMES)
+        assert sorted(looked) == list(self.NAMES)
+        assert first["ranking"] == [2, 0, 3, 1]
+        second, looked = self.together(store, self.NAMES[::-1])
+        assert looked == []
+        assert second["ranking"] == [1, 3, 0, 2]
+        assert second["outcomes"]["1"] == first["outcomes"]["2"] == {"ms": 1.0}
+
+    def test_what_is_known_is_not_looked_at_and_counts(self) -> None:
+        answer, looked = self.together(dist.HashStore(), self.NAMES, known=("b", "c", "x"))
+        assert sorted(looked) == ["a", "d"]
+        assert answer["ranking"] == [2, 0, 3, 1]
+        assert set(answer["outcomes"]) == {"0", "1", "2", "3"}  # this rank has no number for x
+
+    def test_a_budget_ends_the_search_of_all(self) -> None:
+        store = dist.HashStore()
+        answer, looked = self.together(store, self.NAMES, is_over=lambda: True)
+        assert looked == ["a"]
+        assert answer == {"outcomes": {"0": {"ms": 2.0}}, "ranking": [0]}
+        assert self.together(store, self.NAMES)[0] == answer
+
+    def test_a_seed_shuffles_in_all_ranks_alike(self) -> None:
+        orders = [
+            self.together(dist.HashStore(), n, seed=3)[1] for n in (self.NAMES, self.NAMES[::-1])
+        ]
+        assert orders[0] == orders[1] != list(self.NAMES)
+
+
+class Naming:
+    """Work on configs with names that notes what it was asked to look at."""
+
+    TIMES = {"a": 2.0, "b": 4.0, "c": 1.0, "d": 3.0, "x": 0.5}
+
+    def __init__(self, names: Any) -> None:
+        self.names = names
+        self.looked: list[str] = []
+
+    def look(self, numbers: Any) -> None:
+        self.looked += [self.names[number] for number in numbers]
+
+    def results(self) -> dict[int, Any]:
+        return {self.names.index(name): {"ms": self.TIMES[name]} for name in self.looked}
+
+    def decide(self, results: dict[int, Any]) -> dict[str, Any]:
+        return {
+            "outcomes": {str(n): result for n, result in results.items()},
+            "ranking": sorted(results, key=lambda n: results[n]["ms"]),
+        }
 
 
 class Doing:

@@ -50,6 +50,18 @@ def test_three_contradicting_ranks_share_the_work_and_use_one_config(tmp_path: P
     assert measured(found) == sorted(BLOCKS)
 
 
+def test_lists_in_another_order_other_programs_and_strict_mode(tmp_path: Path) -> None:
+    after = {"8": 1.0, "16": 2.0, "32": 3.0, "64": 4.0}
+    plans: list[dict[str, Any]] = [{"times": TIMES, "after": after} for _ in range(2)]
+    plans[1]["reverse"] = True
+    found = agreed(run(tmp_path, plans))
+    assert measured(found) == sorted(BLOCKS)
+    for report in found:
+        assert report["config"] == report["strict"] == report["never"] == {"block": 64}
+        assert report["other"] == {"block": 8}  # not what was found for the first program
+    assert sorted(n for r in found for n in r["other_calls"]) == sorted(BLOCKS)
+
+
 def test_a_warm_rank_and_a_late_rank_measure_nothing_and_hang_nobody(tmp_path: Path) -> None:
     warm, other, late = run(
         tmp_path, [{"times": TIMES, "warm": True}, {"times": REVERSE}, {"times": OTHER, "late_s": 5}]

@@ -40,6 +40,22 @@ def fresh_const():  # type: ignore[no-untyped-def]
     return double
 
 
+def fresh_other():  # type: ignore[no-untyped-def]
+    """Another program with the parameters and sizes of ``fresh_const``."""
+
+    @tileops.jit(name="tuned_other_const")
+    def other(A, block: int = 16, scale: int = 2):  # type: ignore[no-untyped-def]
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        B = T.empty((N,), T.float32)
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] * scale + 1
+        return B
+
+    return other
+
+
 def fresh_dynamic():  # type: ignore[no-untyped-def]
     """A program of a run-time size."""
 

@@ -3,7 +3,9 @@
 One forked process for each plan, with a cache of its own; a plan holds ``times`` by block, and
 ``die_after`` so many configs, ``warm`` (it has tuned alone before), ``late_s`` (it comes so much
 later), ``sleep_s`` (in its timer), ``cache`` (its folder), ``group`` (the ranks of a subgroup, made
-by all) or ``port`` (of a TCP store, which rank 0 holds). Each writes what it did to
+by all), ``port`` (of a TCP store, which rank 0 holds), ``reverse`` (its list of configs is in the
+other order) or ``after`` (it then tunes another program with these times, and asks again for the
+first one in strict mode and with tune="never"). Each writes what it did to
 ``FOLDER/<rank>.json``.
 """
 
@@ -21,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 import tileops
-from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_other
 from tileops.autotuner import decorator as _decorator  # noqa: F401  (imported before the fork)
 from tileops.autotuner import ranks
 from tileops.autotuner.ranks import Share, share_of
@@ -56,6 +58,8 @@ def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     timer = RankTimer({int(block): ms for block, ms in plan["times"].items()})
     space = [{"block": block} for block in timer.times]
+    if plan.get("reverse"):
+        space.reverse()
     a = torch.arange(100.0)
     timer.sleep_s = plan.get("sleep_s", timer.sleep_s)
     with tileops.option.cache_dir(folder / plan.get("cache", f"cache{rank}")):
@@ -76,10 +80,28 @@ def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
         calls = list(timer.calls)
         config = dict(program.compile(a).config)
         report = {"right": is_right, "config": config, "calls": calls, "seconds": seconds}
+        if "after" in plan:
+            report.update(after(plan["after"], timer, space, a))
         (folder / f"{rank}.json").write_text(json.dumps(report))
     # Rank 0 may hold the store, from which answers are read for a while yet.
     time.sleep(plan.get("stay_s", 0.5))
     os._exit(0)
+
+
+def after(times: dict[str, float], timer: RankTimer, space: list[Any], a: Any) -> dict[str, Any]:
+    """What happens to another program, and to the first one where nothing may be measured."""
+    found: dict[str, Any] = {}
+    timer.calls.clear()
+    with tileops.option.strict():
+        again = tileops.autotune(configs=space, timer=timer)(fresh_const())
+        found["strict"] = dict(again.compile(a).config)
+    never = tileops.autotune(configs=space, timer=timer, tune="never")(fresh_const())
+    found["never"] = dict(never.compile(a).config)
+    timer.times = {int(block): ms for block, ms in times.items()}
+    other = tileops.autotune(configs=space, timer=timer)(fresh_other())
+    found["other"] = dict(other.compile(a).config)
+    found["other_calls"] = list(timer.calls)
+    return found
 
 
 if __name__ == "__main__":

@@ -239,6 +239,20 @@ def test_import_takes_a_winner_where_there_is_none_that_can_be_read(
     assert (folder / "best_config.json").read_text() == best.replace("1.0", "1.5")
 
 
+def test_what_cannot_be_done_is_said_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tune()
+    code, out, err = run(capsys, "show", "nothing", "--json")
+    assert (code, json.loads(out)) == (1, [])
+    assert "no tuning of 'nothing'" in err
+    with pytest.raises(SystemExit):
+        run(capsys, "show", "")
+    code, _, err = run(capsys, "run", "--module", "no_such_module")
+    assert code == 2
+    assert "there is no module 'no_such_module'" in err
+
+
 def test_run_tunes_and_says_so(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

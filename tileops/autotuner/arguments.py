@@ -115,12 +115,17 @@ def errors_of(op: str, argument: str) -> Iterator[None]:
 
 
 def check_inputs(
-    op: str, source: str, given: Sequence[Any], params: Sequence[Any], raw: frozenset[str]
+    op: str,
+    source: str,
+    given: Sequence[Any],
+    params: Sequence[Any],
+    raw: frozenset[str],
+    device: torch.device,
 ) -> None:
-    """ArgumentError where inputs from ``source`` are not what ``params`` take.
+    """ArgumentError or ArgumentTypeError where inputs from ``source`` are not what ``params`` take.
 
-    Only what every config takes alike is checked: how many, which are tensors, fixed extents (not
-    of the tensors ``raw``, of which any will do).
+    Only what every config takes alike is checked: how many, which are tensors, on what kind of
+    device, dtypes, and fixed extents (the last two not of the tensors ``raw``, of which any do).
     """
     names = ", ".join(p.name for p in params)
     if len(given) != len(params):
@@ -134,12 +139,27 @@ def check_inputs(
                 f"op {op}: {source} gave {type(value).__name__} for '{param.name}', expected "
                 f"{wanted}"
             )
+        if isinstance(value, torch.Tensor) and value.device.type != device.type:
+            raise ArgumentError(
+                f"op {op}: {source} gave a tensor on {value.device} for '{param.name}', expected "
+                f"one on {device}"
+            )
         is_checked = isinstance(value, torch.Tensor) and param.name not in raw
+        if is_checked and not _holds(value.dtype, param.dtype):
+            raise ArgumentTypeError(
+                f"op {op}: {source} gave a tensor of {value.dtype} for '{param.name}', expected "
+                f"{param.dtype}"
+            )
         if is_checked and not _fits(tuple(value.shape), param.shape):
             raise ArgumentError(
                 f"op {op}: {source} gave a tensor of shape {tuple(value.shape)} for "
                 f"'{param.name}', expected ({', '.join(map(str, param.shape))})"
             )
+
+
+def _holds(dtype: torch.dtype, wanted: torch.dtype) -> bool:
+    # Of one byte there are several that stand for each other, as the call itself checks.
+    return dtype == wanted or dtype.itemsize == wanted.itemsize == 1
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tileops.autotuner.spaces import Config
-from tileops.errors import ArgumentError, TileopsError
+from tileops.errors import ArgumentError
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Copy, For, Gemm
@@ -120,8 +121,8 @@ def configs(
         try:
             if fits(needs_of(trace(config)), target):
                 found.append(config)
-        except TileopsError:
-            continue  # not every combination is a program
+        except Exception:  # not every combination is a program, whichever code says so
+            continue
     return found
 
 
@@ -134,10 +135,13 @@ def _choices(
     has_gemm: bool,
 ) -> tuple[int, ...]:
     """The values to try of one parameter: its own alone where it bears on none of these."""
-    changed = value + 1 if value < 8 else value * 2
-    try:
-        after = needs_of(trace({**base, name: changed}))
-    except TileopsError:
+    after = None
+    for changed in (value + 1, value * 2) if value < 8 else (value * 2, value // 2):
+        # The program's own code may refuse a value as it likes.
+        with suppress(Exception):
+            after = needs_of(trace({**base, name: changed}))
+            break
+    if after is None:
         return (value,)
     if after.stages != before.stages:
         return _STAGES

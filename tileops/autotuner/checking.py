@@ -126,6 +126,11 @@ class Checker:
                 ) from error
             values = list(result) if isinstance(result, (tuple, list)) else [result]
             tensors = [value for value in values if isinstance(value, torch.Tensor)]
+            if result is not None and not tensors and self._reference.manual is None:
+                raise ReferenceFailedError(
+                    f"ref_prog gave {type(result).__name__}, expected a tensor, several, or None "
+                    "where it writes into its arguments"
+                )
             # A reference may return what it was given, or a view that later runs would change.
             self._expected = [t.detach().clone() for t in tensors], arguments
         return self._expected

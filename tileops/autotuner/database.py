@@ -9,6 +9,7 @@ import math
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,6 +86,7 @@ class Best:
 
 
 _flights = Flights()
+_holding = threading.local()
 _memory: dict[tuple[str, str, str, str], tuple[list[Row], Best | None]] = {}
 
 
@@ -104,11 +106,20 @@ class Record:
     @contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
         """One tuning of the key at a time, among threads and processes."""
-        locks = None if self.directory is None else self.directory.locks
-        with _flights.alone(self.key.hash, locks, seconds) as problem:
+        # A timer may call another tuned program: two keys may share a lock file, which a process
+        # that holds it would wait for in vain.
+        is_inner = getattr(_holding, "depth", 0) > 0
+        locks = None if self.directory is None or is_inner else self.directory.locks
+        facts = [self.key.op, self.key.script, self.key.hash]
+        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        with _flights.alone(name, locks, seconds) as problem:
             if problem is not None:
                 log.warn_once("tune.lock", f"tuning without its lock: {problem}")
-            yield
+            _holding.depth = getattr(_holding, "depth", 0) + 1
+            try:
+                yield
+            finally:
+                _holding.depth -= 1
 
     def rows(self) -> list[Row]:
         """Every measurement, oldest first; lines that are torn or not understood are left out."""

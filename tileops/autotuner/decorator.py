@@ -113,10 +113,22 @@ def _tuned(
     arguments.check_buckets(buckets)
     ignored = (do_not_specialize,) if isinstance(do_not_specialize, str) else do_not_specialize
     tuner = Tuner(definition, configs, manner, buckets, ignored)
-    fallback = tuner.fallback()
-    if any(definition.defaults.get(name) is None for name in fallback):
-        program = JITImpl(replace(definition, fallback=fallback))
+    fallbacks = tuner.fallbacks()
+    if any(definition.defaults.get(name) is None for name in fallbacks[0]):
+        program = _with_fallback(definition, fallbacks)
     return TunedProgram(program, tuner)
+
+
+def _with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, object]]) -> JITImpl:
+    """The program with the first of the fallbacks that its own code takes."""
+    refused: Exception | None = None
+    for values in fallbacks:
+        try:
+            return JITImpl(replace(definition, fallback=values))
+        except Exception as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 class AutoTuner:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tileops.autotuner.compilers import Compiled, CompileJob
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.codec import encode_program
 from tileops.ir.program import Program
 from tileops.ir.stmt import AddressView
@@ -60,7 +60,11 @@ def prepare(
     known: dict[int, Compiled] = {}
     if not programs:
         return jobs, known
-    facts = facts_of(programs[0], arguments)
+    try:
+        facts = facts_of(programs[0], arguments)
+    except (ArgumentError, ArgumentTypeError) as error:
+        # It names the program by its content.
+        raise type(error)(f"op {op}: {str(error).partition(': ')[2]}") from error
     for number, program in enumerate(programs):
         request = Request(
             program=program,

@@ -115,16 +115,30 @@ def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) ->
     for config in found:
         if not isinstance(config, Mapping):
             raise ArgumentTypeError(f"configs: expected dicts, got {config!r}")
-        unknown = sorted(set(config) - set(names) - {PASS_CONFIGS})
+        unknown = set(config) - set(names) - {PASS_CONFIGS}
         if unknown:
             raise ArgumentError(
-                f"configs: '{unknown[0]}' is no compile-time parameter of the program "
+                f"configs: '{min(map(str, unknown))}' is no compile-time parameter of the program "
                 f"({', '.join(names) or 'it has none'})"
             )
-        unique.setdefault(canonical(config), dict(config))
+        own = {name: _own_number(value) for name, value in config.items()}
+        _check_options(own.get(PASS_CONFIGS))
+        unique.setdefault(canonical(own), own)
     if not unique:
         raise ArgumentError("configs: the space is empty")
     return list(unique.values())
+
+
+def _own_number(value: Any) -> Any:  # noqa: ANN401
+    """A number of numpy or torch as Python's own; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
+def _check_options(options: object) -> None:
+    if options is not None and not isinstance(options, Mapping):
+        raise ArgumentTypeError(
+            f"configs: {PASS_CONFIGS}: expected a dict of options, got {options!r}"
+        )
 
 
 def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:  # noqa: ANN401

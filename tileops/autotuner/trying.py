@@ -98,7 +98,7 @@ class TimerWork:
         has_value = hasattr(value, "__float__") and not isinstance(value, (bool, str))
         try:
             return float(value) if has_value else _no_number(value)
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             return _no_number(value)
 
     def results(self) -> dict[int, Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,7 +84,12 @@ class TunedProgram(JITImpl):
         values, _ = self.definition.bind_arguments(args, kwargs)
         if self.tuner.is_explicit(values):
             return super().compile(*args, **kwargs)
-        made = specialise(self.definition, args, kwargs)
+        definition = self.definition
+
+        def trace(tried: Mapping[str, object], consts: Mapping[str, int] | None) -> Program:
+            return self.tuner.sample(tried, values, lambda found: definition.trace(found, consts))
+
+        made = specialise(definition, args, kwargs, trace)
         target = self._build.target or default_target()
         given = frozenset(n for n in values if n not in self.definition.inputs)
         choice = Choice(
@@ -130,6 +135,15 @@ class EagerTuning:
     def is_needed(self, given: frozenset[str]) -> bool:
         """Whether a call that gives these values leaves the config to choose."""
         return not self._tuner.is_explicit(sorted(given))
+
+    def sample(
+        self,
+        values: Mapping[str, object],
+        given: Container[str],
+        trace: Callable[[Mapping[str, object]], Program],
+    ) -> Program:
+        """See ``Tuner.sample``."""
+        return self._tuner.sample(values, given, trace)
 
     def _arguments(self) -> dict[str, Any] | None:
         """The arguments of the call in progress by name; None for one that came by torch alone."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tileops.autotuner.making import Known, make
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
 from tileops.codegen.kernel_code import Specialization
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit import toolchain
 from tileops.jit.definition import Definition
@@ -86,6 +86,7 @@ class Tuner:
         buckets: Buckets = POWERS_OF_TWO,
         do_not_specialize: Sequence[str] = (),
     ) -> None:
+        self._op = definition.name
         self._statics = tuple(p.name for p in definition.signature.params if p.kind == "static")
         self._copies = definition.options.contiguous == "copy"
         self._parameters = tuple(definition.parameters)
@@ -120,10 +121,33 @@ class Tuner:
             return tunable
         return tuple(n for n in self._statics if n not in definition.defaults)
 
-    def fallback(self) -> dict[str, object]:
-        """Values for tunable parameters without a default: those of the first config."""
-        first = self._fixed[0] if self._fixed else {}
-        return {n: v for n, v in first.items() if n != spaces.PASS_CONFIGS}
+    def fallbacks(self) -> list[dict[str, object]]:
+        """Values for tunable parameters without a default: those of each config, in order."""
+        found = [
+            {n: v for n, v in config.items() if n != spaces.PASS_CONFIGS}
+            for config in self._fixed or ()
+        ]
+        return found or [{}]
+
+    def sample(
+        self,
+        values: Mapping[str, object],
+        given: Container[str],
+        trace: Callable[[Mapping[str, object]], Program],
+    ) -> Program:
+        """The program under ``values``, or where its own code refuses them, the first config's.
+
+        Raises what ``values`` meet where no config of a fixed space helps, or one is ``given``.
+        """
+        try:
+            return trace(values)
+        except Exception:
+            if any(name in given for name in self.names):
+                raise
+            for tunable in self.fallbacks():
+                with suppress(Exception):
+                    return trace({**values, **tunable})
+            raise
 
     def is_explicit(self, names: Sequence[str] | Mapping[str, object]) -> bool:
         """Whether a call that gives ``names`` chooses its config itself."""
@@ -146,13 +170,20 @@ class Tuner:
         if bounds is None:
             return "any"
         if callable(self._buckets):
-            return spaces.plain(self._buckets(size, value))
+            return self._own_bucket(self._buckets, size, value)
         return next((bound for bound in bounds if value <= bound), "more")
+
+    def _own_bucket(self, function: Callable[..., object], size: str, value: int) -> object:
+        with arguments.errors_of(self._op, f"buckets('{size}', {value})"):
+            found = function(size, value)
+            try:
+                return spaces.plain(found)
+            except TypeError as error:
+                raise ArgumentTypeError(f"buckets('{size}', {value}): {error}") from None
 
     def decide(self, asked: Asked) -> Decision:
         """The best config; measures where nothing is recorded (see ``deciding.decide``)."""
-        with arguments.errors_of(asked.op, "configs"):
-            configs = self._resolved(asked)
+        configs = self._resolved(asked)
         self._check_names(asked)
         question = Question(
             key=self._key(asked),
@@ -192,7 +223,9 @@ class Tuner:
             values = {n: v for n, v in asked.defaults.items() if n in self.names}
             return automatic.configs(asked.trace, values, asked.target)
         given = asked.arguments if asked.arguments is not None else asked.static
-        return spaces.resolve(self._configs, self._statics, [_described(v) for v in given.values()])
+        described = [_described(v) for v in given.values()]
+        with arguments.errors_of(asked.op, "configs"):
+            return spaces.resolve(self._configs, self._statics, described)
 
     def _default(self, asked: Asked) -> Config | None:
         found = {n: asked.defaults.get(n) for n in self.names}
@@ -227,21 +260,26 @@ class Tuner:
         params = [describe_param(p) for p in program.params]
         wanted = [p for n, p in enumerate(params) if not p.is_output and n not in program.returns]
         raw = frozenset(p.name for p in program.tensors() if p.raw)
+        rows = {p.name for p in program.tensors() if p.buffer.strides is None}
+        copied = rows if self._copies else set()
+
+        def checked(source: str, values: Sequence[Any]) -> list[Any]:
+            arguments.check_inputs(asked.op, source, values, wanted, raw, asked.device)
+            pairs = zip(values, wanted, strict=True)
+            return [_detached(value, p.name in copied) for value, p in pairs]
+
         given = getattr(_given, "inputs", None)
         if given is not None:
-            arguments.check_inputs(asked.op, "set_autotune_inputs", given, wanted, raw)
-            return list(given)
+            return checked("set_autotune_inputs", given)
         profile = self._manner.profile
         if profile.supply_prog is not None:
             with arguments.errors_of(asked.op, "supply_prog"):
                 made = profile.supply_prog(wanted)
-            supplied = list(made) if isinstance(made, (list, tuple)) else [made]
-            arguments.check_inputs(asked.op, "supply_prog", supplied, wanted, raw)
-            return supplied
+                single = isinstance(made, torch.Tensor) or not isinstance(made, Iterable)
+                supplied = [made] if single else list(made)
+            return checked("supply_prog", supplied)
         called = asked.arguments
         if called is not None and all(p.name in called for p in wanted):
-            rows = {p.name for p in program.tensors() if p.buffer.strides is None}
-            copied = rows if self._copies else set()
             return [_detached(called[p.name], p.name in copied) for p in wanted]
         sizes = {**asked.consts, **asked.dynamic}
         is_fast = asked.facts.get("fast", True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +39,19 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
     listing.add_argument("op", nargs="?", help="only tunings of this op")
     listing.add_argument("--json", action="store_true", help="print JSON for programs")
     showing = add("show", show_tunings, "every measurement of a tuning or of an op, and a picture")
-    showing.add_argument("what", help="an op, or first digits of a tuning's hash")
+    showing.add_argument("what", type=_named, help="an op, or first digits of a tuning's hash")
     showing.add_argument("--picture", type=Path, help="write a picture here (needs tileops[viz])")
     showing.add_argument("--json", action="store_true", help="print JSON for programs")
     saved = add("export", export_tunings, "write tunings into one file")
     saved.add_argument("file", type=Path)
     saved.add_argument("op", nargs="?", help="only tunings of this op")
     add("import", import_tunings, "add the tunings of a file").add_argument("file", type=Path)
+
+
+def _named(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected an op or digits of a hash, got nothing")
+    return text
 
 
 def _directory() -> Directory:
@@ -55,13 +63,13 @@ def _directory() -> Directory:
 
 def run_script(options: argparse.Namespace) -> int:
     """Run a program with progress lines on stderr."""
-    import sys
-
     before = sys.argv
     sys.argv = [options.program, *options.arguments]
     try:
         with option.log("tune"):
             if options.module:
+                if find_spec(options.program) is None:
+                    raise CacheError(f"there is no module {options.program!r}")
                 runpy.run_module(options.program, run_name="__main__", alter_sys=True)
             else:
                 sys.path.insert(0, str(Path(options.program).resolve().parent))
@@ -81,9 +89,10 @@ def list_tunings(options: argparse.Namespace) -> int:
         print(f"no tunings in {_directory().root}")
         return 0
     lines = [["hash", "op", "device", "sizes", "configs", "failed", "milliseconds", "best"]]
-    lines += [[str(item[name]) for name in lines[0]] for item in found]
-    for line in lines[1:]:
-        line[0] = line[0][:12]
+    for item in found:
+        time = "-" if item["milliseconds"] is None else f"{item['milliseconds']:.5g}"
+        shown = {**item, "hash": item["hash"][:12], "milliseconds": time}
+        lines.append([str(shown[name]) for name in lines[0]])
     print(aligned(lines), end="")
     return 0
 
@@ -99,7 +108,7 @@ def _summary(folder: Path) -> dict[str, Any]:
         "sizes": database.words(sizes),
         "configs": len(rows),
         "failed": sum(not row.is_right for row in rows),
-        "milliseconds": "-" if best is None else f"{best.latency:.5g}",
+        "milliseconds": None if best is None else best.latency,
         "best": "-" if best is None else database.words(best.config),
     }
 
@@ -118,7 +127,9 @@ def show_tunings(options: argparse.Namespace) -> int:
     found = [f for f in every if f.parent.parent.parent.name == options.what]
     found = found or [f for f in every if f.name.startswith(options.what)]
     if not found:
-        print(f"no tuning of {options.what!r} in {_directory().root}")
+        if options.json:
+            print("[]")
+        print(f"no tuning of {options.what!r} in {_directory().root}", file=sys.stderr)
         return 1
     tunings = [(_summary(folder), latest(database.read_rows(folder))) for folder in found]
     if options.json:

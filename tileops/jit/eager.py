@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -61,6 +61,17 @@ class Tuning(Protocol):
     def buckets(self, variant: Variant) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """Number and upper bounds of the sizes that kernels are chosen by (see ``Op.buckets``)."""
 
+    def sample(
+        self,
+        values: Mapping[str, object],
+        given: Container[str],
+        trace: Callable[[Mapping[str, object]], Program],
+    ) -> Program:
+        """The program under ``values``, or where its own code refuses them under others to choose.
+
+        Those that the caller has ``given`` are kept.
+        """
+
 
 class EagerProvider(Provider):
     """Stands behind the op of one eager program."""
@@ -102,7 +113,7 @@ class EagerProvider(Provider):
     def _register(self, given: Mapping[str, object], is_derived: bool) -> Op:
         definition = self.definition
         values = definition.static_values(given)
-        program = definition.trace(values, None)
+        program = self._symbolic(values, given)
         self.statics = tuple(p for p in definition.statics(given) if p.kind is not None)
         self._check_carried(given)
         self.script = digest_of(program, 64)
@@ -202,7 +213,15 @@ class EagerProvider(Provider):
 
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The program with these compile-time values and symbolic sizes."""
-        return self.definition.trace(self.traced_values(static), None)
+        pairs = zip(self.statics, static, strict=False)
+        given = {param.name for param, value in pairs if value is not None}
+        return self._symbolic(self.traced_values(static), given)
+
+    def _symbolic(self, values: Mapping[str, object], given: Container[str]) -> Program:
+        def trace(tried: Mapping[str, object]) -> Program:
+            return self.definition.trace(tried, None)
+
+        return trace(values) if self.tuning is None else self.tuning.sample(values, given, trace)
 
     def trace_special(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tileops.errors import ArgumentError
@@ -22,10 +22,18 @@ class Specialised:
     sizes: Mapping[str, int]  # all that the arguments give
 
 
+Trace = Callable[[Mapping[str, object], Mapping[str, int] | None], Program]
+
+
 def specialise(
-    definition: Definition, args: Sequence[object], kwargs: Mapping[str, object]
+    definition: Definition,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    trace: Trace | None = None,
 ) -> Specialised:
     """The program that a call with these arguments would run.
+
+    ``trace`` stands in for the definition's own.
 
     Tensors (anything with a ``shape``) may be left out where their const sizes are given by
     keyword; an optional one is left out by passing None. ArgumentError for a size that nothing
@@ -36,7 +44,8 @@ def specialise(
     static = definition.static_values(given)
     left_out = {n: None for n in definition.optional if n in values and values[n] is None}
     traced = {**static, **left_out}
-    symbolic = definition.trace(traced, None)
+    trace = trace or definition.trace
+    symbolic = trace(traced, None)
     spec = spec_of(symbolic, namespace="tileops", name=definition.name)
     variant = variant_of(symbolic, spec, ())
     sizes = _sizes_from_shapes(definition, symbolic, variant, values)
@@ -51,7 +60,7 @@ def specialise(
                 f"{size.name}=... or a tensor that has it"
             )
         consts[size.name] = sizes[size.name]
-    return Specialised(definition.trace(traced, consts), traced, consts, sizes)
+    return Specialised(trace(traced, consts), traced, consts, sizes)
 
 
 def _sizes_from_shapes(
