@@ -50,6 +50,7 @@ tileops.bundle(bundle, [samples.axpy, (samples.sum_difference, [{"M": 3, "N": 5}
 # No source of the ops, and no compile: what the package calls comes from the bundle.
 RUN = """
 import faulthandler, sys, torch, tileops
+import torch._inductor.codecache  # loading a package with torch 2.10 misses this import
 faulthandler.enable()  # a crash of the package says where it was
 device, bundle, package = sys.argv[1:]
 tileops.load_bundle(bundle)
