@@ -131,6 +131,41 @@ def test_a_function_of_configs_gets_the_arguments_of_the_call() -> None:
     assert sorted(timer.calls) == [8, 16, 32]
 
 
+@pytest.mark.parametrize("default", [(), (None,)])
+def test_a_function_of_configs_gives_values_to_parameters_without_one(default: Any) -> None:
+    def double(A, scale, block):  # type: ignore[no-untyped-def]
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        B = T.empty((N,), T.float32)
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] * scale
+        return B
+
+    double.__defaults__ = default or None
+    timer = FakeTimer(TIMES)
+    a = torch.randn(100)
+    jitted = tileops.jit(name="tuned_double_open")(double)
+    program = tileops.autotune(configs=lambda *given: SPACE, timer=timer)(jitted)
+    assert torch.equal(program(a, 3, block=8), a * 3)
+    assert timer.calls == []
+    results: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(torch.equal(program(a, scale=3), a * 3)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [True] * 3
+    assert sorted(timer.calls) == sorted({b["block"] for b in SPACE})
+    assert program.compile(a, scale=3).config == {"block": 32}
+    assert torch.equal(program(a, 3, block=16), a * 3)
+    compiled = torch.compile(lambda x: program(x, scale=3), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(a), a * 3)
+
+
 def test_configs_may_hold_pass_configs() -> None:
     options: list[Any] = []
 

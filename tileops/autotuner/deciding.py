@@ -385,7 +385,7 @@ class _Tuning:
         effort: float,
         progress: Callable[[int, Outcome], None],
     ) -> Findings:
-        halving = self.manner.search == "halving"
+        halving = self.manner.search == "halving" and self._part is None
         assert self.manner.timer is not None
         work = TimerWork(
             [self.candidates[n] for n in numbers],

@@ -13,7 +13,7 @@ from tileops.autotuner.deciding import Manner
 from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
 from tileops.autotuner.spaces import Configs
 from tileops.autotuner.trying import Timer
-from tileops.autotuner.tuned import TunedProgram
+from tileops.autotuner.tuned import TunedProgram, with_fallback
 from tileops.autotuner.tuner import POWERS_OF_TWO, Buckets, Tuner
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.definition import Definition
@@ -115,20 +115,8 @@ def _tuned(
     tuner = Tuner(definition, configs, manner, buckets, ignored)
     fallbacks = tuner.fallbacks()
     if any(definition.defaults.get(name) is None for name in fallbacks[0]):
-        program = _with_fallback(definition, fallbacks)
+        program = with_fallback(definition, fallbacks)
     return TunedProgram(program, tuner)
-
-
-def _with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, object]]) -> JITImpl:
-    """The program with the first of the fallbacks that its own code takes."""
-    refused: Exception | None = None
-    for values in fallbacks:
-        try:
-            return JITImpl(replace(definition, fallback=values))
-        except Exception as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
 
 
 class AutoTuner:

@@ -44,6 +44,7 @@ class TunedProgram(JITImpl):
         self.__dict__.update(program.__dict__)
         self.tuner = tuner
         self._tuned_bindings: dict[int, TunedProgram] = {}
+        self._awaits_configs = not self._is_lazy and tuner.awaits_configs(self.definition)
         if self._is_lazy:
             self._lazy = TunedKernels(self.definition, self._build, tuner)
             return
@@ -56,6 +57,8 @@ class TunedProgram(JITImpl):
         """Run an eager program, or give the tuned kernel of a lazy one."""
         if torch.compiler.is_compiling():
             return super().__call__(*args, **kwargs)
+        if self._awaits_configs:
+            self._take_configs(args, kwargs)
         # If this call tunes, it is on these arguments.
         before = getattr(_calls, "current", None)
         _calls.current = (self._eager, args, kwargs)
@@ -63,6 +66,17 @@ class TunedProgram(JITImpl):
             return super().__call__(*args, **kwargs)
         finally:
             _calls.current = before
+
+    def _take_configs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Let a function of the call give parameters without a default the values of a config."""
+        with self._eager.lock:
+            if not self._awaits_configs:
+                return
+            values, _ = self.definition.bind_arguments(args, kwargs)
+            inputs = {n: values[n] for n in self._inputs if n in values}
+            if self.tuner.offers(self.definition.name, inputs, values):
+                program = with_fallback(self.definition, self.tuner.fallbacks())
+                TunedProgram.__init__(self, program, self.tuner)
 
     @property
     def is_tuned(self) -> bool:
@@ -81,6 +95,8 @@ class TunedProgram(JITImpl):
         """The kernel of the best config for these arguments (see ``JITImpl.compile``)."""
         if self._is_lazy:
             return self._lazy.kernel(args, kwargs)
+        if self._awaits_configs:
+            self._take_configs(args, kwargs)
         values, _ = self.definition.bind_arguments(args, kwargs)
         if self.tuner.is_explicit(values):
             return super().compile(*args, **kwargs)
@@ -106,6 +122,18 @@ class TunedProgram(JITImpl):
         decision = self.tuner.decide(asked)
         kernel = make_kernel(self._title, asked.trace(decision.config), self._build)
         return _marked(kernel, decision)
+
+
+def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, object]]) -> JITImpl:
+    """The program with the first of the fallbacks that its own code takes."""
+    refused: Exception | None = None
+    for values in fallbacks:
+        try:
+            return JITImpl(replace(definition, fallback=values))
+        except Exception as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 class EagerTuning:

@@ -95,6 +95,7 @@ class Tuner:
             raise ArgumentError(f"configs: expected a list, a space or 'auto', got {configs!r}")
         self._configs = configs
         self._fixed: list[Config] | None = None
+        self._offered: list[Config] = []
         if not self._is_auto and not (callable(configs) and not isinstance(configs, spaces.Space)):
             with arguments.errors_of(definition.name, "configs"):
                 self._fixed = spaces.resolve(configs, self._statics, ())
@@ -125,9 +126,26 @@ class Tuner:
         """Values for tunable parameters without a default: those of each config, in order."""
         found = [
             {n: v for n, v in config.items() if n != spaces.PASS_CONFIGS}
-            for config in self._fixed or ()
+            for config in self._fixed or self._offered
         ]
         return found or [{}]
+
+    def awaits_configs(self, definition: Definition) -> bool:
+        """Whether parameters have no value until a function has given configs for a call."""
+        is_open = any(definition.defaults.get(name) is None for name in self.names)
+        return is_open and self._fixed is None and not self._is_auto
+
+    def offers(self, op: str, inputs: Mapping[str, object], given: Container[str]) -> bool:
+        """Ask the function of configs about a call: what it names is what is tuned from now on.
+
+        False where the call gives one of those itself.
+        """
+        described = [_described(value) for value in inputs.values()]
+        with arguments.errors_of(op, "configs"):
+            self._offered = spaces.resolve(self._configs, self._statics, described)
+        found = dict.fromkeys(n for config in self._offered for n in config)
+        self.names = tuple(n for n in found if n != spaces.PASS_CONFIGS)
+        return not any(name in given for name in self.names)
 
     def sample(
         self,
