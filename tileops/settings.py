@@ -46,7 +46,28 @@ def parse_bytes(text: str) -> int | None:
 
 
 def _paths(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(os.pathsep) if part)
+    return tuple(_anchored(part) for part in text.split(os.pathsep) if part)
+
+
+def _path(text: str) -> str | None:
+    return _anchored(text) if text else None
+
+
+def _anchored(text: str) -> str:
+    # Read at each use, so a later chdir would move a relative path: it means the folder in which it
+    # was first read, here and in child processes.
+    if text.startswith(("/", "~")):
+        return text
+    found = _anchors.get(text)
+    if found is None:
+        try:
+            found = _anchors.setdefault(text, os.path.abspath(text))  # noqa: PTH100
+        except OSError:  # the working directory was deleted
+            return text
+    return found
+
+
+_anchors: dict[str, str] = {}
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -78,7 +99,8 @@ def _seconds(text: str) -> float:
 class Settings:
     """All settings at one moment: the environment, with what ``tileops.option`` overrides.
 
-    Paths are text as given (``~`` not expanded): what they mean is decided where they are used.
+    Paths are absolute or begin with ``~``, which is not expanded: where it is used there may be no
+    home. A relative one is left where the working directory is gone.
     """
 
     cache_dir: str | None = None
@@ -117,7 +139,7 @@ class Variable:
 
 
 VARIABLES: tuple[Variable, ...] = (
-    Variable("TILEOPS_CACHE_DIR", "cache_dir", _text, "Directory of the cache."),
+    Variable("TILEOPS_CACHE_DIR", "cache_dir", _path, "Directory of the cache."),
     Variable(
         "TILEOPS_CACHE_PATH",
         "cache_path",

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cstring>
 #include <tuple>
 
 #include "core/counters.h"
@@ -37,12 +38,20 @@ PyObject* class_of(ErrorKind kind) {
   return found == nullptr ? PyExc_RuntimeError : found;
 }
 
+// A message can name a path, which is bytes of any kind; Python shows them as it does for its own.
+void set_error(ErrorKind kind, const char* message) {
+  const auto length = static_cast<Py_ssize_t>(std::strlen(message));
+  const auto text =
+      py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(message, length, "surrogateescape"));
+  if (text.ptr() != nullptr) PyErr_SetObject(class_of(kind), text.ptr());
+}
+
 // Called where a boxed kernel failed, usually without the interpreter's lock. torch's own binding
 // catches pybind11's error_already_set and restores the Python error; both sides see one type,
 // matched by its name.
 [[noreturn]] void raise_in_python(ErrorKind kind, const char* message) {
   py::gil_scoped_acquire gil;
-  PyErr_SetString(class_of(kind), message);
+  set_error(kind, message);
   throw py::error_already_set();
 }
 
@@ -120,7 +129,7 @@ EntrySpec::ImageMap to_images(const py::dict& images) {
       std::tie(source.bytes, source.path) =
           py::cast<std::tuple<std::string, std::string>>(item.second);
     else
-      source.path = py::cast<std::string>(py::module_::import("os").attr("fspath")(item.second));
+      source.path = py::cast<std::string>(py::module_::import("os").attr("fsencode")(item.second));
     out.emplace(source.name, source);
   }
   return out;
@@ -191,7 +200,7 @@ void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Error& error) {
-    PyErr_SetString(class_of(error.kind()), error.what());
+    set_error(error.kind(), error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -143,6 +144,34 @@ def test_verify_says_that_a_directory_was_refused(
     root.chmod(0o777)
     assert main(["cache", "verify"]) == 1
     assert "refused" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_that_a_terminal_cannot_show(
+    tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / os.fsdecode(b"\xff \xc3\xbc")
+    hashes = _fill(path, 1)
+    shown = io.BytesIO()
+    for words in (["ls"], ["ls", "--json"], ["show", hashes[0]], ["verify"], ["show", "ffff"]):
+        stream = io.TextIOWrapper(shown, encoding=encoding, write_through=True)
+        monkeypatch.setattr(sys, "stdout", stream)
+        with option.cache_dir(path):
+            assert main(["cache", *words]) == (2 if words[-1] == "ffff" else 0), words
+        stream.detach()
+    assert rb"\udcff" in shown.getvalue()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _fill(root)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["cache", "ls"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 # -- directories -----------------------------------------------------------------------------------

@@ -64,3 +64,26 @@ def _warns_once(row: dict[str, Any], words: str) -> None:
     assert (row["right"], row["compiles"], row["status"]) == (True, 1, 0), row
     assert len(row["warnings"]) == 1, row
     assert words in row["warnings"][0]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return dict(samples.drive("odd_places", tmp_path_factory.mktemp("odd")))
+
+
+@pytest.mark.parametrize("case", ["no UTF-8", "deep", "chdir", "gone"])
+def test_a_directory_with_an_odd_name_or_seen_from_elsewhere_is_one_directory(
+    odd: dict[str, Any], case: str
+) -> None:
+    first, second = odd["rows"][case]
+    assert (first["right"], first["compiles"], first["warnings"]) == (True, 1, [])
+    assert (second["right"], second["compiles"], second["warnings"]) == (True, 0, [])
+    # A relative name means the folder in which it was first read: no second directory elsewhere.
+    assert odd["found"] == {name: ["programs"] * 2 for name in ("chdir", "gone")}
+
+
+@pytest.mark.parametrize("case", ["too deep", "nowhere"])
+def test_a_name_that_no_directory_can_have_is_one_warning(odd: dict[str, Any], case: str) -> None:
+    for row in odd["rows"][case]:
+        assert (row["right"], row["compiles"], len(row["warnings"])) == (True, 1, 1)
+        assert "keeping compiled programs in memory" in row["warnings"][0]

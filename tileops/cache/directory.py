@@ -93,9 +93,12 @@ def _private_root(settings: Settings) -> tuple[Path | None, str]:
 
 
 def expand(text: str, home: str | None) -> Path | None:
-    """``text`` as an absolute path; None if it starts with ``~`` and there is no home."""
+    """``text`` as an absolute path; None if there is no home, or no folder to be relative to."""
     if not text.startswith("~"):
-        return Path(os.path.abspath(text))  # noqa: PTH100  (resolve() would follow links)
+        try:
+            return Path(os.path.abspath(text))  # noqa: PTH100  (resolve() would follow links)
+        except OSError:
+            return None
     if text == "~" or text.startswith("~/"):
         base = home or _home_of_user()
         return None if base is None else Path(base, text[2:])
@@ -116,7 +119,8 @@ def _home_of_user() -> str | None:
 
 def _refusal(root: Path | None, trust: Trust, text: str) -> str | None:
     if root is None or not root.is_absolute():
-        return f"{text}: this user has no home directory"
+        lack = "this user has no home" if text.startswith("~") else "there is no current"
+        return f"{text}: {lack} directory"
     for path in (root, root / "programs"):
         try:
             status = os.stat(path)  # noqa: PTH116
@@ -124,6 +128,8 @@ def _refusal(root: Path | None, trust: Trust, text: str) -> str | None:
             continue
         except OSError as error:
             return f"{path}: {error.strerror}"
+        except ValueError as error:  # a zero byte, or a text that is no name of a file
+            return f"{str(path)!r}: {error}"
         if not stat.S_ISDIR(status.st_mode):
             return f"{path} is not a directory"
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,10 +21,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check.add_parser(commands)
     tune_commands.add_parser(commands)
     options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # Names of folders are bytes of any kind, and a terminal may know ASCII alone.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader has seen enough; the interpreter's own flush at the end must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (TileopsError, OSError) as error:
         print(f"tileops: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def find(program: Program, target: Target, spec: Specialization) -> cache.Entry 
     options = canonical([list(pair) for pair in program.options])
     facts = canonical({"fast": spec.fast, "index64": spec.index64})
     for text in settings.current().bundle:
-        programs = Path(os.path.abspath(text)) / "programs"  # noqa: PTH100
+        programs = Path(text) / "programs"
         index = _index_of(programs)
         for name in _serving(target):
             found = index.get((ir, options, name, facts))

@@ -130,7 +130,13 @@ def add_entry(
     Nothing is loaded before the first call that needs it. An equal specialisation that is there
     already wins.
     """
-    native().add_entry(handle, variant, _text(entry), dict(images))
+    sources = {name: _source(image) for name, image in images.items()}
+    native().add_entry(handle, variant, _text(entry), sources)
+
+
+def _source(image: Image) -> Image | tuple[bytes, bytes]:
+    # A path is bytes for the system; as text it need not be one that UTF-8 can hold.
+    return (image[0], os.fsencode(image[1])) if isinstance(image, tuple) else image
 
 
 def load_entry(
@@ -197,12 +203,12 @@ def load_bundle(path: str) -> dict[str, str]:
     ArgumentError naming the file where the bundle is missing or damaged, and for a name that torch
     has given to another op; InternalError for a malformed bundle.
     """
-    return {f"{ns}::{name}": text for _, ns, name, text in native().load_bundle(path)}
+    return {f"{ns}::{name}": text for _, ns, name, text in native().load_bundle(os.fsencode(path))}
 
 
 def set_origin(handle: int, text: str) -> None:
     """Tell where the op's program stands, ``file:line``, for errors of the device."""
-    native().set_origin(handle, text)
+    native().set_origin(handle, os.fsencode(text))
 
 
 def set_sync(sync: bool) -> None:
