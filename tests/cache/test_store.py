@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cache import samples
 from tileops import counters, option
 from tileops.cache import Built, Store
+from tileops.cache import entry as entry_module
 from tileops.cache.files import remove
 from tileops.errors import InternalError
 
@@ -115,6 +118,47 @@ def test_a_deleted_entry_that_cannot_be_written_again_has_no_path(store: Store) 
         again = store.fetch(samples.key(), samples.built)
     assert again.path is None
     assert samples.is_right(again.files, 0)
+
+
+def test_an_entry_that_is_taken_out_while_it_is_read_is_a_miss_without_a_warning(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store().fetch(samples.key(), samples.built)
+    real = entry_module.read_file
+
+    def read(path: Path, **more: Any) -> bytes:
+        data = real(path, **more)
+        if path.name == "manifest.json" and (root / "programs").exists():
+            shutil.rmtree(root / "programs")
+        return data
+
+    monkeypatch.setattr(entry_module, "read_file", read)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.get(samples.key()) is None
+
+
+@pytest.mark.parametrize("what", ["cache", "cache/.state/staging", "cache/programs"])
+def test_what_is_cleared_while_an_entry_is_written_is_written_again(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    real = entry_module.write_file
+    names: list[str] = []
+
+    def write(path: Path, data: bytes) -> None:
+        names.append(path.name)
+        if len(names) == 3:
+            shutil.rmtree(root.parent / what)
+        real(path, data)
+
+    monkeypatch.setattr(entry_module, "write_file", write)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        entry = store.fetch(samples.key(), samples.built)
+    assert entry.path is not None
+    assert names.count("manifest.json") <= 2
+    assert Store().get(samples.key()) is not None
+    assert list((root / ".state" / "staging").iterdir()) == []
 
 
 def test_a_directory_named_later_receives_what_is_in_memory(store: Store, tmp_path: Path) -> None:

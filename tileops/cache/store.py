@@ -114,6 +114,8 @@ class Store:
             except FileNotFoundError:
                 continue
             except DamagedError as error:
+                if not os.path.lexists(folder):
+                    continue  # taken out while it was read
                 log.warn_once(f"damaged:{folder}", f"damaged cache entry, passed over: {error}")
             except OSError as error:
                 _trouble(f"cannot read {folder}: {error}")
@@ -141,19 +143,29 @@ class Store:
         return entry
 
     def _store(self, entry: Entry, directory: Directory) -> Entry:
-        stage = directory.staging / f"{entry.hash[:12]}.{os.getpid()}.{secrets.token_hex(6)}"
         final = directory.programs / entry.hash
+        try:
+            try:
+                self._place(entry, directory, final)
+            except FileNotFoundError:
+                # Somebody cleared the cache meanwhile, staging included; not again at once.
+                self._place(entry, directory, final)
+        except OSError as error:
+            _trouble(f"cannot store in {directory.root}: {error}")
+            return entry
+        self._keep_bounded(final, entry, directory)
+        return dataclasses.replace(entry, path=final)
+
+    def _place(self, entry: Entry, directory: Directory, final: Path) -> None:
+        stage = directory.staging / f"{entry.hash[:12]}.{os.getpid()}.{secrets.token_hex(6)}"
         try:
             make_directories(directory.staging)
             make_directories(directory.programs)
             write_entry(stage, entry)
             self._rename(stage, final, directory, entry.hash)
-        except OSError as error:
+        except OSError:
             remove(stage)
-            _trouble(f"cannot store in {directory.root}: {error}")
-            return entry
-        self._keep_bounded(final, entry, directory)
-        return dataclasses.replace(entry, path=final)
+            raise
 
     def _rename(self, stage: Path, final: Path, directory: Directory, entry_hash: str) -> None:
         if os.path.lexists(final) and self._is_whole(final, directory, entry_hash):
