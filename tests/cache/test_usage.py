@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -20,8 +21,8 @@ import tileops
 import tileops.language as T
 from tests.cache import samples
 from tileops import option
-from tileops.cache import Store, catalog, usage
-from tileops.cache.files import tree_bytes
+from tileops.cache import Store, catalog, scripts, usage
+from tileops.cache.files import remove, tree_bytes
 
 ROOT = Path(__file__).parents[2]
 SIZE = 3000
@@ -244,6 +245,72 @@ def test_marks_that_nobody_owns_go(root: Path) -> None:
     os.utime(folder / "2.old", (1e9, 1e9))
     assert usage.used_hashes(_private()) == set()
     assert [path.name for path in folder.iterdir()] == ["1.young"]
+
+
+def test_scripts_without_programs_go_with_them(root: Path) -> None:
+    for number in range(6):
+        entry = Store().fetch(samples.key(number), lambda n=number: samples.built(n))
+        scripts.record(scripts.Script("f", f"{number:064x}"), entry, {"M": number})
+        scripts.record(scripts.Script(f"g{number}", "ab" * 32), entry, {"M": number})
+    (root / "scripts" / "f" / f"{1:064x}" / "tuning").mkdir()
+    (root / "scripts" / "f" / "mine").mkdir()
+    (root / "scripts" / "mine").write_text("x")
+    _forget_users(root)
+    usage.make_room(_private(), 0, frozenset({samples.key(0).hash()}))
+    for thread in threading.enumerate():
+        if thread.name == "tileops-evict":
+            thread.join()
+    left = {str(path.relative_to(root / "scripts")) for path in (root / "scripts").glob("*/*")}
+    kept = {f"f/{0:064x}", f"f/{1:064x}", "f/mine", f"g0/{'ab' * 32}"}
+    assert left == kept
+    assert {path.name for path in (root / "scripts").iterdir()} == {"f", "g0", "mine"}
+    entry = Store().fetch(samples.key(5), lambda: samples.built(5))
+    scripts.record(scripts.Script("g5", "ab" * 32), entry, {"M": 5})
+    assert len(scripts.dispatch_rows(root / "scripts" / "g5" / ("ab" * 32))) == 1
+
+
+def test_a_script_that_gets_a_program_while_it_is_swept_has_it(root: Path) -> None:
+    script = scripts.Script("f", "ab" * 32)
+    swept: list[int] = []
+    ended = threading.Event()
+
+    def sweep() -> None:
+        while not ended.is_set():
+            swept.append(scripts.sweep(_private()))
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(25):
+            entry = Store().fetch(samples.key(number), lambda n=number: samples.built(n, 50))
+            scripts.record(script, entry, {"M": number})
+            rows = scripts.dispatch_rows(root / "scripts" / "f" / script.hash)
+            assert {"program": entry.hash, "when": {"M": number}} in rows
+            remove(root / "programs" / entry.hash)
+    ended.set()
+    sweeper.join()
+    assert sum(swept) > 0
+
+
+@pytest.mark.parametrize("odd", ["folder", "pipe", "huge"])
+def test_what_stands_in_the_place_of_the_size_does_not_end_the_bound(root: Path, odd: str) -> None:
+    place = root / ".state" / "size"
+    place.parent.mkdir(parents=True)
+    match odd:
+        case "folder":
+            (place / "below").mkdir(parents=True)
+        case "pipe":
+            os.mkfifo(place)
+        case "huge":
+            place.write_text("1\n" * (1 << 20))
+    with option.cache_limit(30_000), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(8):
+            Store().fetch(samples.key(number), lambda n=number: samples.built(n))
+            _forget_users(root)
+    assert place.is_file()
+    assert tree_bytes(root / "programs") <= 30_000
 
 
 def test_an_entry_larger_than_the_limit_still_works(root: Path) -> None:

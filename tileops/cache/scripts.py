@@ -82,7 +82,10 @@ def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
     if is_known and _is_shown(folder, table, entry.hash):
         return
     try:
-        _record(folder, entry.path.parent, row, script)
+        try:
+            _record(folder, entry.path.parent, row, script)
+        except FileNotFoundError:  # cleared or swept meanwhile; not again at once
+            _record(folder, entry.path.parent, row, script)
     except OSError as error:
         # A link that cannot be put back is no loss: the table is the truth.
         if not is_known:
@@ -225,6 +228,45 @@ def clear(directory: Directory) -> None:
                 folder.parent.rmdir()
     with suppress(OSError):
         directory.scripts.rmdir()
+
+
+def sweep(directory: Directory) -> int:
+    """Remove scripts of which no program is left and that nobody tuned; returns their number.
+
+    Without it a directory whose programs are bounded would keep a folder for each edit of each
+    program for ever.
+    """
+    return sum(
+        _removed_if_dead(directory, folder)
+        for folder in directory.scripts.glob("*/*")
+        if _HASH.fullmatch(folder.name) and not folder.is_symlink() and _is_dead(directory, folder)
+    )
+
+
+def _is_dead(directory: Directory, folder: Path) -> bool:
+    if not (folder / DISPATCH).is_file() or os.path.lexists(folder / "tuning"):
+        return False
+    rows = _parsed_rows(folder)
+    return not any((directory.programs / row["program"]).is_dir() for row in rows)
+
+
+def _removed_if_dead(directory: Directory, folder: Path) -> bool:
+    from filelock import FileLock, Timeout
+
+    aside = directory.staging / f"script.gone.{secrets.token_hex(6)}"
+    try:
+        # Who adds a row holds the lock: the folder is taken out between two of them, or not at all.
+        with FileLock(folder / ".lock", mode=0o644).acquire(timeout=0):
+            if not _is_dead(directory, folder):
+                return False
+            make_directories(directory.staging)
+            os.rename(folder, aside)  # noqa: PTH104
+    except (OSError, Timeout, NotImplementedError):
+        return False
+    remove(aside)
+    with suppress(OSError):
+        folder.parent.rmdir()
+    return True
 
 
 def _is_script(folder: Path) -> bool:

@@ -14,8 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tileops.cache import scripts
 from tileops.cache.directory import Directory
-from tileops.cache.files import make_directories, remove, replace_file, tree_bytes
+from tileops.cache.files import (
+    UntrustedError,
+    make_directories,
+    read_file,
+    remove,
+    replace_file,
+    tree_bytes,
+)
 
 # Eviction goes down to this share of the limit, so that one scan of the directory pays for many
 # compiles: at 1,000 entries a scan takes about as long as 1 % of one compile.
@@ -24,6 +32,7 @@ _STALE_SECONDS = 3600.0
 # Files of dead processes that a new one removes: more than it adds, so their number cannot grow.
 _REAPED = 16
 _LOCK_TRIES = 100
+_SIZES_LIMIT = 1 << 20  # bytes; past it a scan costs less than the sum of a hundred thousand lines
 _ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
 
 
@@ -193,7 +202,10 @@ class Growth:
 
         Raises OSError.
         """
-        text = self._path.read_bytes() if self._path.exists() else b""
+        try:
+            text = read_file(self._path, limit=_SIZES_LIMIT)
+        except (OSError, UntrustedError):
+            return None  # missing, or no file at all: the scan writes it anew
         if not text:
             return None
         with self._path.open("ab") as file:
@@ -228,9 +240,14 @@ def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset
     if asides:
         # Removing a folder can take milliseconds (a journal commits): not on the caller's time. The
         # interpreter waits for this thread at its end.
-        threading.Thread(target=_remove_all, args=(asides,), name="tileops-evict").start()
+        threading.Thread(target=_tidy, args=(directory, asides), name="tileops-evict").start()
     Growth(directory).restart(total)
     return removed
+
+
+def _tidy(directory: Directory, asides: list[Path]) -> None:
+    _remove_all(asides)
+    scripts.sweep(directory)
 
 
 def _remove_all(paths: list[Path]) -> None:

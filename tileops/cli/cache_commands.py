@@ -183,6 +183,7 @@ def prune_entries(options: argparse.Namespace) -> int:
         ]
     if limit is not None:
         removed += usage.make_room(directory, limit)
+    scripts.sweep(directory)
     usage.clean_staging(directory)
     _report_removed(removed, options.json)
     return 0
