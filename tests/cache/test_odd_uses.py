@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import tileops
 import tileops.language as T
 from tests.cache import samples
 from tileops import counters, log, option
-from tileops.cache import Store, catalog, scripts, usage
+from tileops.cache import Key, Store, catalog, scripts, usage
 from tileops.cli.main import main
 
 
@@ -144,6 +145,40 @@ def test_verify_says_that_a_directory_was_refused(
     root.chmod(0o777)
     assert main(["cache", "verify"]) == 1
     assert "refused" in capsys.readouterr().out
+
+
+ODD_MANIFESTS: list[dict[str, object]] = [
+    {},
+    {"name": "", "record": []},
+    {"record": {"launches": 3}},
+    {"record": {"launches": [1, None, {"entry": [], "threads": {}}]}, "resources": [{}]},
+    {"record": {"launches": [{}]}, "resources": 7},
+    {"record": {"launches": [{}]}, "resources": [None, None]},
+    {"name": "\x1b[2J\nf", "record": None, "resources": None},
+]
+
+
+def test_content_that_no_compiler_made_is_listed_and_shown(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole entries by their digests, with anything in them."""
+    deep = "[" * 50_000
+    for number, (manifest, facts) in enumerate(
+        itertools.product(ODD_MANIFESTS, ("{}", "no JSON", "[1, 2]", deep, "\x1b[2J"))
+    ):
+        key = Key({**samples.key(number).fields, "specialization": facts, "toolchain": facts[:9]})
+        Store().put(key, {"kernel.py": b"\xff\x1b[2J", "launch0.cubin": b""}, manifest)
+    hashes = [path.name for path in sorted((root / "programs").iterdir())]
+    assert len(hashes) == 35
+    for words in (["ls"], ["ls", "--json"], ["verify"], ["verify", "--json"], ["env"]):
+        assert main([*(["cache"] if words != ["env"] else []), *words]) == 0
+    for entry_hash in hashes[::4]:
+        for command in ("show", "why"):
+            assert main(["cache", command, entry_hash]) == 0
+            assert main(["cache", command, entry_hash, "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "\x1b" not in said.out, "what a file holds must not steer the terminal"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

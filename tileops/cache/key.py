@@ -120,7 +120,7 @@ def _difference(old: str, new: str) -> str:
 def _parsed(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

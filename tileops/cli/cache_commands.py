@@ -17,6 +17,10 @@ from tileops.cache.entry import Entry
 from tileops.errors import CacheError
 
 _SOURCES = ("kernel.py", "device_kernel.cpp")
+# What a file or a name holds must not steer the terminal; lines and tabs are the text's own.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
+}
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
@@ -51,6 +55,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
     )
 
 
+def _say(text: str, *, end: str = "\n") -> None:
+    print(text.translate(_CONTROLS), end=end)
+
+
 def _days(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
@@ -65,26 +73,26 @@ def list_entries(options: argparse.Namespace) -> int:
     """Print one line an entry."""
     found = [item for item in catalog.items() if options.op in (None, item.name)]
     if options.json:
-        print(json.dumps([_as_json(item) for item in found], indent=1))
+        _say(json.dumps([_as_json(item) for item in found], indent=1))
         return 0
     if not found:
-        print(f"no entries in {_where()}")
+        _say(f"no entries in {_where()}")
         return 0
     lines = [["hash", "op", "target", "facts", "size", "used"]]
     lines += [
         [
             item.hash[:12],
-            item.name or "?",
-            item.target or "?",
-            _facts(item),
+            _cell(item.name or "?"),
+            _cell(item.target or "?"),
+            _cell(_facts(item)),
             _size(item.bytes),
             _age(item.used_at) + ("" if item.writable else "  (layer)"),
         ]
         for item in found
     ]
-    print(scripts.aligned(lines), end="")
+    _say(scripts.aligned(lines), end="")
     total = sum(item.bytes for item in found)
-    print(f"{len(found)} entries, {_size(total)}, in {_where()}")
+    _say(f"{len(found)} entries, {_size(total)}, in {_where()}")
     return 0
 
 
@@ -92,30 +100,36 @@ def show_entry(options: argparse.Namespace) -> int:
     """Print one entry whole."""
     entry = catalog.find(options.hash)
     if options.json:
-        print(json.dumps(_entry_json(entry), indent=1))
+        _say(json.dumps(_entry_json(entry), indent=1))
         return 0
-    print(f"{entry.hash}\n{entry.path}\n")
+    _say(f"{entry.hash}\n{entry.path}\n")
     for name, text in entry.key.fields.items():
         if name != "ir":
-            print(f"{name}: {text}")
-    print(f"\n{scripts.aligned(_launch_table(entry.manifest))}")
+            _say(f"{name}: {text}")
+    _say(f"\n{scripts.aligned(_launch_table(entry.manifest))}")
     for name in ("program.txt", *(n for n in _SOURCES if n in entry.files)):
-        print(f"--- {name}\n{entry.files[name].decode('utf-8', errors='replace')}")
+        _say(f"--- {name}\n{entry.files[name].decode('utf-8', errors='replace')}")
     sizes = [[name, _size(len(data))] for name, data in sorted(entry.files.items())]
-    print("--- files\n" + scripts.aligned(sizes), end="")
+    _say("--- files\n" + scripts.aligned(sizes), end="")
     return 0
 
 
 def _launch_table(manifest: Mapping[str, Any]) -> list[list[str]]:
     # What the compiler measured stands beside how the runtime launches it, launch by launch.
     columns = ("entry", "threads", "shared_bytes", "scratch_bytes", "registers", "spills")
-    launches = manifest.get("record", {}).get("launches", [])
-    measured = manifest.get("resources") or [{} for _ in launches]
+    record = manifest.get("record")
+    launches = _objects(record.get("launches") if isinstance(record, dict) else None)
+    measured = _objects(manifest.get("resources"))
     lines = [["launch", *columns]]
-    for number, (launch, resources) in enumerate(zip(launches, measured, strict=True)):
-        row = {**launch, **resources}
+    for number, launch in enumerate(launches):
+        row = {**launch, **(measured[number] if number < len(measured) else {})}
         lines.append([str(number), *(str(row.get(column, "-")) for column in columns)])
     return lines
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    # Whoever made the entry may have put anything in it.
+    return [i if isinstance(i, dict) else {} for i in value] if isinstance(value, list) else []
 
 
 def explain_entry(options: argparse.Namespace) -> int:
@@ -124,14 +138,14 @@ def explain_entry(options: argparse.Namespace) -> int:
     same_op = [item for item in catalog.items() if item.name == entry.manifest.get("name", "")]
     nearest = catalog.nearest(entry.key, same_op) or catalog.nearest(entry.key, catalog.items())
     if nearest is None or nearest.key is None:
-        print(json.dumps({"nearest": None}) if options.json else "there is no other entry")
+        _say(json.dumps({"nearest": None}) if options.json else "there is no other entry")
         return 0
     fields = entry.key.differences(nearest.key)
     if options.json:
-        print(json.dumps({"nearest": nearest.hash, "fields": fields}))
+        _say(json.dumps({"nearest": nearest.hash, "fields": fields}))
         return 0
-    print(f"nearest: {nearest.hash[:12]} {nearest.name} {nearest.target}")
-    print(f"differs in: {', '.join(fields)}\n{entry.key.describe_difference(nearest.key)}")
+    _say(f"nearest: {nearest.hash[:12]} {nearest.name} {nearest.target}")
+    _say(f"differs in: {', '.join(fields)}\n{entry.key.describe_difference(nearest.key)}")
     return 0
 
 
@@ -151,13 +165,13 @@ def verify_entries(options: argparse.Namespace) -> int:
     if options.json:
         rows = [{"path": str(path), "problem": problem} for path, problem in damaged]
         found = {"entries": len(results), "damaged": rows, "removed": removed, "refused": refused}
-        print(json.dumps(found, indent=1))
+        _say(json.dumps(found, indent=1))
     else:
         if refused is not None:
-            print(f"refused: {refused}")
+            _say(f"refused: {refused}")
         for _, problem in damaged:
-            print(f"damaged: {problem}")
-        print(f"{len(results)} entries, {len(damaged)} damaged, {removed} removed")
+            _say(f"damaged: {problem}")
+        _say(f"{len(results)} entries, {len(damaged)} damaged, {removed} removed")
     return 1 if len(damaged) > removed or refused is not None else 0
 
 
@@ -213,8 +227,8 @@ def export_entries(options: argparse.Namespace) -> int:
         named or every, directory.trust, options.file, skip_damaged=not named
     )
     for problem in left_out:
-        print(f"left out: {problem}")
-    print(f"{count} entries in {options.file}")
+        _say(f"left out: {problem}")
+    _say(f"{count} entries in {options.file}")
     return 1 if left_out else 0
 
 
@@ -222,8 +236,8 @@ def import_entries(options: argparse.Namespace) -> int:
     """Add the entries of a file; 1 if something in it was refused."""
     added, refused = archive.load(_private(), options.file, settings.current().cache_limit)
     for problem in refused:
-        print(f"refused: {problem}")
-    print(f"{added} new entries in {_where()}")
+        _say(f"refused: {problem}")
+    _say(f"{added} new entries in {_where()}")
     return 1 if refused else 0
 
 
@@ -244,15 +258,23 @@ def _where() -> str:
 
 def _report_removed(removed: list[Path], as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"removed": [path.name for path in removed]}))
+        _say(json.dumps({"removed": [path.name for path in removed]}))
     else:
-        print(f"{len(removed)} entries removed")
+        _say(f"{len(removed)} entries removed")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())[:60]
 
 
 def _facts(item: catalog.Item) -> str:
     if item.key is None:
         return "damaged"
-    facts = json.loads(item.key.fields["specialization"])
+    text = item.key.fields["specialization"]
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = text
     if not isinstance(facts, dict):
         return str(facts)
     return " ".join(name for name, value in facts.items() if value is True) or "general"
