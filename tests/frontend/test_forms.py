@@ -65,6 +65,17 @@ def test_an_alloc_var_is_read_and_stored_by_its_name() -> None:
     """)
 
 
+def test_an_alloc_var_takes_its_scope_and_value_by_name() -> None:
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.int32)
+        with T.Kernel(1):
+            x = T.alloc_var(T.int32, scope="local.var", init=4)
+            A[0] = x
+
+    assert body_of(program) == "%A.1[0] = %x.3[0]"
+
+
 def test_a_tuple_assignment_reads_everything_first() -> None:
     def program(A):
         N = T.const("N")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import tileops
+import tileops.language as T
 from tests.runtime import cpu_ops
 from tests.runtime import descriptions as d
 from tileops.errors import ArgumentError
@@ -49,6 +51,41 @@ def test_a_view_is_written_in_its_base(increment: cpu_ops.CpuOp) -> None:
     increment.call(base[2])
     assert torch.equal(base, torch.tensor([0.0, 0.0, 1.0, 0.0])[:, None].expand(4, 6))
     assert base._version == 1
+
+
+def test_tensors_of_any_number_of_dimensions_count_writes() -> None:
+    def fill(X):
+        X: T.Tensor(shape, T.float32)
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment(shape, T.float32)
+            T.fill(tile, 3.0)
+            T.copy(tile, X)
+
+    for rank in range(1, 9):
+        shape = (2,) * rank
+        op = tileops.jit(fill, name=d.fresh_name(f"rank_{rank}"))
+        x = torch.zeros(shape)
+        for version in (1, 2):
+            op(x)
+            assert x._version == version
+            assert torch.equal(x, torch.full(shape, 3.0))
+
+
+def test_a_scalar_tensor_at_an_address_keeps_its_value() -> None:
+    @tileops.jit(name=d.fresh_name("address"), differentiable=False)
+    def increment(X: T.ptr):
+        with T.Kernel(1, threads=32):
+            x = T.make_tensor(X, (1,), T.float32)
+            x[0] = x[0] + 1.0
+
+    x = torch.tensor(5.0)
+    increment(x)
+    assert x.item() == 6.0
+    assert x._version == 1
+    leaf = torch.tensor(5.0, requires_grad=True)
+    with pytest.raises(ArgumentError, match="a leaf that requires grad"):
+        increment(leaf)
+    assert leaf.item() == 5.0
 
 
 def test_backward_refuses_a_saved_tensor_that_was_written(increment: cpu_ops.CpuOp) -> None:

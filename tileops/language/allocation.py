@@ -78,15 +78,17 @@ def alloc_local(shape: object, dtype: object, scope: str = "local") -> BufferRef
     return BufferRef(_alloc("T.alloc_local", "local", shape, dtype, scope))
 
 
-def alloc_var(dtype: object, *args: object, init: object = None) -> VarRef:
-    """A scalar that changes: ``alloc_var(dtype, [init], [scope], *, init=None)``.
+def alloc_var(
+    dtype: object, *args: object, scope: str = "local.var", init: object = None
+) -> VarRef:
+    """A scalar that changes: ``alloc_var(dtype, [init], [scope])``; both may be given by name.
 
     Without ``init`` it starts as 0 once, at its declaration; ``init`` is stored each time the
     statement runs.
     """
     tracer = require_tracer("T.alloc_var")
     tracer.require_launch("T.alloc_var")
-    init, scope = _var_arguments(args, init)
+    init, scope = _var_arguments(args, init, scope)
     if scope not in ("local.var", "local"):
         raise UnsupportedConstructError(f"T.alloc_var with scope {scope!r}", location=here())
     kind = as_dtype(dtype)
@@ -97,7 +99,7 @@ def alloc_var(dtype: object, *args: object, init: object = None) -> VarRef:
     return VarRef(BufferRef(buffer))
 
 
-def _var_arguments(args: tuple[object, ...], init: object) -> tuple[object, str]:
+def _var_arguments(args: tuple[object, ...], init: object, scope: str) -> tuple[object, str]:
     if len(args) > 2:
         raise ProgramTypeError(
             "T.alloc_var takes at most a dtype, an initial value and a scope", location=here()
@@ -108,7 +110,7 @@ def _var_arguments(args: tuple[object, ...], init: object) -> tuple[object, str]
         raise ProgramTypeError("T.alloc_var got its initial value twice", location=here())
     if len(args) == 2:
         return args[0], str(args[1])
-    return (args[0] if args else init), "local.var"
+    return (args[0] if args else init), scope
 
 
 def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferRef:

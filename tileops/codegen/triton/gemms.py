@@ -7,7 +7,7 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text
-from tileops.codegen.triton.text import Val, convert, infix, triton_type
+from tileops.codegen.triton.text import Val, call, convert, infix, triton_type
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
 from tileops.ir import fold
@@ -17,7 +17,6 @@ from tileops.ir.stmt import Gemm
 
 _INT32 = DType("int32")
 _BOOL = DType("bool")
-_FLOAT16 = DType("float16")
 _FLOAT32 = DType("float32")
 
 
@@ -26,24 +25,71 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     a = _operand(ctx, stmt.a, contracted=-2 if stmt.transpose_a else -1)
     b = _operand(ctx, stmt.b, contracted=-1 if stmt.transpose_b else -2)
     a, b = _widened(ctx, stmt, a, b)
-    left = f"tl.trans({a.text})" if stmt.transpose_a else a.text
-    right = f"tl.trans({b.text})" if stmt.transpose_b else b.text
-    acc_dtype = _accumulator(ctx, stmt, a.dtype)
+    left = call("tl.trans", a, dtype=a.dtype) if stmt.transpose_a else a
+    right = call("tl.trans", b, dtype=b.dtype) if stmt.transpose_b else b
     vars_ = ctx.synthetic_vars(2)
     extents = extents_of(ctx, stmt.c)
     rank = len(extents)
     with ctx.over(vars_, extents[-2:]) as space:
         indices = fold.region_indices(stmt.c, (rank - 2, rank - 1), vars_)
-        start = _start(ctx, stmt, vars_, acc_dtype)
-        options = _options(ctx, stmt, a.dtype, acc_dtype)
-        args = [left, right, *([] if start is None else [start]), *options]
-        text_ = f"tl.dot({', '.join(args)})"
+        emit = _integer_product if a.dtype.is_integer else _float_product
+        product = emit(ctx, stmt, left, right, vars_)
+        text_ = product.text
         if space.rank == 1:
             text_ = f"tl.reshape({text_}, {shape_text(space.padded)})"
         elif space.rank == 0:
             text_ = f"tl.sum({text_})"
-        product = Val(text_, acc_dtype, space.all_axes())
+        prec = product.prec if space.rank == 2 else text.ATOM
+        product = Val(text_, product.dtype, space.all_axes(), prec)
         store_element(ctx, stmt.c.buffer, indices, convert(product, stmt.c.dtype))
+
+
+def _float_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: tuple[Var, ...]) -> Val:
+    acc = _accumulator(stmt, left.dtype)
+    start = _start(ctx, stmt, vars_, acc)
+    return _dot(left, right, start, acc, _options(ctx, left.dtype))
+
+
+def _integer_product(
+    ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: tuple[Var, ...]
+) -> Val:
+    """A product of 8-bit integers: tensor cores multiply signed ones and sum 32 bits.
+
+    An unsigned x is s + 128 for a signed s: sums of rows and columns stand for the 128. A tile's
+    own sum fits in 32 bits; what is added to 64 bits is widened first.
+    """
+    acc = DType("int64") if stmt.c.dtype.bits == 64 else _INT32
+    start = _start(ctx, stmt, vars_, acc)
+    signed = _signed(left), _signed(right)
+    product = convert(_dot(*signed, start if acc == _INT32 else None, _INT32, []), acc)
+    if left.dtype == "uint8":
+        product = _plus(product, _shifts(right, 0, acc), acc)
+    if right.dtype == "uint8":
+        product = _plus(product, _shifts(signed[0], 1, acc), acc)
+    return product if start is None or acc == _INT32 else _plus(product, start, acc)
+
+
+def _signed(a: Val) -> Val:
+    if a.dtype == "int8":
+        return a
+    return Val(f"({a.at(text.BIT_XOR)} ^ 128).to(tl.int8, bitcast=True)", DType("int8"))
+
+
+def _shifts(a: Val, axis: int, acc: DType) -> Val:
+    """128 times the sums of columns (axis 0) or rows, ready to be added to each row or column."""
+    sums = f"tl.sum({convert(a, acc).text}, axis={axis}, keep_dims=True)"
+    return Val(f"{sums} * 128", acc, prec=text.PRODUCT)
+
+
+def _plus(a: Val, b: Val, dtype: DType) -> Val:
+    return infix("+", text.SUM, a, b, dtype)
+
+
+def _dot(left: Val, right: Val, start: Val | None, acc: DType, options: list[str]) -> Val:
+    if acc != "float32":
+        options = [*options, f"out_dtype={triton_type(acc)}"]
+    args = [left.text, right.text, *([] if start is None else [start.text]), *options]
+    return Val(f"tl.dot({', '.join(args)})", acc)
 
 
 def _operand(ctx: Context, region: Region, contracted: int) -> Val:
@@ -84,11 +130,16 @@ def _as_matrix(tile: Val, present: list[bool]) -> Val:
 
 def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     """Both operands in the narrowest dtype of the tensor cores that holds each exactly."""
-    if a.dtype == b.dtype and _has_instruction(ctx, a.dtype, stmt.c.dtype):
+    c = stmt.c.dtype
+    if c.is_integer and all(str(x.dtype) in ("int8", "uint8") for x in (a, b)):
         return a, b
-    for name in ("float16", "bfloat16", "float32", "float64"):
-        wide = DType(name)
-        if _holds(wide, a.dtype) and _holds(wide, b.dtype) and wide.bits <= stmt.c.dtype.bits:
+    if a.dtype == b.dtype and c != "float64" and _has_instruction(ctx, a.dtype):
+        return a, b
+    names = ("float16", "bfloat16", "float32", "float64")
+    if c.is_integer or c == "float64":
+        names = names[3:] if c == "float64" else ()  # tl.dot sums other products in fewer bits
+    for wide in map(DType, names):
+        if _holds(wide, a.dtype) and _holds(wide, b.dtype) and wide.bits <= c.bits:
             return convert(a, wide), convert(b, wide)
     raise ctx.unsupported(
         "a gemm of these dtypes has no exact form on this target",
@@ -96,11 +147,9 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     )
 
 
-def _has_instruction(ctx: Context, dtype: DType, acc: DType) -> bool:
+def _has_instruction(ctx: Context, dtype: DType) -> bool:
     if dtype.is_fp8:
         return ctx.target.supports("gemm", dtype)
-    if dtype.is_integer:
-        return dtype == "int8" and acc.is_integer
     return str(dtype) in ("float16", "bfloat16", "tfloat32", "float32", "float64")
 
 
@@ -109,7 +158,6 @@ def _has_instruction(ctx: Context, dtype: DType, acc: DType) -> bool:
 _FORMATS = {
     "float8_e4m3fn": (4, 8), "float8_e5m2": (3, 15), "float16": (11, 15), "bfloat16": (8, 127),
     "float32": (24, 127), "float64": (53, 1023), "tfloat32": (11, 127),
-    "int8": (8, 7), "uint8": (8, 8), "bool": (1, 1),
 }  # fmt: skip
 
 
@@ -120,21 +168,19 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return a is not None and b is not None and a[0] >= b[0] and a[1] >= b[1]
 
 
-def _accumulator(ctx: Context, stmt: Gemm, operand: DType) -> DType:
-    """The dtype that tl.dot sums in.
+def _accumulator(stmt: Gemm, operand: DType) -> DType:
+    """The dtype that tl.dot sums floats in.
 
-    C's own, or float32 rounded once where there is no such form.
+    C's own, or a wider one rounded once where there is no such form.
     """
-    if stmt.c.dtype in ("float32", "float64", "int32"):
-        return stmt.c.dtype
+    if operand == "float64":
+        return operand
     if stmt.c.dtype == "float16" and operand == "float16":
-        return _FLOAT16
-    if operand.is_integer:
-        return _INT32
+        return operand
     return _FLOAT32
 
 
-def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> str | None:
+def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> Val | None:
     clear = const_value(stmt.clear)
     if clear == 1:
         return None
@@ -142,20 +188,17 @@ def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> str 
     old = convert(load_region(ctx, stmt.c, (rank - 2, rank - 1), vars_), acc)
     old = _as_matrix(old, [ctx.space.axis_of(v.id) is not None for v in vars_])
     if clear == 0:
-        return old.text
-    return f"tl.where({emit_condition(ctx, stmt.clear).text}, {_zero(old)}, {old.text})"
+        return old
+    return Val(f"tl.where({emit_condition(ctx, stmt.clear).text}, {_zero(old)}, {old.text})", acc)
 
 
-def _options(ctx: Context, stmt: Gemm, operand: DType, acc: DType) -> list[str]:
-    options = []
+def _options(ctx: Context, operand: DType) -> list[str]:
     if operand == "tfloat32":
-        options.append('input_precision="tf32"')
+        return ['input_precision="tf32"']
     if operand == "float32":
         precision = ctx.options.get("tl.gemm_f32_precision", "tf32").strip("'\"")
-        options.append(f'input_precision="{precision}"')
+        return [f'input_precision="{precision}"']
     if operand.is_fp8:
         # Hopper sums fp8 products in fewer bits unless told to add into float32 each time.
-        options.append("max_num_imprecise_acc=0")
-    if acc != "float32":
-        options.append(f"out_dtype={triton_type(acc)}")
-    return options
+        return ["max_num_imprecise_acc=0"]
+    return []
