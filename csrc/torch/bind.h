@@ -71,6 +71,9 @@ void check_overlaps(const Binding& call);
 // Replaces the tensor of an argument by a contiguous copy of it.
 void copy_contiguous(Binding& call, std::size_t arg);
 void copy_back(const Binding& call);
+// Autograd's version counter: an in-place operation on an empty view counts as a write to the base.
+// It also makes torch refuse a leaf that requires grad, before anything is written.
+void bump_versions(const Binding& call);
 // Writes the inputs of a host program to the front of `slots` and evaluates it.
 void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots);
 

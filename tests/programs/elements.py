@@ -106,6 +106,41 @@ def constant_places_expected(a: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def reductions_into_slices(A):
+    """Sums into a row, a column, a page and an element of tiles that hold more than the result."""
+    A: T.Tensor((3, 6, 40), T.int32)
+    R = T.empty((5, 46), T.int32)
+    with T.Kernel(1, threads=64) as _:
+        x = T.alloc_shared((3, 6, 40), T.int32)
+        page = T.alloc_shared((6, 40), T.int32)
+        rows = T.alloc_fragment((5, 6), T.int32)
+        columns = T.alloc_fragment((6, 3), T.int32)
+        pages = T.alloc_shared((2, 5, 1, 40), T.int32)
+        T.copy(A, x)
+        T.fill(rows, 1)
+        T.fill(pages, 2)
+        for k in T.serial(3):
+            T.reduce_sum(x[k, 0:6, k * 8 : k * 8 + 20], rows[k, 0:6], dim=-1)
+            T.copy(x[k, 0:6, 0:40], page)
+            T.reduce_max(page[0:6, 0:24], columns[0:6, k : k + 1], dim=1)
+            T.reduce_sum(x[k : k + 1, 0:6, 0:40], pages[1, k : k + 1, 0, 0:40], dim=1)
+        T.reduce_max(rows[0:3, 0:6], rows[4, 0:6], dim=0)
+        T.reduce_sum(columns[0:6, 1:2], rows[3, 2:3], dim=0, clear=False)
+        T.copy(rows, R[0:5, 0:6])
+        T.copy(pages[1, 0:5, 0, 0:40], R[0:5, 6:46])
+    return R
+
+
+def reductions_into_slices_expected(a: torch.Tensor) -> torch.Tensor:
+    out = torch.ones(5, 46, dtype=torch.int32)
+    for k in range(3):
+        out[k, :6] = a[k, :, k * 8 : k * 8 + 20].sum(1)
+    out[4, :6] = out[:3, :6].amax(0)
+    out[3, 2] += a[1, :, :24].amax(1).sum()
+    out[:3, 6:], out[3:, 6:] = a.sum(1), 2
+    return out
+
+
 ELEMENTS = (
     Construct(constant_places, lambda: (ints(16),), constant_places_expected),
     Construct(
@@ -116,5 +151,6 @@ ELEMENTS = (
         ),
         shifts_in_two_dimensions_expected,
     ),
+    Construct(reductions_into_slices, lambda: (ints(3, 6, 40),), reductions_into_slices_expected),
     Construct(results_of_skipped_atomics, lambda: (ints(16),), results_of_skipped_atomics_expected),
 )

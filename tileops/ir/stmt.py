@@ -177,6 +177,7 @@ class Reduce(Stmt):
     Not ``clear`` folds dst's old value in.
 
     dst's shape is src's without ``dim``, or with extent 1 there; a 1-D source reduces to extent 1.
+    dst may have more dimensions of extent 1.
     """
 
     kind: str
@@ -185,6 +186,11 @@ class Reduce(Stmt):
     dim: int
     clear: bool
     nan_propagate: bool = False
+
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The dimensions of src that stay, but for extents of 1, each with dst's own."""
+        kept = (d for d in self.src.squeezed() if d != self.dim)
+        return tuple(zip(kept, self.dst.squeezed(), strict=True))
 
 
 @dataclass(frozen=True)

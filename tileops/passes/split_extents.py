@@ -309,15 +309,8 @@ def _axes(stmt: Stmt) -> list[Axis]:
             return _paired("value", value.squeezed(), "dst", dst.squeezed())
         case Fill(dst=dst) | Atomic(dst=dst):
             return [[("dst", d)] for d in dst.squeezed()]
-        case Reduce(src=src, dst=dst, dim=dim):
-            kept = tuple(d for d in range(len(src.extents)) if d != dim)
-            own = tuple(range(len(dst.extents)))
-            if len(own) == len(kept) + 1:
-                own = tuple(d for d in own if d != (dim if kept else 0))
-            elif len(own) != len(kept):
-                kept = tuple(d for d in src.squeezed() if d != dim)
-                own = dst.squeezed()
-            return [[("src", dim)], *_paired("src", kept, "dst", own)]
+        case Reduce(dim=dim):
+            return [[("src", dim)], *([("src", m), ("dst", n)] for m, n in stmt.pairs())]
         case Scan(src=src):
             dims = tuple(range(len(src.extents)))
             return _paired("src", dims, "dst", dims)

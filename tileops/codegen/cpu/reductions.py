@@ -28,7 +28,7 @@ def emit_reduce(state: LaunchState, stmt: Reduce) -> None:
     kind = _KINDS[stmt.kind]
     if stmt.nan_propagate and kind in ("Max", "Min", "AbsMax"):
         kind += "Nan"
-    pairs = list(zip(_others(src, stmt.dim), dst.squeezed(), strict=True))
+    pairs = list(stmt.pairs())
     steps, targets = state.place(src.buffer).strides, state.place(dst.buffer).strides
     length, step = _extent(src, stmt.dim), steps[stmt.dim]
     with w.block():

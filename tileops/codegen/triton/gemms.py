@@ -135,9 +135,9 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
         return a, b
     if a.dtype == b.dtype and c != "float64" and _has_instruction(ctx, a.dtype):
         return a, b
-    names = ("float16", "bfloat16", "float32", "float64")
+    names = ["float16", "bfloat16", "float32", "float64"]
     if c.is_integer or c == "float64":
-        names = names[3:] if c == "float64" else ()  # tl.dot sums other products in fewer bits
+        names = names[3:] if c == "float64" else []  # tl.dot sums other products in fewer bits
     for wide in map(DType, names):
         if _holds(wide, a.dtype) and _holds(wide, b.dtype) and wide.bits <= c.bits:
             return convert(a, wide), convert(b, wide)

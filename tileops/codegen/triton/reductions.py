@@ -42,8 +42,7 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
         if space.rank:
             tile = Val(spread(tile, space.all_axes(), space.padded), dtype)
     result = tile if axis is None else reduced(ctx, stmt.kind, tile, axis, stmt.nan_propagate)
-    kept = tuple(d for d in range(len(extents)) if d != stmt.dim)
-    _store(ctx, stmt, result, tuple(extents[d] for d in kept))
+    _store(ctx, stmt, result, tuple(extents[d] for d, _ in stmt.pairs()))
 
 
 def _without_padding(ctx: Context, space: Space, axis: int, tile: Val, stmt: Reduce) -> Val:
@@ -101,7 +100,7 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
     vars_ = ctx.synthetic_vars(len(extents))
     with ctx.over(vars_, extents) as space:
         result = Val(result.text, result.dtype, space.all_axes(), result.prec)
-        dims = _result_dims(ctx, stmt, len(extents))
+        dims = tuple(d for _, d in stmt.pairs())
         if not stmt.clear:
             old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
             result = combined(ctx, stmt.kind, old, result, stmt.nan_propagate)
@@ -115,20 +114,6 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
 def _starts_from_a_number(stmt: Reduce, dtype: DType) -> bool:
     """True where a row of NaNs alone gives what the reduction starts from: a number beats NaN."""
     return dtype.is_float and stmt.kind in ("max", "min", "absmax") and not stmt.nan_propagate
-
-
-def _result_dims(ctx: Context, stmt: Reduce, count: int) -> tuple[int, ...]:
-    """The dimensions of dst that the remaining dimensions of src run along."""
-    rank = len(stmt.dst.extents)
-    if rank == count + 1:
-        # dst keeps the reduced dimension with extent 1 (or a 1-D source reduces to one element).
-        return tuple(d for d in range(rank) if d != (stmt.dim if count else 0))
-    if rank == count:
-        return tuple(range(rank))
-    own = stmt.dst.squeezed()
-    if len(own) != count:
-        raise ctx.unsupported(f"a reduction into `{stmt.dst.buffer.name}`, whose rank does not fit")
-    return own
 
 
 def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:
