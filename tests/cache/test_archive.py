@@ -316,7 +316,7 @@ def test_a_full_disk_during_an_import_leaves_nothing(
 
 def test_imports_and_prunes_at_a_time(private: Directory, tmp_path: Path) -> None:
     with option.cache_dir(tmp_path / "maker"):
-        entries = [Store().fetch(samples.key(n), lambda n=n: samples.built(n)) for n in range(12)]
+        entries = [Store().fetch(samples.key(n), lambda n=n: samples.built(n)) for n in range(6)]
         maker = catalog.here().private
     assert maker is not None
     archive.export([e.path for e in entries if e.path], maker.trust, tmp_path / "archive.tar")
@@ -324,13 +324,13 @@ def test_imports_and_prunes_at_a_time(private: Directory, tmp_path: Path) -> Non
 
     def run(work: Callable[[], object]) -> None:
         try:
-            for _ in range(5):
+            for _ in range(3):
                 work()
         except BaseException as error:
             problems.append(error)
 
     work = [lambda: archive.load(private, tmp_path / "archive.tar")] * 2
-    prune = [lambda: usage.make_room(private, 20_000), lambda: usage.clean_staging(private)]
+    prune = [lambda: usage.make_room(private, 40_000), lambda: usage.clean_staging(private)]
     threads = [threading.Thread(target=run, args=(job,)) for job in (*work, *prune)]
     for thread in threads:
         thread.start()
@@ -338,7 +338,7 @@ def test_imports_and_prunes_at_a_time(private: Directory, tmp_path: Path) -> Non
         thread.join()
     assert problems == []
     archive.load(private, tmp_path / "archive.tar")
-    assert len(catalog.verify()) == 12
+    assert len(catalog.verify()) == 6
     assert all(problem is None for _, problem in catalog.verify())
 
 
