@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from importlib import _bootstrap
+from typing import Any, Protocol
+
+# What a first call imports.
+_IMPORTED_LATE = frozenset({"tileops", "filelock", "triton"})
+# The import system's own table of the modules that some thread is importing, by name.
+_module_locks: dict[str, Callable[[], Any]] = getattr(_bootstrap, "_module_locks", {})
 
 
 class Renewed(Protocol):
@@ -27,5 +36,27 @@ def renew_in_child(owner: Renewed) -> None:
 
 
 def _renew() -> None:
+    _forget_unfinished_imports()
     for owner in tuple(_owners):
         owner.renew_locks()
+
+
+def _forget_unfinished_imports() -> None:
+    """Let the child import anew what a thread was importing for a first call.
+
+    CPython renews its import system's one lock in a child, and not the locks of the modules: a
+    thread that is gone would hold those for ever. To wait for it before the fork is no way out:
+    filelock's import waits for the fork itself.
+    """
+    own = threading.get_ident()
+    held = {}
+    for name, reference in tuple(_module_locks.items()):
+        owner = getattr(reference(), "owner", None)
+        if owner not in (None, own):
+            held[name] = owner
+    gone = {owner for name, owner in held.items() if name.partition(".")[0] in _IMPORTED_LATE}
+    for name, owner in held.items():
+        if owner in gone:
+            _module_locks.pop(name, None)
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                del sys.modules[name]

@@ -49,9 +49,10 @@ void read_device(const Inputs& inputs, Binding& call) {
     }
     call.cuda = type == codes.cuda;
     call.device_index = call.cuda ? index : 0;
-    if (call.cuda && index < 0) {
-      check_torch(aoti_torch_get_current_device_index(&call.device_index),
-                  "aoti_torch_get_current_device_index");
+    // A torch without CUDA has no current device.
+    if (call.cuda && index < 0 && aoti_torch_get_current_device_index(&call.device_index) != 0) {
+      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
+            "': expected a device that torch has, got cuda, and torch finds no CUDA device");
     }
   }
 }

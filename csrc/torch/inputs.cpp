@@ -53,6 +53,17 @@ void free_payload(ArgKind kind, StableIValue word) {
         is_defined ? "one of another layout" : "None");
 }
 
+// Frameworks free the storage of parameters that are not in use, and a kernel reads where it
+// points.
+__attribute__((cold, noinline)) void refuse_freed(const TensorFacts& facts, const OpSpec& op,
+                                                  std::size_t arg) {
+  for (int64_t i = 0; i < facts.rank; ++i) {
+    if (facts.sizes[i] == 0) return;
+  }
+  raise(ErrorKind::kArgument, op.name, ": argument '", op.args[arg].name,
+        "': expected a tensor with memory, got one whose storage was freed or never allocated");
+}
+
 }  // namespace
 
 Inputs::Inputs(const OpSpec& op, const StableIValue* stack) : op_(op) {
@@ -132,6 +143,7 @@ TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg)
   if (__builtin_expect(bad != 0, 0)) fail_unreadable(handle, op, arg);
   facts.sizes = sizes;
   facts.strides = strides;
+  if (__builtin_expect(facts.data == nullptr, 0)) refuse_freed(facts, op, arg);
   return facts;
 }
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.machinery
+import importlib.util
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -111,3 +116,36 @@ def test_while_a_thread_tunes(reference: Callable[..., object] | None, tmp_path:
     x = vector(300)
     with option.cache_dir(tmp_path / "cache"):
         assert _status_of_child(gate, lambda: program(x), x * 2) == 0
+
+
+class _Slowly:
+    """Finds and makes one module, as long as the gate is closed."""
+
+    NAME = "tileops.imported_slowly"
+
+    def __init__(self, gate: _Gate) -> None:
+        self.gate = gate
+
+    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self) if name == self.NAME else None
+
+    def create_module(self, spec: object) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.gate.wait()
+        module.value = 5.0
+
+
+def test_while_a_thread_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = _Slowly(_Gate())
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+
+    def call() -> torch.Tensor:
+        return torch.tensor(importlib.import_module(finder.NAME).value)
+
+    try:
+        assert _status_of_child(finder.gate, call, torch.tensor(5.0)) == 0
+    finally:
+        sys.modules.pop(finder.NAME, None)
+        tileops.__dict__.pop("imported_slowly", None)

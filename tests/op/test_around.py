@@ -87,6 +87,13 @@ def test_ways_to_a_gradient(way: Callable[[torch.Tensor, torch.Tensor], None]) -
     assert torch.equal(a.grad, 2 * b)
 
 
+def test_a_sparse_incoming_gradient() -> None:
+    a, b = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)
+    grad = torch.randn(2, 3).relu()
+    product(a, b).backward(grad.to_sparse())
+    assert torch.equal(a.grad, 2 * b * grad)
+
+
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.hessian])
 def test_transforms_that_custom_operators_lack_are_named(transform: Any) -> None:
     for program, message in ((product, "torch.func's transforms"), (samples.axpy, "requires grad")):
@@ -163,3 +170,40 @@ def test_the_old_tracer_records_the_op() -> None:
     with pytest.warns((DeprecationWarning, FutureWarning), match="torch.jit"):
         traced = torch.jit.trace(lambda a, b: samples.axpy(a, b, 2.0), (x, y))
     assert torch.equal(traced(y, x), 2 * y + x)
+
+
+class Traced(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = samples.lazy_add(6)
+        self.weight = torch.nn.Parameter(torch.randn(2, 3))
+
+    def forward(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        y = samples.axpy(x, x, factor)
+        samples.add_into(x, y)
+        return differentiable.scaled_product(self.weight, self.kernel(y, y).view(2, 3), factor)
+
+
+def test_symbolic_traces_record_the_ops() -> None:
+    model, x = Traced(), vector(6)
+    graph = torch.fx.symbolic_trace(model)
+    names = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    assert names == [
+        "tileops.sample_axpy.default",
+        "tileops.sample_add_into.default",
+        f"tileops.{model.kernel.name}.default",
+        "tileops.grad_scaled_product.default",
+    ]
+    out = graph(x, 2.0)
+    assert torch.equal(out, model(x, 2.0))
+    out.sum().backward()
+    assert torch.equal(graph.weight.grad, 2 * (8 * x).view(2, 3))
+
+
+def test_a_tensor_whose_storage_was_freed() -> None:
+    x, freed = vector(8), vector(8)
+    freed.untyped_storage().resize_(0)
+    samples.axpy(x, x, 1.0)
+    for call in (lambda: samples.axpy(x, freed, 1.0), lambda: samples.add_into(x, freed)):
+        with pytest.raises(ArgumentError, match=r"argument 'Y': .*whose storage was freed"):
+            call()

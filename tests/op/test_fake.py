@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ import tileops.language as T
 from tests.jit import samples
 from tests.jit.samples import vector
 from tests.op import factories
+from tileops.errors import ArgumentError
 
 Call = tuple[Callable[[], object], tuple[object, ...], dict[str, object]]
 
@@ -151,3 +153,53 @@ def test_the_meta_device_runs_the_fake() -> None:
 @pytest.mark.parametrize("device", [None, "cpu", "meta"])
 def test_ops_without_tensors(device: str | None) -> None:
     factories.check(device)
+
+
+def test_an_impossible_extent_is_refused_by_both() -> None:
+    for mode in (FakeTensorMode(), contextlib.nullcontext()):
+        with mode, pytest.raises(ArgumentError, match="an output would have an impossible extent"):
+            samples.counted(-1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_a_device_that_torch_lacks() -> None:
+    with pytest.raises(ArgumentError, match="'device': expected a device that torch has"):
+        samples.counted(5, device="cuda")
+
+
+def first_of(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    torch._check(k <= x.shape[0])
+    return samples.axpy(x[:k], x[:k], 2.0)
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    return samples.axpy(x[x > 0], x[x < 0], 2.0)
+
+
+def every_second(x: torch.Tensor) -> torch.Tensor:
+    return samples.row_sums(x.nonzero().float())
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (first_of, (torch.randn(9), torch.tensor(5))),
+        (halves, (torch.tensor([1.0, -2.0, 3.0, -4.0]),)),
+        (every_second, (torch.ones(6),)),
+    ],
+)
+def test_sizes_that_depend_on_data(function: Callable[..., object], args: tuple[object]) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*args), function(*args))
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_sizes_that_depend_on_data_are_checked_when_the_graph_runs() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(halves, fullgraph=True)
+    compiled(torch.tensor([1.0, -2.0]))
+    with pytest.raises(RuntimeError):
+        compiled(torch.tensor([1.0, -2.0, 3.0]))

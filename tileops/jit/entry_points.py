@@ -162,8 +162,8 @@ def compile(
             program = with_options(func, options)
         case JITImpl():
             raise ArgumentTypeError(
-                "compile takes a T.prim_func; for a jit function call "
-                f"{func.func.__name__}.compile(...)"
+                "compile takes a T.prim_func or a traced program; for a jit function call "
+                f"{func.func.__name__}.compile(...), or pass {func.func.__name__}.get_tir(...)"
             )
         case _:
             raise ArgumentTypeError(f"compile takes a T.prim_func, got {type(func).__name__}")

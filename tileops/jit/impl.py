@@ -89,10 +89,8 @@ class JITImpl(GivenOptions):
 
     def _refuse_eager_options(self) -> None:
         options = self.definition.options
-        for name, is_given in (
-            ("autocast", bool(options.autocast)),
-            ("contiguous", options.contiguous != "require"),
-        ):
+        given = {"autocast": options.autocast, "contiguous": options.contiguous != "require"}
+        for name, is_given in given.items():
             if is_given:
                 raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
 
@@ -126,6 +124,8 @@ class JITImpl(GivenOptions):
                 if args[n].requires_grad:
                     return self._op_for(args)(*args)
             return self._op(*args)
+        except torch.fx.proxy.TraceError:
+            return self._call_general(args, kwargs)
         except (AttributeError, RuntimeError) as error:
             self._explain(args, error)
             raise
@@ -242,6 +242,8 @@ class JITImpl(GivenOptions):
         for n in self._guarded:
             if n in self._optional and inputs[n] is None:
                 continue
+            if arguments.is_stand_in(inputs[n]):
+                return has_gradient
             if inputs[n].requires_grad and torch.is_grad_enabled():
                 if has_gradient:
                     return True
@@ -251,7 +253,7 @@ class JITImpl(GivenOptions):
     def _check_kinds(self, inputs: Sequence[Any]) -> None:
         for n in self._guarded:
             is_left_out = n in self._optional and inputs[n] is None
-            if not is_left_out and not isinstance(inputs[n], torch.Tensor):
+            if not is_left_out and not isinstance(inputs[n], (torch.Tensor, torch.fx.Proxy)):
                 arguments.refuse_tensor(self._title, self._inputs[n], inputs[n])
 
     def _scalar(self, name: str, value: Any) -> Any:  # noqa: ANN401
@@ -350,9 +352,7 @@ class JITImpl(GivenOptions):
         """
         self._refuse_lazy("register_autograd")
         if self._differentiable is False:
-            raise ArgumentError(
-                f"{self._title}: declared with differentiable=False, it gets no gradient"
-            )
+            raise ArgumentError(f"{self._title}: with differentiable=False it gets no gradient")
         change = operator.methodcaller("set_gradient", backward, setup_context)
         self._eager.change_transforms(change)
         self._forget_op()
@@ -487,11 +487,10 @@ class JITImpl(GivenOptions):
         return self._gradient_op or self._op  # type: ignore[no-any-return]
 
     # -- copies ------------------------------------------------------------------------------------
-    def __copy__(self) -> JITImpl:
+    def __copy__(self, memo: object = None) -> JITImpl:
         return self
 
-    def __deepcopy__(self, memo: dict[int, object]) -> JITImpl:
-        return self
+    __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return loading.reduce_program(self)

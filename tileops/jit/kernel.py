@@ -74,7 +74,9 @@ class JITKernel:
             elif n < len(args) and type(args[n]) is not kind:
                 args = (*args[:n], self._converted(name, dtype, args[n]), *args[n + 1 :])
         for value in given:
-            if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+            if not isinstance(value, torch.Tensor):
+                op = self.op if arguments.is_stand_in(value) else op
+            elif value.requires_grad and torch.is_grad_enabled():
                 op = self._gradient_op
                 if op is None:
                     raise NotDifferentiableError(

@@ -30,6 +30,11 @@ def kind_of(dtype: str) -> type:
     return bool if dtype == "bool" else float if "float" in dtype else int
 
 
+def is_stand_in(value: object) -> bool:
+    """True for what ``torch.fx.symbolic_trace`` passes in place of a value."""
+    return isinstance(value, torch.fx.Proxy)
+
+
 def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     """``value`` as the op takes it for a run-time scalar of ``dtype``; ``where`` begins the errors.
 
@@ -39,7 +44,7 @@ def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     is an ArgumentTypeError, and what no int64 or float64 holds an ArgumentError.
     """
     kind = kind_of(dtype)
-    if isinstance(value, _SYMBOLIC[kind]):
+    if isinstance(value, _SYMBOLIC[kind]) or is_stand_in(value):
         return value
     # A traced region knows the type of a symbolic number, and little else.
     number = value if type(value) in _SYMBOLIC else _number(where, dtype, value)

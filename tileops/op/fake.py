@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.op.host_program import SlotValue
+from tileops.op.host_program import SlotValue, at_least_one
 from tileops.op.spec import ArgSpec, OpSpec
 from tileops.op.variant import Rule, TensorRule, Variant
 
@@ -79,6 +79,11 @@ class _Call:
 
     def _stored(self, shape: list[SlotValue], pack: int) -> list[SlotValue]:
         """The shape of the torch tensor that holds ``shape``, ``pack`` elements in one."""
+        for extent in shape:
+            if isinstance(extent, int) and extent < 0:
+                raise ArgumentError(
+                    f"{self.spec.name}: an output would have an impossible extent of {extent}"
+                )
         if pack == 1:
             return shape
         if shape[-1] % pack != 0:
@@ -123,7 +128,7 @@ class _Call:
                 f"{self._where(rule.name)}: expected {len(rule.shape)} dimensions, got "
                 f"{tensor.dim()} with shape {tuple(tensor.shape)}"
             )
-        if rule.strides is None and not self.spec.copies_inputs and not tensor.is_contiguous():
+        if rule.strides is None and not self.spec.copies_inputs and not _is_contiguous(tensor):
             raise ArgumentError(
                 f"{self._where(rule.name)}: expected a contiguous tensor, got strides "
                 f"{tuple(tensor.stride())} for shape {tuple(tensor.shape)}; pass "
@@ -144,9 +149,7 @@ class _Call:
 
     def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
         known = self.sizes.setdefault(number, value)
-        # Decides the relation for symbolic sizes too: the compiled graph holds only where the real
-        # call would not raise.
-        if known is not value and known != value:
+        if known is not value and not _holds(known == value):
             raise ArgumentError(
                 f"{self._where(rule.name)}: expected {place} to be {known} "
                 f"({self.variant.sizes[number].name}), got {value}"
@@ -154,7 +157,7 @@ class _Call:
 
     def _solve(self, rule: TensorRule, d: int, check: Rule, value: SlotValue) -> None:
         scaled = value - check.add
-        if scaled < 0 or scaled % check.mul != 0:
+        if not (_holds(scaled >= 0) and _holds(scaled % check.mul == 0)):
             raise ArgumentError(
                 f"{self._where(rule.name)}: expected dimension {d} to be "
                 f"{self.variant.sizes[check.number].name} * {check.mul} + {check.add}, got {value}"
@@ -168,7 +171,7 @@ class _Call:
                 check = rule.strides[d] if rule.strides else None
                 if check is not None and check.kind == "bind":
                     self.sizes.setdefault(check.number, expected)
-                expected = expected * max(rule.extents(tensor.shape)[d], 1)
+                expected = expected * at_least_one(rule.extents(tensor.shape)[d])
 
     def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
         shape = rule.extents(tensor.shape)
@@ -177,7 +180,7 @@ class _Call:
             ("stride", d, r, rule.stride(tensor.stride(), d)) for d, r in _stepped(rule, tensor)
         ]
         for label, d, check, value in places:
-            if check.kind == "eq" and value != slots[check.number]:
+            if check.kind == "eq" and not _holds(value == slots[check.number]):
                 raise ArgumentError(
                     f"{self._where(rule.name)}: expected {label} {d} to be {slots[check.number]}, "
                     f"got {value} in shape {tuple(tensor.shape)}"
@@ -191,4 +194,36 @@ def _stepped(rule: TensorRule, tensor: torch.Tensor) -> list[tuple[int, Rule]]:
     """
     if rule.strides is None or any(type(n) is int and n == 0 for n in tensor.shape):
         return []
-    return [(d, check) for d, check in enumerate(rule.strides) if tensor.shape[d] > 1]
+    return [(d, r) for d, r in enumerate(rule.strides) if _is_stepped_over(tensor.shape[d])]
+
+
+def _holds(relation: bool | torch.SymBool) -> bool:
+    """Whether sizes fit; a compiled graph holds only where the real call would not raise.
+
+    Sizes that depend on data are known when the graph runs, and torch checks the relation then.
+    """
+    if isinstance(relation, bool):
+        return relation
+    from torch.fx.experimental.symbolic_shapes import expect_true
+
+    return expect_true(relation)
+
+
+def _is_stepped_over(extent: SlotValue) -> bool:
+    # One that depends on data is taken for more than 1, as torch's own rules of layouts take it.
+    if isinstance(extent, int):
+        return extent > 1
+    from torch.fx.experimental.symbolic_shapes import guard_or_true
+
+    return guard_or_true(extent > 1)
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    if all(isinstance(n, int) for n in tensor.shape):
+        return tensor.is_contiguous()
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    try:
+        return tensor.is_contiguous()
+    except GuardOnDataDependentSymNode:
+        return False  # not for every data

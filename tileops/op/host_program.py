@@ -157,6 +157,11 @@ def _max(a: SlotValue, b: SlotValue) -> SlotValue:
     return torch.sym_max(a, b)  # type: ignore[no-untyped-call]
 
 
+def at_least_one(value: SlotValue) -> SlotValue:
+    """``max(value, 1)``, without deciding it for a symbolic value."""
+    return _max(value, 1)
+
+
 def _select(cond: SlotValue, a: SlotValue, b: SlotValue) -> SlotValue:
     if _is_plain(cond):
         return a if cond else b

@@ -146,7 +146,11 @@ def _library(namespace: str) -> torch.library.Library:
 
 
 def _contiguous(gradient: Any) -> Any:  # noqa: ANN401
-    return gradient.contiguous() if isinstance(gradient, torch.Tensor) else gradient
+    if not isinstance(gradient, torch.Tensor):
+        return gradient
+    if gradient.layout != torch.strided and not gradient.is_nested:
+        gradient = gradient.to_dense()
+    return gradient.contiguous()
 
 
 def check_functional(spec: OpSpec) -> None:
