@@ -65,6 +65,17 @@ def check(
         assert not matches, "Triton's interpreter is right without this repair; remove it"
 
 
+def test_sum_of_bfloat16_adds_values() -> None:
+    a = torch.randint(-9, 10, (4, 8)).bfloat16()
+    body = """
+x = tl.load(A + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :])
+tl.store(B + tl.arange(0, 4), tl.sum(x, 1))
+tl.store(B + 4, tl.sum(x))
+"""
+    total = torch.cat([a.float().sum(1), a.float().sum().view(1)])
+    check(body, (a,), torch.zeros(5).bfloat16(), total.bfloat16())
+
+
 def test_dot_of_bfloat16_multiplies_values() -> None:
     a = torch.randint(-4, 5, (16, 16)).bfloat16()
     b = torch.randint(-4, 5, (16, 16)).bfloat16()

@@ -115,6 +115,15 @@ def _unary(self: Any, arg: Any, op: Callable[..., Array]) -> Any:
 _create_splat = ti.InterpreterBuilder.create_splat
 
 
+def _sum(self: Any, values: Any) -> Any:
+    """A sum in bf16 adds values, not their bits; it is rounded once."""
+    data = widen(values.handle.data, values.dtype)
+    total = np.sum(data, axis=self.axis, keepdims=self.keep_dims)
+    if _is_narrow(values.dtype):
+        total = narrow(np.asarray(total), values.dtype)[()]
+    return self.to_tensor(total, values.dtype)
+
+
 def _splat(self: Any, ret_ty: Any, arg: Any) -> Any:
     """A scalar condition as a tile stays boolean: loads and stores refuse any other mask."""
     out = _create_splat(self, ret_ty, arg)
@@ -287,6 +296,7 @@ def repaired() -> Iterator[None]:
         (builder, "create_dot", _dot),
         (builder, "create_splat", _splat),
         (builder, "create_atomic_rmw", _atomic),
+        (ti.ReduceOps, "sum", _sum),
         (builder, "create_assert", _assert),
         (ti.interpreter_builder, "options", asserting),
         (ti, "_patch_lang_core", _patch_lang_core),
