@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.compile.running import run
+from tests.programs.products import ACCUMULATED, expected, operands, product
 
 import tileops.language as T  # isort: skip
 
@@ -38,42 +39,14 @@ def test_gemm_dtypes(dtypes: tuple[str, str], transposed: bool) -> None:
     assert torch.equal(out.double(), expected)
 
 
-@pytest.mark.parametrize("dtypes", [("uint8", "int32"), ("uint8", "int64"), ("uint8", "uint8"), ("int8", "int64"), ("int8", "int16"), ("uint8", "uint64"), ("float16", "float64"), ("float32", "float64"), ("float64", "float32"), ("float64", "float16"), ("float8_e5m2", "float64")])  # fmt: skip
+@pytest.mark.parametrize("dtypes", ACCUMULATED, ids="-".join)
 @pytest.mark.parametrize("shape", [(32, 24, 40), (17, 1, 3)])
 def test_products_added_to_any_accumulator(
     dtypes: tuple[str, str], shape: tuple[int, int, int]
 ) -> None:
-    dtype, acc = dtypes
-    M, N, K = shape
-
-    def product(A, B, C):
-        A: T.Tensor((M, K), dtype)
-        B: T.Tensor((N, K), dtype)
-        C: T.Tensor((M, N), acc)
-        D = T.empty((M, N), acc)
-        with T.Kernel(1, threads=128) as _:
-            a = T.alloc_shared((M, K), dtype)
-            b = T.alloc_shared((N, K), dtype)
-            c = T.alloc_fragment((M, N), acc)
-            T.copy(A, a)
-            T.copy(B, b)
-            T.copy(C, c)
-            T.gemm(a, b, c, transpose_B=True)
-            T.copy(c, D)
-        return D
-
-    stored, summed = T.dtype(dtype).as_torch(), T.dtype(acc).as_torch()
-    low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(dtype, (-3, 4))
-    a = torch.randint(low, high, (M, K)).to(stored)
-    b = torch.randint(low, high, (N, K)).to(stored)
-    start = 2**33 + 5 if summed.itemsize == 8 else 5
-    c = torch.full((M, N), start, dtype=torch.int64).to(summed)
-    (out,) = run(product, a, b, c)
-    if summed.is_floating_point:
-        expected = a.double() @ b.double().T + start
-    else:
-        expected = a.long() @ b.long().T + start
-    assert torch.equal(out, expected.to(summed))
+    inputs = operands(*dtypes, shape)
+    (out,) = run(product(*dtypes, shape), *inputs)
+    assert torch.equal(out, expected(*inputs))
 
 
 def test_runtime_clear_accum() -> None:
