@@ -57,6 +57,9 @@ void free_payload(ArgKind kind, StableIValue word) {
 // points.
 __attribute__((cold, noinline)) void refuse_freed(const TensorFacts& facts, const OpSpec& op,
                                                   std::size_t arg) {
+  const TorchCodes& codes = torch_codes();
+  // A tensor of another device has no memory either, and is refused for its device.
+  if (facts.device_type != codes.cpu && facts.device_type != codes.cuda) return;
   for (int64_t i = 0; i < facts.rank; ++i) {
     if (facts.sizes[i] == 0) return;
   }
