@@ -7,6 +7,7 @@ import torch
 
 from tests.compile.running import run
 from tests.programs.products import ACCUMULATED, expected, operands, product
+from tileops.errors import UnsupportedConstructError
 
 import tileops.language as T  # isort: skip
 
@@ -47,6 +48,13 @@ def test_products_added_to_any_accumulator(
     inputs = operands(*dtypes, shape)
     (out,) = run(product(*dtypes, shape), *inputs)
     assert torch.equal(out, expected(*inputs))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e5m2"])
+def test_narrow_operands_of_a_float64_sum_are_refused(dtype: str) -> None:
+    shape = (32, 24, 40)
+    with pytest.raises(UnsupportedConstructError, match=f"{dtype} x {dtype} -> float64"):
+        run(product(dtype, "float64", shape), *operands(dtype, "float64", shape))
 
 
 def test_runtime_clear_accum() -> None:

@@ -11,8 +11,8 @@ import tileops.language as T
 # The dtypes of the operands and of the accumulator.
 ACCUMULATED = (
     ("uint8", "int32"), ("uint8", "int64"), ("uint8", "uint8"), ("int8", "int64"),
-    ("int8", "int16"), ("uint8", "uint64"), ("float16", "float64"), ("float32", "float64"),
-    ("float64", "float32"), ("float64", "float16"), ("float8_e5m2", "float64"),
+    ("int8", "int16"), ("uint8", "uint64"), ("float32", "float64"), ("float64", "float32"),
+    ("float64", "float16"),
 )  # fmt: skip
 Shape = tuple[int, int, int]
 

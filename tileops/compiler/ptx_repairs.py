@@ -1,17 +1,18 @@
 """Owns the repair of PTX that ptxas 12 turns into wrong code: conversions to 8-bit floats.
 
-``cvt.rn.satfinite.e5m2x2.f32 %rs1, …`` followed by ``mov.b32 %r1, {%rs1, %rs2}`` becomes one
-machine instruction that converts into the low half of a register and takes the high half from
-another one. ptxas 12.8 and 12.9 do this also where ``%rs2`` was computed from ``%rs1``: it is then
-read before the conversion has written it. LLVM makes such pairs where a program takes the bits of
-two neighbours that it has just converted. ptxas 13.0 compiles them rightly.
+``cvt.rn.satfinite.e5m2x2.f32 %rs1, …`` becomes a machine instruction that converts into the low
+half of a register and takes the high half from another one. ptxas 12.8 and 12.9 fill that half with
+what stands beside the result, ``mov.b32 %r1, {%rs1, %rs2}``, also where ``%rs2`` was computed from
+``%rs1``: it is then read before the conversion has written it. Results whose two bytes are taken
+apart go wrong too. LLVM makes both where a program takes the bits of what it has just converted.
+ptxas 13.0 compiles them rightly.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 _CONVERSION = re.compile(
     r"(?P<guard>@!?[%\w$]+\s+)?(?P<op>cvt\.[\w.:]*e[45]m[23]x2\.(?:f32|f16x2))\s+"
@@ -20,22 +21,21 @@ _CONVERSION = re.compile(
 _STATEMENT = re.compile(r"(?:@!?[%\w$]+\s+)?(?P<op>[a-z][\w.:]*)\s+(?P<operands>[^;]*)")
 _REGISTER = re.compile(r"%?[A-Za-z_$][\w$]*")
 _GROUP = re.compile(r"\{([^{}]*)\}")
-_COPIES = ("mov.b16", "mov.u16", "mov.s16")
+_WIDENING = re.compile(r"cvt\.[\w.:]*f16x2\.e[45]m[23]x2$")
 _WITHOUT_RESULT = ("st", "red", "bra", "bar", "membar", "fence", "ret", "exit", "trap", "cp")
 
 
 def repaired(ptx: str) -> str:
-    """``ptx`` with each conversion taken out of the pair that ptxas would merge it into.
+    """``ptx`` with a permutation of bytes, which changes nothing, behind such conversions.
 
-    A permutation of bytes that changes nothing stands between the conversion and its uses. Text
-    without such pairs comes back as it is.
+    Text without them comes back as it is.
     """
-    merged = set(merged_too_early(ptx))
-    if not merged:
+    exposed = set(exposed_conversions(ptx))
+    if not exposed:
         return ptx
 
     def parted(match: re.Match[str]) -> str:
-        if match["to"] not in merged:
+        if match["to"] not in exposed:
             return match[0]
         guard = match["guard"] or ""
         return (
@@ -49,29 +49,28 @@ def repaired(ptx: str) -> str:
     return _CONVERSION.sub(parted, ptx)
 
 
-def merged_too_early(ptx: str) -> list[str]:
-    """The registers of conversions that are paired with a value computed from them."""
+def exposed_conversions(ptx: str) -> list[str]:
+    """The results of conversions that are more than stored, converted back, or packed together."""
     converted = {match["to"] for match in _CONVERSION.finditer(ptx)}
     if not converted:
         return []
     sources: dict[str, set[str]] = defaultdict(set)
-    copies: dict[str, set[str]] = defaultdict(set)
     pairs: list[tuple[str, str]] = []
-    for op, operands in _statements(ptx):
-        pairs += _pairs(operands)
-        if op.split(".", 1)[0] in _WITHOUT_RESULT:
-            continue
-        first, rest = _split_result(operands)
-        for result in _REGISTER.findall(first):
-            sources[result].update(_REGISTER.findall(rest))
-            if op in _COPIES:
-                copies[result].update(_REGISTER.findall(rest))
     found = set()
-    for low, high in pairs:
-        direct = _reached(low, copies) & converted
-        if direct:
-            found |= direct & _reached(high, sources)
-    return sorted(found)
+    for op, operands in _statements(ptx):
+        first, rest = _split_result(op, operands)
+        used = _REGISTER.findall(rest)
+        for result in _REGISTER.findall(first):
+            sources[result].update(used)
+        mine = converted.intersection(used)
+        if not mine or _WIDENING.match(op):
+            continue
+        packed = [name for group in _GROUP.findall(rest) for name in _REGISTER.findall(group)]
+        if op.startswith(("mov.b", "st.")) and mine <= set(packed) <= converted:
+            pairs += zip(packed[::2], packed[1::2], strict=False)
+        elif not op.startswith("st.") or len(packed) > 1:
+            found |= mine
+    return sorted(found | {low for low, high in pairs if low in _reached(high, sources)})
 
 
 def _statements(ptx: str) -> Iterator[tuple[str, str]]:
@@ -82,17 +81,12 @@ def _statements(ptx: str) -> Iterator[tuple[str, str]]:
                 yield match["op"], match["operands"]
 
 
-def _split_result(operands: str) -> tuple[str, str]:
+def _split_result(op: str, operands: str) -> tuple[str, str]:
+    if op.split(".", 1)[0] in _WITHOUT_RESULT:
+        return "", operands
     end = operands.find("}") if operands.lstrip().startswith("{") else -1
     comma = operands.find(",", end + 1)
     return (operands, "") if comma < 0 else (operands[:comma], operands[comma:])
-
-
-def _pairs(operands: str) -> Iterable[tuple[str, str]]:
-    """What shares a 32-bit register: each two neighbours of a group, from the left."""
-    for group in _GROUP.findall(operands):
-        names = [name.strip() for name in group.split(",")]
-        yield from zip(names[::2], names[1::2], strict=False)
 
 
 def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:

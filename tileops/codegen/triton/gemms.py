@@ -138,6 +138,8 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     names = ["float16", "bfloat16", "float32", "float64"]
     if c.is_integer or c == "float64":
         names = names[3:] if c == "float64" else []  # tl.dot sums other products in fewer bits
+    if c == "float64" and min(a.dtype.bits, b.dtype.bits) < 32:
+        names = []  # Triton 3.6 fails on operands that go from 16 bits to 64
     for wide in map(DType, names):
         if _holds(wide, a.dtype) and _holds(wide, b.dtype) and wide.bits <= c.bits:
             return convert(a, wide), convert(b, wide)

@@ -131,19 +131,35 @@ def convert(a: Val, dtype: DType) -> Val:
 def _whole(a: Val, dtype: DType) -> Val:
     """A float as an integer: towards zero, within the type's range, 0 for a NaN.
 
-    The instructions do so themselves for 32 bits, not for fewer; of a NaN, those with 64 bits on
+    What is below the range of an unsigned integer, or beyond that of a narrow one, is brought into
+    it first: LLVM leaves its conversion open, and drops both conversions where the float was an
+    integer. The limits of wide integers are the instructions' own. Of a NaN, those with 64 bits on
     either side make the least integer.
     """
-    if a.dtype.bits == 64 or dtype.bits == 64:
+    if a.dtype.bits < 32:
+        a = _converted(a, _FLOAT32)
+    least, most = dtype.limits
+    narrow = dtype.bits < 32 or (dtype.bits == 32 and a.dtype == "float64")
+    if not dtype.is_signed:
+        a = _bounded("maximum", a, 0)  # the number, where the other is a NaN
+        a = _bounded("minimum", a, most) if narrow else a
+        return _converted(_converted(a, _INT32), dtype) if dtype.bits < 32 else _converted(a, dtype)
+    has_nan = a.dtype.bits == 32 and dtype.bits < 64
+    if not has_nan:
         x, zero = strict(a), typed(Val("0.0", a.dtype, static=True))
         is_number = infix("==", COMPARE, x, x, DType("bool"))
         a = call("tl.where", is_number, x, zero, dtype=a.dtype)
-    if dtype.bits >= 32:
-        return _converted(a, dtype)
-    least, most = dtype.limits
-    wide = _converted(a, _INT32)
-    bounded = Val(f"tl.minimum(tl.maximum({wide.text}, {least}), {most})", _INT32, a.axes)
-    return _converted(bounded, dtype)
+    if narrow:
+        keep = "propagate_nan=tl.PropagateNan.ALL" if has_nan else ""
+        a = _bounded("minimum", _bounded("maximum", a, least, keep), most, keep)
+    return _converted(_converted(a, _INT32), dtype) if dtype.bits < 32 else _converted(a, dtype)
+
+
+def _bounded(name: str, a: Val, bound: int, keep: str = "") -> Val:
+    """``a`` or the bound, which its dtype can hold."""
+    limit = strict(Val(f"{bound}.0", a.dtype, static=True))
+    last = f", {keep}" if keep else ""
+    return Val(f"tl.{name}({strict(a).text}, {limit.text}{last})", a.dtype, a.axes)
 
 
 def _converted(a: Val, dtype: DType) -> Val:
