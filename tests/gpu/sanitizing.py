@@ -68,7 +68,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tool", choices=tuple(FAULTS))
     parser.add_argument("tests", nargs="+", help="files of tests")
-    parser.add_argument("--workers", type=int, default=min(12, os.cpu_count() or 1))
+    # compute-sanitizer does not come to the tests with 12 workers or more.
+    parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=3600.0, help="time limit of each run")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
