@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 _CONVERSION = re.compile(
-    r"(?P<guard>@!?[%\w$]+\s+)?(?P<op>cvt\.[\w.:]*e[45]m[23]x2\.(?:f32|f16x2))\s+"
+    r"(?P<guard>@!?[%\w$]+\s+)?(?P<op>cvt\.[\w.:]*e[45]m[23]x2\.(?:f32|b?f16x2))\s+"
     r"(?P<to>[%\w$]+)\s*,(?P<rest>[^;]*);"
 )
 _STATEMENT = re.compile(r"(?:@!?[%\w$]+\s+)?(?P<op>[a-z][\w.:]*)\s+(?P<operands>[^;]*)")
