@@ -142,8 +142,7 @@ def _whole(a: Val, dtype: DType) -> Val:
     narrow = dtype.bits < 32 or (dtype.bits == 32 and a.dtype == "float64")
     if not dtype.is_signed:
         a = _bounded("maximum", a, 0)  # the number, where the other is a NaN
-        a = _bounded("minimum", a, most) if narrow else a
-        return _converted(_converted(a, _INT32), dtype) if dtype.bits < 32 else _converted(a, dtype)
+        return _cut(_bounded("minimum", a, most) if narrow else a, dtype)
     has_nan = a.dtype.bits == 32 and dtype.bits < 64
     if not has_nan:
         x, zero = strict(a), typed(Val("0.0", a.dtype, static=True))
@@ -152,7 +151,12 @@ def _whole(a: Val, dtype: DType) -> Val:
     if narrow:
         keep = "propagate_nan=tl.PropagateNan.ALL" if has_nan else ""
         a = _bounded("minimum", _bounded("maximum", a, least, keep), most, keep)
-    return _converted(_converted(a, _INT32), dtype) if dtype.bits < 32 else _converted(a, dtype)
+    return _cut(a, dtype)
+
+
+def _cut(a: Val, dtype: DType) -> Val:
+    """A float that the integer's dtype holds, without its fraction."""
+    return _converted(_converted(a, _INT32) if dtype.bits < 32 else a, dtype)
 
 
 def _bounded(name: str, a: Val, bound: int, keep: str = "") -> Val:
