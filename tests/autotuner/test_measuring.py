@@ -93,6 +93,17 @@ def test_the_order_is_by_speed_and_progress_hears_of_all(
     }
 
 
+def test_what_comes_after_the_timing_is_timed_alone(bench: ChildBench, libraries: Path) -> None:
+    session = Session(bench, checker(bench), PLAN)
+    session.add("slow", loadable("slow", libraries))
+    assert session.finish() == ["slow"]
+    before = session.found["slow"]
+    session.add("good", loadable("good", libraries))
+    assert session.finish() == ["good", "slow"]
+    assert session.found["slow"] is before
+    assert not session.found["good"].is_estimate
+
+
 def session_status(bench: ChildBench, name: str, libraries: Path) -> str:
     return Session(bench, checker(bench), PLAN).add(name, loadable(name, libraries)).status
 

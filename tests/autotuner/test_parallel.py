@@ -28,10 +28,14 @@ LIMIT = 0.65
 
 
 class SleepingBench:
-    """A device on which each run of a config takes 10 ms, and config 7's a little less."""
+    """A device on which each run of a config takes 10 ms, and config 7's a little less.
 
-    def __init__(self) -> None:
+    The first run of a config, with which it is looked at, takes ``first_s`` longer.
+    """
+
+    def __init__(self, first_s: float = 0.0) -> None:
         self.ran: set[str] = set()
+        self.first_s = first_s
 
     def _ms(self, name: str) -> float:
         return RUN_MS * (0.8 if name.startswith("7.") else 1.0)
@@ -40,7 +44,7 @@ class SleepingBench:
         self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
     ) -> list[torch.Tensor]:
         self.ran.add(name)
-        time.sleep(self._ms(name) / 1e3)
+        time.sleep(self.first_s + self._ms(name) / 1e3)
         return []
 
     def times(
@@ -68,8 +72,8 @@ class Shop:
             assert jobs == []
             return []
 
-    def __init__(self, count: int) -> None:
-        self.made = [(f"device {n}", SleepingBench()) for n in range(count)]
+    def __init__(self, first_s: tuple[float, ...]) -> None:
+        self.made = [(f"device {n}", SleepingBench(s)) for n, s in enumerate(first_s)]
 
     def start(self, jobs: int) -> None:
         assert jobs == 0
@@ -78,20 +82,21 @@ class Shop:
         return self.made
 
 
-def tuned_on(count: int) -> tuple[Findings, list[set[str]], float]:
-    devices = tuple(torch.device("cpu", n) for n in range(count))
+def tuned_on(*first_s: float) -> tuple[Findings, list[set[str]], float]:
+    """What a tuning on such devices found, what each ran, and seconds."""
+    devices = tuple(torch.device("cpu", n) for n in range(len(first_s)))
     setting = Setting(devices, [], "", plan=Plan(warmup=1, rules=RULES))
     jobs = [CompileJob("", "cpu", True, False, "op")] * CONFIGS
     known = {n: Compiled("ok", hash=f"{n}", loadable={"op": {"args": []}}) for n in range(CONFIGS)}
-    shop = Shop(count)
+    shop = Shop(first_s)
     start = time.monotonic()
     found = find_fastest(jobs, setting, known=known, shop=shop)  # type: ignore[arg-type]
     return found, [bench.ran for _, bench in shop.made], time.monotonic() - start
 
 
 def test_two_devices_take_about_half_the_time_of_one() -> None:
-    alone, (everything,), seconds = tuned_on(1)
-    both, (first, second), less = tuned_on(2)
+    alone, (everything,), seconds = tuned_on(0.0)
+    both, (first, second), less = tuned_on(0.0, 0.0)
     assert len(everything) == CONFIGS
     assert alone.ranking[0] == both.ranking[0] == 7
     assert sorted(both.ranking) == list(range(CONFIGS))
@@ -100,6 +105,14 @@ def test_two_devices_take_about_half_the_time_of_one() -> None:
     assert len(first & second) <= RULES.finalists
     assert min(len(first), len(second)) >= CONFIGS // 2 - 1 - RULES.finalists
     assert less <= LIMIT * seconds, (less, seconds)
+
+
+def test_a_device_that_looks_slowly_is_given_its_half_all_the_same() -> None:
+    _, (quick, slow), _ = tuned_on(0.0, 0.1)
+    # Timing takes longer than looking: a device that took what the other has not begun would
+    # be at it alone.
+    assert len(slow) == CONFIGS // 2
+    assert len(quick) <= CONFIGS // 2 + RULES.finalists
 
 
 def seconds_of(world: int, folder: Path, sleep_s: float) -> tuple[float, list[list[int]]]:

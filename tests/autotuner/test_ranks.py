@@ -92,14 +92,31 @@ class TestOneProcess:
         assert work.looked == []
 
     def test_claims_are_disjoint_and_complete(self, store: Any) -> None:
-        claims = [self.make(rank, store).claims(7, 3) for rank in (0, 1)]
-        taken = [next(claims[0]), next(claims[1]), next(claims[0])]
-        assert [list(r) for r in taken] == [[0, 1, 2], [3, 4, 5], [6]]
-        assert next(claims[1], None) is None
+        first, second = self.make(0, store), self.make(1, store)
+        taken = [first.claim(7, 3), second.claim(7, 3), first.claim(7, 3)]
+        assert [list(numbers) for numbers in taken] == [[0, 1, 2], [3, 4, 5], [6]]
+        assert not second.claim(7, 3)
+
+    def test_a_rank_measures_its_fair_share_before_it_takes_more(self, store: Any) -> None:
+        other = self.make(1, store)
+        theirs: list[int] = []
+
+        class Meeting(Doing):
+            def results(self) -> dict[int, Any]:
+                if not theirs:  # the other rank comes while this one measures
+                    assert self.looked == [0, 1, 2, 3]
+                    theirs.extend(other.claim(7, 2))
+                    for number in theirs:
+                        other.post(number, {"ms": number})
+                return super().results()
+
+        work = Meeting()
+        assert together(self.make(0, store), 7, work, chunk=3) == {"count": 7}
+        assert (work.looked, theirs) == ([0, 1, 2, 3, 6], [4, 5])
 
     def test_what_a_silent_rank_took_is_measured_by_the_one_that_decides(self, store: Any) -> None:
         silent = self.make(1, store)
-        taken = next(silent.claims(4, 2))
+        taken = silent.claim(4, 2)
         work = Doing()
         assert together(self.make(0, store), 4, work) == {"count": 4}
         assert work.looked == [2, 3, *taken]

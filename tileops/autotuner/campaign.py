@@ -188,11 +188,16 @@ class Campaign:
     # -- ranks.Work ------------------------------------------------------------------------------
     def look(self, numbers: Iterable[int]) -> None:
         """Compile these configs, and run each once on the next free device."""
-        done = self._compiled(numbers)
+        wanted = list(numbers)
+        done = self._compiled(wanted)
         taking = threading.Lock()
+        sessions = self._ready()
+        # A look is short beside the timing, which each device does of what it looked at.
+        most = -(-len(wanted) // len(sessions))
 
         def serve(session: Session) -> None:
-            while True:
+            looked = 0
+            while looked < most:
                 with taking:
                     found = next(done, None)
                 if found is None:
@@ -207,8 +212,9 @@ class Campaign:
                         Measured("ok"), compiled.hash, compiled.compile_s
                     )
                 session.add(_name(number, compiled), compiled.loadable)
+                looked += 1
 
-        _in_parallel(serve, self._ready())
+        _in_parallel(serve, sessions)
 
     def _compiled(self, numbers: Iterable[int]) -> Iterator[tuple[int, Compiled]]:
         """What these configs compile to, with their numbers, as it comes."""
@@ -222,7 +228,7 @@ class Campaign:
             yield new[place], compiled
 
     def results(self) -> dict[int, Json]:
-        """Time what was looked at, each device its own share."""
+        """Time what was looked at since the last time, each device its own share."""
         _in_parallel(lambda session: session.finish(), self._ready())
         return {number: outcome.to_json() for number, outcome in self.outcomes.items()}
 

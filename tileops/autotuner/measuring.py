@@ -116,7 +116,10 @@ class Session:
         return measured
 
     def finish(self) -> list[str]:
-        """Time the configs that are right; their names, fastest first. ``found`` has everything."""
+        """Time the configs that are right and are not timed yet; ``found`` has everything.
+
+        The names of the right ones: those timed now, fastest first, then the rest.
+        """
         estimates = self._worth_timing()
         for name in self.found.keys() - estimates.keys():
             self._bench.unload(name)
@@ -137,7 +140,7 @@ class Session:
         estimates = {
             name: m.latency_ms
             for name, m in self.found.items()
-            if m.status == "ok" and m.latency_ms is not None
+            if m.is_estimate and m.latency_ms is not None
         }
         factor, best = self._plan.early_stop_factor, self._best_ms()
         if factor is None or best is None:

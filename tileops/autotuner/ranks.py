@@ -71,17 +71,14 @@ class Share:
             return dict(json.loads(stands))
 
     # -- the work --------------------------------------------------------------------------------
-    def claims(self, count: int, chunk: int) -> Iterator[range]:
-        """Numbers below ``count`` that are this rank's to measure, some at a time."""
-        while True:
-            with _guarded():
-                stop = self._store.add("next", chunk)
-                numbers = range(min(stop - chunk, count), min(stop, count))
-                for number in numbers:
-                    self._store.set(f"owner/{number}", str(self.rank))
-            if not numbers:
-                return
-            yield numbers
+    def claim(self, count: int, most: int) -> range:
+        """Up to ``most`` numbers below ``count`` for this rank; none where all are taken."""
+        with _guarded():
+            stop = self._store.add("next", most)
+            numbers = range(min(stop - most, count), min(stop, count))
+            for number in numbers:
+                self._store.set(f"owner/{number}", str(self.rank))
+        return numbers
 
     def post(self, number: int, result: Json) -> None:
         """Tell the others what was found of config ``number``."""
@@ -205,7 +202,7 @@ class Work(Protocol):
         """Compile these configs and run each for the first time."""
 
     def results(self) -> dict[int, Json]:
-        """Time what was looked at; a result for each of those numbers."""
+        """Time what was looked at and is not timed yet; a result for all numbers looked at."""
 
     def decide(self, results: dict[int, Json]) -> Json:
         """The answer, from the results of all configs."""
@@ -299,9 +296,9 @@ def together(
 ) -> Json:
     """One answer for all ranks over ``count`` configs.
 
-    Each rank looks at some and times them; one of them decides, and measures itself what dead ranks
-    owe. Where the store is lost, this rank goes on alone. Ranks take no more configs when
-    ``is_over``.
+    Each rank looks at its fair share and times it, and then at what others have not begun; one of
+    them decides, and measures itself what dead ranks owe. Where the store is lost, this rank goes
+    on alone. Ranks take no more configs when ``is_over``.
     """
     own: dict[int, Json] = {}
     try:
@@ -309,16 +306,36 @@ def together(
         if stands is not None:
             return stands
         with share.beating():
-            for numbers in share.claims(count, chunk):
-                work.look(numbers)
+            # A look is short beside the timing: who is first could look at all there is, and would
+            # then time it alone.
+            most = -(-count // share.world)
+            while taken := _look(share, count, work, chunk, most, is_over):
+                found = work.results()
+                own.update({number: found[number] for number in taken})
+                for number in taken:
+                    share.post(number, own[number])
                 if is_over():
                     break
-            own = work.results()
-            for number, result in own.items():
-                share.post(number, result)
+                most = chunk
             return share.decide(lambda: alone(count, work, share.collect(count), is_over))
     except StoreLostError:
         return alone(count, work, own, is_over)
+
+
+def _look(
+    share: Share, count: int, work: Work, chunk: int, most: int, is_over: Callable[[], bool]
+) -> list[int]:
+    """Look at up to ``most`` configs, ``chunk`` at a time; their numbers."""
+    taken: list[int] = []
+    while len(taken) < most:
+        numbers = share.claim(count, min(chunk, most - len(taken)))
+        if not numbers:
+            break
+        work.look(numbers)
+        taken += numbers
+        if is_over():
+            break
+    return taken
 
 
 def alone(
