@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -25,9 +26,15 @@ def emit(topic: str, line: str) -> None:
     """
     topics = settings.current().log
     if (topic in topics or "all" in topics) and not logger.hasHandlers():
-        sys.stderr.write(f"tileops: {line}\n")
+        write(line)
     else:
         logger.info(line)
+
+
+def write(line: str) -> None:
+    """Write one line to stderr, if it is there: a daemon's may be None, or closed."""
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        sys.stderr.write(f"tileops: {line}\n")
 
 
 def warn_once(key: str, message: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from tests.compile.running import TARGET, floats, run
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
+from tileops.compiler import compile_kernel
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.trace import trace
 
@@ -33,6 +34,22 @@ def copied(a: torch.Tensor, out_shape: tuple[int, ...], body: Any) -> torch.Tens
 
     (out,) = run(program, a)
     return out
+
+
+@pytest.mark.parametrize("name", ["tl", "_", "_floordiv", "range"])
+def test_programs_with_names_of_the_generated_text(name: str) -> None:
+    def program(A):
+        N = T.dynamic("N")
+        A: T.Tensor((N,), T.int32)
+        with T.Kernel(1, threads=32):
+            for i in T.serial(N):
+                A[i] = A[i] // -3
+
+    traced = trace(program, name=name, static={}, consts={})
+    code = generate(traced, TARGET, Specialization(fast=True))
+    assert [launch.entry for launch in code.launches] == [f"kernel_{name}"]
+    compiled = compile_kernel(code, TARGET, {})
+    assert f".entry kernel_{name}(".encode() in compiled.files["launch0.ptx"]
 
 
 def test_permutation() -> None:

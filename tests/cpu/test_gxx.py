@@ -3,6 +3,8 @@
 import hashlib
 import os
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,36 @@ def test_debug_option_changes_the_flags():
     assert "-O0" in gxx.flags(TARGET, {DEBUG_CPU: "1"})
     assert "-O3" in gxx.flags(TARGET, {})
     assert build_eager(debug_option).code.launches[0].scratch_bytes == 0
+
+
+def test_a_full_disk_is_no_fault_of_the_code(tmp_path):
+    # Files may not grow past a part of the library, which is what a full disk looks like.
+    script = (
+        "import resource, tileops, torch\n"
+        "from tests.jit.samples import axpy\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))\n"
+        "try:\n"
+        "    axpy(torch.ones(3), torch.ones(3), 1.0)\n"
+        "except tileops.ToolchainError as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    environment = {**os.environ, "TILEOPS_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    for limit, expected in (
+        (100, "ToolchainError op sample_axpy: the compile for cpu"),
+        (4096, "ToolchainError g++ failed in "),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(limit)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.startswith(expected), done.stdout + done.stderr
+        assert "TMPDIR" in done.stdout
+
+
+def test_temporary_files_of_the_compiler_stay_in_its_folder(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
+    monkeypatch.setenv("TMPDIR", "/proc")  # where g++ can write nothing
+    assert gxx.compile_cpp(code_of(), TARGET, {}).files[gxx.LIBRARY]

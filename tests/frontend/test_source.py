@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import inspect
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -14,6 +14,7 @@ from tests.frontend import programs
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend import source
 from tileops.frontend.rewrite import rewritten
+from tileops.frontend.signature import signature_of
 
 TEXT = '''
 def plain(a):
@@ -203,3 +204,52 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     path.write_text("def old(a:\n    return a, a, a, a\n")
     with pytest.raises(ProgramSyntaxError, match="does not parse on its own"):
         source.function_tree(module.old)
+
+
+def _loaded(path: Path, text: str) -> ModuleType:
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    exec(
+        compile(text, path, "exec"), module.__dict__
+    )  # no .pyc, which a quick edit would not renew
+    return module
+
+
+ANNOTATED = "def f(a):\n    a: T.{0}\n    T.Kernel(a)\n"
+
+
+def test_an_edit_of_annotations_alone_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "annotated.py"
+    for annotation in ("float32", "float64"):
+        func = _loaded(path, ANNOTATED.format(annotation)).f
+        node = source.function_tree(func).body[0]
+        assert isinstance(node, ast.AnnAssign)
+        assert ast.unparse(node.annotation) == f"T.{annotation}"
+        assert [p.kind for p in signature_of(func).params] == ["scalar"]
+        assert signature_of(func).params[0].annotation == annotation
+
+
+NESTED = "def f(n):\n    def inner(a):\n        return a + {0}\n    return inner\n"
+
+
+def test_functions_inside_are_those_that_were_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "nested.py"
+    func = _loaded(path, NESTED.format(1)).f
+    source.function_tree(func)
+    path.write_text("# edited\n" + NESTED.format(2))
+    assert "a + 1" in ast.unparse(source.function_tree(func(3)))
+
+
+@pytest.mark.parametrize("edited", [NESTED.format(2), "x = 1\n" + NESTED.format(1), "x = (\n"])
+def test_a_function_that_is_parsed_after_an_edit_is_refused(tmp_path: Path, edited: str) -> None:
+    path = tmp_path / "late.py"
+    func = _loaded(path, NESTED.format(1)).f
+    inner = func(3)
+    path.write_text(edited)
+    with pytest.raises(
+        ProgramSyntaxError, match=r"changed after it was loaded|not parse|not be found"
+    ):
+        source.function_tree(inner)

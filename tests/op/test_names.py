@@ -157,3 +157,40 @@ def test_a_name_of_the_users_choice() -> None:
     assert torch.ops.my_space.chosen(X).tolist() == [2, 2, 2]
     assert cell.plain(X).tolist() == [2, 2, 2]
     assert tileops.JITImpl is type(cell.plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "größe"}, "got 'größe'; pass name= to jit"),
+        ({"name": "name"}, "cannot be 'name', which torch.ops.tileops has for itself"),
+        ({"name": "__init__"}, "cannot be '__init__'"),
+        ({"name": "NoneType"}, "got 'NoneType'"),
+        ({"X": "Ä"}, "refused: the name of an argument of an op: expected ASCII .* got 'Ä'"),
+    ],
+)
+def test_names_that_torch_lacks(change: dict[str, str], message: str) -> None:
+    name = change.get("name", "refused")
+    text = SOURCE.format(name=name, factor=2.0)
+    if "X" in change:
+        text = text.replace("X", change["X"])
+    with pytest.raises(ArgumentError, match=message):
+        run_cell(notebook("names_refused"), text, 1)
+
+
+@pytest.mark.parametrize("name", ["a-b", "a b", "a.b", "a::b::c", "überns::x", "class", "y::", "1"])
+def test_chosen_names_that_torch_lacks(name: str) -> None:
+    text = SOURCE.format(name="chosen", factor=2.0).replace(".jit", f".jit(name={name!r})")
+    with pytest.raises(ArgumentError, match="chosen: the name of an op: expected ASCII letters"):
+        run_cell(notebook("names_chosen"), text, 1)
+
+
+def test_an_edited_annotation_redefines() -> None:
+    cell = notebook("names_annotated")
+    text = SOURCE.format(name="annotated", factor=2.0).replace("Y[", "X[")
+    text = text.replace("    Y = T.empty((N,), T.float32)\n", "").replace("    return Y\n", "")
+    run_cell(cell, text, 1)
+    run_cell(cell, text.replace("float32", "float64"), 1)
+    x = torch.ones(3, dtype=torch.float64)
+    cell.annotated(x)
+    assert x.tolist() == [2, 2, 2]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -211,6 +213,18 @@ def test_log_lines_go_to_the_logger_or_to_stderr(
     finally:
         root.handlers = handlers
     assert capsys.readouterr().err == "tileops: three\ntileops: five\n"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_line_without_a_stderr_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(sys, "stderr", closed if is_there else None)
+    with option.log("compile"):
+        log.emit("compile", "nowhere")
 
 
 def test_a_warning_is_given_once_for_its_key() -> None:

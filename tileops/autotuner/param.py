@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tileops import log
 from tileops.errors import ArgumentError, CacheError, InternalError
 from tileops.ir.codec import decode_program, encode_program
 from tileops.jit.entry_points import compile
@@ -157,7 +157,7 @@ class AutotuneResult:
         for name, data in files.items():
             (folder / name).write_bytes(data)
             if verbose:
-                sys.stderr.write(f"tileops: wrote {folder / name}\n")
+                log.write(f"wrote {folder / name}")
 
     @classmethod
     def load_from_disk(

@@ -53,7 +53,7 @@ class Bar:
 
 
 def _make_bar(title: str, total: int) -> Any:  # noqa: ANN401
-    if not sys.stderr.isatty():
+    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         return None
     try:
         tqdm = importlib.import_module("tqdm")

@@ -117,13 +117,16 @@ def toolchain_versions(target: Target) -> dict[str, str]:
 def _identity(words: tuple[str, ...], path: str, size: int, changed_ns: int) -> str:
     del size, changed_ns  # part of the cache key of this function only
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:32]
-    asked = subprocess.run(
-        [*words, "-dumpfullversion", "-dumpversion"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    try:
+        asked = subprocess.run(
+            [*words, "-dumpfullversion", "-dumpversion"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"{words[0]} could not be asked for its version: {error}") from error
     if asked.returncode != 0:
         raise ToolchainError(f"{words[0]} does not tell its version: {asked.stderr.strip()}")
     return f"{asked.stdout.split()[0]} {digest}"
@@ -173,7 +176,7 @@ def compile_cpp(code: KernelCode, target: Target, options: Mapping[str, str]) ->
 def _run(argv: list[str], work: Path, code: KernelCode) -> None:
     # Variables that would add include paths, flags or languages are the user's, not the key's.
     environment = settings.child_environment(
-        {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"},
+        {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(work)},
         drop=(
             "CPATH",
             "C_INCLUDE_PATH",
@@ -199,11 +202,13 @@ def _run(argv: list[str], work: Path, code: KernelCode) -> None:
         ) from None
     except OSError as error:
         raise ToolchainError(f"{argv[0]} could not be run: {error}; {_INSTALL}") from None
-    if done.returncode != 0:
-        raise StageError(
-            f"{Path(argv[0]).name} refused generated code:\n{done.stderr.strip()}",
-            _statement(done.stderr, code),
-        )
+    if done.returncode == 0:
+        return
+    name, words = Path(argv[0]).name, done.stderr.strip()
+    if not any(line.startswith(f"{SOURCE}:") and "error:" in line for line in words.splitlines()):
+        # Such as "No space left on device", or "Killed" where memory ran out.
+        raise ToolchainError(f"{name} failed in {work} (TMPDIR moves it):\n{words}")
+    raise StageError(f"{name} refused generated code:\n{words}", _statement(words, code))
 
 
 def _statement(text: str, code: KernelCode) -> int | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
+from tileops.frontend.by_code import ByCode
 from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement
 from tileops.frontend.scopes import (
     LEAVES,
@@ -24,7 +25,7 @@ from tileops.frontend.scopes import (
     region_names,
     target_names,
 )
-from tileops.frontend.source import function_tree, location_of
+from tileops.frontend.source import function_tree, keep_inner, location_of
 from tileops.location import Location
 
 
@@ -36,15 +37,13 @@ class Rewritten:
     locations: tuple[Location, ...]
 
 
-_cache: dict[tuple[CodeType, str], Rewritten] = {}
+_cache = ByCode[Rewritten]()
 
 
 def rewritten(func: FunctionType) -> Rewritten:
     """The rewritten form of ``func``, made once; ProgramSyntaxError for a refused form."""
-    key = (func.__code__, func.__code__.co_filename)
-    if key not in _cache:
-        _cache[key] = _rewrite(func)
-    return _cache[key]
+    found = _cache.get(func.__code__)
+    return _cache.put(func.__code__, _rewrite(func)) if found is None else found
 
 
 def _rewrite(func: FunctionType) -> Rewritten:
@@ -76,7 +75,9 @@ def _rewrite(func: FunctionType) -> Rewritten:
     module = ast.Module(body=[factory], type_ignores=[])
     _fill_places(module)
     compiled = compile(module, file, "exec")
-    return Rewritten(_inner_code(_inner_code(compiled)), tuple(rewriter.locations))
+    code = _inner_code(_inner_code(compiled))
+    keep_inner(tree, code)
+    return Rewritten(code, tuple(rewriter.locations))
 
 
 def _bare(args: ast.arguments) -> ast.arguments:

@@ -6,10 +6,11 @@ import ast
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import FunctionType
 
 from tileops.dtypes import aliases
 from tileops.dtypes import names as dtype_names
+from tileops.frontend.by_code import ByCode
 from tileops.frontend.scopes import own_nodes
 from tileops.frontend.source import function_tree
 
@@ -54,19 +55,20 @@ class _Facts:
     in_signature: dict[str, ast.expr | None]
 
 
-_facts_of: dict[tuple[CodeType, str], _Facts] = {}
+_known = ByCode[_Facts]()
 
 
 def _facts(func: FunctionType) -> _Facts:
-    key = (func.__code__, func.__code__.co_filename)
-    if key not in _facts_of:
+    found = _known.get(func.__code__)
+    if found is None:
         tree = function_tree(func)
         nodes = list(own_nodes(tree.body))
         mode = "lazy" if _is_lazy(tree, nodes) else "eager"
         args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
         in_body = _annotations_in_body(nodes) if mode == "eager" else {}
-        _facts_of[key] = _Facts(mode, in_body, {a.arg: a.annotation for a in args})
-    return _facts_of[key]
+        found = _Facts(mode, in_body, {a.arg: a.annotation for a in args})
+        found = _known.put(func.__code__, found)
+    return found
 
 
 def signature_of(func: FunctionType) -> Signature:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import time
 import tokenize
 from collections.abc import Sequence
+from pathlib import Path
 from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
+from tileops.frontend.by_code import ByCode
 from tileops.location import Location
 
-_parsed: dict[tuple[CodeType, str], ast.FunctionDef] = {}
+_parsed = ByCode[ast.FunctionDef]()
+# A file that is older is what Python read when it made the functions that are parsed now.
+_STARTED_S = time.time()
 
 
 def function_tree(func: FunctionType) -> ast.FunctionDef:
@@ -20,10 +25,32 @@ def function_tree(func: FunctionType) -> ast.FunctionDef:
 
     The tree is shared between callers and must not be changed.
     """
-    key = (func.__code__, func.__code__.co_filename)
-    if key not in _parsed:
-        _parsed[key] = _parse(func)
-    return _parsed[key]
+    found = _parsed.get(func.__code__)
+    if found is None:
+        found = _parsed.put(func.__code__, _parse(func))
+        keep_inner(found, func.__code__)
+    return found
+
+
+def keep_inner(tree: ast.FunctionDef, code: CodeType) -> None:
+    """Keep the trees of the functions inside ``code``, which was compiled from ``tree``.
+
+    They are parsed when they are first called, and the file may have been edited by then.
+    """
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    if all(c.co_name.startswith("<") for c in inner):
+        return  # lambdas and comprehensions
+    places: dict[tuple[str, int], list[ast.FunctionDef]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            places.setdefault((node.name, first), []).append(node)
+    while inner:
+        code = inner.pop()
+        inner += [c for c in code.co_consts if isinstance(c, CodeType)]
+        found = places.get((code.co_name, code.co_firstlineno), [])
+        if len(found) == 1:
+            _parsed.put(code, found[0])
 
 
 def _lines_of(func: FunctionType) -> tuple[list[str], int]:
@@ -68,12 +95,42 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
             f"`{func.__name__}` must be defined with `def`",
             location=Location(code.co_filename, first),
         )
-    if node.name != func.__name__ and node.name != code.co_name:
+    is_other = node.name != func.__name__ and node.name != code.co_name
+    if is_other or (_is_recent(code.co_filename) and not _is_as_loaded(code)):
         raise ProgramSyntaxError(
             f"the file of `{func.__name__}` changed after it was loaded; import it again",
             location=Location(code.co_filename, first),
         )
     return node
+
+
+def _is_recent(file: str) -> bool:
+    try:
+        return Path(file).stat().st_mtime >= _STARTED_S
+    except (OSError, ValueError):
+        return False
+
+
+def _is_as_loaded(code: CodeType) -> bool:
+    """True if Python makes ``code`` of its place in the file as it is now."""
+    # All of the file: the instructions of a function depend on what its module imports.
+    text = "".join(linecache.getlines(code.co_filename))
+    try:
+        pending = [compile(text, code.co_filename, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return False
+    place, wanted = (code.co_name, code.co_firstlineno), _content(code)
+    while pending:
+        one = pending.pop()
+        if (one.co_name, one.co_firstlineno) == place and _content(one) == wanted:
+            return True
+        pending += [c for c in one.co_consts if isinstance(c, CodeType)]
+    return False
+
+
+def _content(code: CodeType) -> tuple[object, ...]:
+    constants = [_content(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def _statement_of(func: FunctionType, lines: Sequence[str], first: int) -> ast.AST:
@@ -121,5 +178,4 @@ def _column(file: str, line: int, offset: int) -> int:
 
 def forget(func: FunctionType) -> None:
     """Drop what is remembered of a function's source (it will not be traced again)."""
-    key = (func.__code__, func.__code__.co_filename)
-    _parsed.pop(key, None)
+    _parsed.drop(func.__code__)

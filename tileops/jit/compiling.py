@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tileops import cache, counters, settings
+from tileops import cache, counters, log, settings
 from tileops.cache import scripts, sources
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import CompileMissError, ToolchainError, UnsupportedOnTargetError
@@ -121,7 +120,7 @@ def _build(request: Request, key: cache.Key) -> cache.Built:
     )
     counters.record_compile(event)
     if request.verbose and not {"compile", "all"} & set(settings.current().log):
-        sys.stderr.write(f"tileops: {event.line()}\n")
+        log.write(event.line())
     return built
 
 
@@ -141,7 +140,13 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 def _compile(code: KernelCode, request: Request) -> Artifact:
     from tileops.compiler import compile_kernel
 
-    return compile_kernel(code, request.target, dict(request.program.options))
+    try:
+        return compile_kernel(code, request.target, dict(request.program.options))
+    except OSError as error:
+        raise ToolchainError(
+            f"op {request.op}: the compile for {request.target} could not write its files or start "
+            f"its tools: {error}; it works in the folder for temporary files, which TMPDIR names"
+        ) from error
 
 
 def _built(request: Request, code: KernelCode, artifact: Artifact) -> cache.Built:

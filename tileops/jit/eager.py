@@ -18,7 +18,7 @@ from tileops.jit.definition import Definition, with_options
 from tileops.jit.kernel_state import NAMESPACE, Build, supply
 from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for, device_target, device_text, is_runnable_on
-from tileops.op import names
+from tileops.op import names, schema_names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
@@ -125,6 +125,8 @@ class EagerProvider(Provider):
         holder = names.Holder(origin, self.retire)
         namespace, _, name = (definition.options.name or definition.name).rpartition("::")
         namespace = namespace or NAMESPACE
+        inputs = (*definition.inputs, *(p.name for p in self.statics))
+        schema_names.check(namespace, name, inputs, program=definition.func.__qualname__)
         take = names.take_derived if is_derived else names.claim
         claim = take(namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n))
         spec = spec_of(

@@ -89,6 +89,8 @@ def jit(
     ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path
     launches every kernel.
     """
+    if name is not None and not isinstance(name, str):
+        raise ArgumentTypeError(f"name: expected a str, got {type(name).__name__}")
     options = JitOptions(
         out_idx=out_idx,
         target=target,

@@ -15,7 +15,7 @@ from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
-from tileops.op import names
+from tileops.op import names, schema_names
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import spec_of
 from tileops.op.transforms import Transforms
@@ -78,6 +78,8 @@ class KernelState(Provider):
         """The op of the kernel, registered when first asked for."""
         with self._lock:
             if self._op is None:
+                inputs = [p.name for p in self.program.params]
+                schema_names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
                 origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
                 holder = names.Holder(origin, self.retire)
                 claim = names.take_derived(

@@ -14,9 +14,9 @@ from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.escapes import lower_escapes
 from tileops.codegen.triton.grid import emit_block_vars, flat_grid
 from tileops.codegen.triton.liveness import Ids
+from tileops.codegen.triton.names import entry_name
 from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
-from tileops.codegen.triton.text import identifier
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir import dump
@@ -83,7 +83,7 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
 
 def _entry(program: Program, index: int) -> str:
-    name = identifier(program.name)
+    name = entry_name(program.name)
     return name if len(program.launches) == 1 else f"{name}_{index}"
 
 

@@ -26,6 +26,17 @@ _RESERVED = frozenset(
 )
 
 
+def entry_name(wanted: str) -> str:
+    """A name for a function of the module close to ``wanted``.
+
+    Names that begin with ``_`` belong to the module's own functions, and PTX has no name ``_``.
+    """
+    base = identifier(wanted)
+    if base in _RESERVED or keyword.iskeyword(base) or base.startswith("_"):
+        return f"kernel_{base}"
+    return base
+
+
 class Names:
     """Gives out names of one kernel; a second use of a name gets a number."""
 
