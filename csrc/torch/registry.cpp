@@ -156,7 +156,11 @@ uint64_t create_op(const std::string& op_json) {
 
 uint64_t create_op(OpSpec spec) {
   if (spec.args.size() > kMaxArgs)
-    raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments");
+    raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments, got ",
+          spec.args.size());
+  if (spec.returns.size() > kMaxOutputs)
+    raise(ErrorKind::kArgument, spec.name, ": an op returns at most ", kMaxOutputs,
+          " tensors, got ", spec.returns.size());
   std::lock_guard<std::mutex> lock(registration_mutex());
   install_torch_hooks();
   const uint32_t slot = slot_count.load();

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import inspect
+import re
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -181,6 +183,29 @@ def test_the_rewrite_leaves_the_tree_as_it_was(func: FunctionType) -> None:
 def test_a_lambda_is_refused() -> None:
     with pytest.raises(ProgramSyntaxError, match="must be defined with `def`"):
         source.function_tree(lambda a: a)
+
+
+def test_a_wrapper_is_refused() -> None:
+    def around(f: FunctionType) -> FunctionType:
+        @functools.wraps(f)
+        def wrapper(*args: object) -> object:
+            return f(*args)
+
+        return wrapper
+
+    @around
+    def program(a):  # type: ignore[no-untyped-def]
+        return a
+
+    with pytest.raises(ProgramSyntaxError, match="`program` is wrapped by another decorator"):
+        source.function_tree(program)
+
+
+@pytest.mark.parametrize("rest", ["*rest", "**rest"])
+def test_nameless_parameters_are_refused(tmp_path: Path, rest: str) -> None:
+    func = _loaded(tmp_path / "rest.py", f"def f(a, {rest}):\n    T.Kernel(a)\n").f
+    with pytest.raises(ProgramSyntaxError, match=f"parameter `{re.escape(rest)}`"):
+        signature_of(func)
 
 
 def test_what_was_not_in_a_file_is_refused() -> None:

@@ -142,3 +142,52 @@ def test_a_wrong_shape_is_refused_when_the_region_is_traced() -> None:
     region = torch.compile(lambda x, y: samples.axpy(x, y, 1.0), fullgraph=True, backend="eager")
     with pytest.raises(Exception, match=r"argument \\*'Y\\*'.*expected dimension 0 to be 4"):
         region(vector(4), vector(5))
+
+
+@tileops.jit(name="compile_sum_of_sizes")
+def sum_of_sizes(X, sizes: tuple[int, ...] = (1, 2)):
+    N = T.dynamic("N")
+    X: T.Tensor((N,), T.float32)
+    Y = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, 64)) as bx:
+        for i in T.Parallel(64):
+            Y[bx * 64 + i] = X[bx * 64 + i] + sizes[0] + sizes[1]
+    return Y
+
+
+@tileops.jit
+def lazy_sum_of_sizes(sizes):
+    @T.prim_func
+    def main(X: T.Tensor((8,), T.float32), Y: T.Tensor((8,), T.float32)):
+        with T.Kernel(1):
+            for i in T.Parallel(8):
+                Y[i] = X[i] + sizes[0] + sizes[1]
+
+    return main
+
+
+SIZES: list[Callable[[torch.Tensor], object]] = [
+    lambda y: y.shape,
+    lambda y: y.size(),
+    lambda y: (y.shape[0], 5),
+    lambda y: [y.shape[0], y.shape[1]],
+    lambda y: torch.Size((3, 5)),
+]
+
+
+@pytest.mark.parametrize("is_dynamic", [None, True])
+def test_sizes_as_compile_time_values(is_dynamic: bool | None) -> None:
+    x, y = torch.zeros(8), torch.zeros(3, 5)
+    for sizes in SIZES:
+        torch._dynamo.reset()
+
+        def model(x: torch.Tensor, y: torch.Tensor, sizes: object = sizes) -> torch.Tensor:
+            out = torch.empty_like(x)
+            lazy_sum_of_sizes(sizes(y))(sum_of_sizes(x, sizes=sizes(y)), out)
+            return out
+
+        for call in (
+            model,
+            torch.compile(model, fullgraph=True, dynamic=is_dynamic, backend="eager"),
+        ):
+            assert call(x, y).tolist() == [16.0] * 8

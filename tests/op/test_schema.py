@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -112,3 +114,17 @@ def test_a_specialisation_that_writes_elsewhere_is_a_located_error() -> None:
     with pytest.raises(tileops.ProgramError, match=r"writes tensor `Y`.*mutates=\('Y',\)"):
         program(x, y, write=True)
     assert y.tolist() == [0, 0, 0, 0]
+
+
+def test_more_arguments_and_results_than_an_op_has(tmp_path: Path) -> None:
+    lines = ['    N = T.dynamic("N")', "    A: T.Tensor((N,), T.float32)"]
+    outputs = [f"B{n}" for n in range(40)]
+    lines += [f"    {b} = T.empty((N,), T.float32)" for b in outputs]
+    lines += ["    with T.Kernel(1):", *(f"        {b}[0] = A[0]" for b in outputs)]
+    lines += [f"    return {', '.join(outputs)}"]
+    path = tmp_path / "forty.py"
+    path.write_text("\n".join(["def forty(A):", *lines, ""]))
+    scope = {"T": T, "__name__": "forty"}
+    exec(compile(path.read_text(), path, "exec"), scope)
+    with pytest.raises(ArgumentError, match="forty: an op returns at most 32 tensors, got 40"):
+        tileops.jit(scope["forty"])

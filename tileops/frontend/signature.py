@@ -10,9 +10,10 @@ from types import FunctionType
 
 from tileops.dtypes import aliases
 from tileops.dtypes import names as dtype_names
+from tileops.errors import ProgramSyntaxError
 from tileops.frontend.by_code import ByCode
 from tileops.frontend.scopes import own_nodes
-from tileops.frontend.source import function_tree
+from tileops.frontend.source import function_tree, location_of
 
 _TENSOR_TYPES = ("Tensor", "StridedTensor", "Buffer", "ptr")
 _EAGER_MARKS = ("Kernel", "const", "empty", "alloc_global", "ClusterKernel", "CUDASourceCodeKernel")
@@ -76,6 +77,12 @@ def signature_of(func: FunctionType) -> Signature:
     facts = _facts(func)
     params = []
     for name, parameter in inspect.signature(func).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ProgramSyntaxError(
+                f"`{func.__name__}` has the parameter `{parameter}`; each parameter of a program "
+                "has a name",
+                location=location_of(function_tree(func), func.__code__.co_filename),
+            )
         kind, annotation = "static", _static_annotation(parameter.annotation)
         if facts.mode == "eager":
             node = facts.in_body.get(name, facts.in_signature.get(name))

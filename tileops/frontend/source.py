@@ -57,7 +57,7 @@ def _lines_of(func: FunctionType) -> tuple[list[str], int]:
     """The lines of the file from the first decorator of ``func`` on, and the first's number."""
     code = func.__code__
     try:
-        lines, before = inspect.findsource(inspect.unwrap(func))
+        lines, before = inspect.findsource(func)
     except (OSError, TypeError) as error:
         raise ProgramSyntaxError(
             f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile "
@@ -88,8 +88,14 @@ def _indented_block(lines: Sequence[str]) -> Sequence[str]:
 
 def _parse(func: FunctionType) -> ast.FunctionDef:
     code = func.__code__
+    if hasattr(func, "__wrapped__"):
+        raise ProgramSyntaxError(
+            f"`{func.__name__}` is wrapped by another decorator; that of tileops must be the one "
+            "next to `def`",
+            location=Location(code.co_filename, code.co_firstlineno),
+        )
     lines, first = _lines_of(func)
-    node = _statement_of(func, lines, first)
+    node = None if code.co_name == "<lambda>" else _statement_of(func, lines, first)
     if not isinstance(node, ast.FunctionDef):
         raise ProgramSyntaxError(
             f"`{func.__name__}` must be defined with `def`",

@@ -25,7 +25,7 @@ from tileops.jit.parallel import run_all
 from tileops.jit.specialising import specialise
 from tileops.jit.statics import NotCarriedError, StaticParam, freeze, freeze_all
 from tileops.jit.targets import requested_target
-from tileops.jit.tracing import constant, traceable
+from tileops.jit.tracing import constant, traceable, with_constant_sizes
 from tileops.op import arguments, gradient
 from tileops.op.registration import refuse_capture
 
@@ -202,8 +202,8 @@ class JITImpl(GivenOptions):
     def _call_lazy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
         if not torch.compiler.is_compiling():
             return self._lazy.kernel(args, kwargs)
-        plain = [operator.index(v) if type(v) is int else v for v in args]
-        named = {k: operator.index(v) if type(v) is int else v for k, v in kwargs.items()}
+        plain = [with_constant_sizes(v) for v in args]
+        named = {k: with_constant_sizes(v) for k, v in kwargs.items()}
         return JITKernel(self._lazy_name(*plain, **named))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 from tileops.dtypes import DType
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -23,12 +25,20 @@ def constant(function: _F) -> _F:
     return function
 
 
+def with_constant_sizes(value: Any) -> Any:  # noqa: ANN401
+    """``value`` with constants for symbolic sizes, those in a tuple or list included."""
+    if type(value) is int:
+        return operator.index(value)
+    if type(value) in (tuple, list, torch.Size):
+        items = [with_constant_sizes(item) for item in value]
+        return items if type(value) is list else tuple(items)
+    return value
+
+
 def traceable(value: Any) -> Any:  # noqa: ANN401
     """``value`` as such a function takes it in a traced region.
 
     A symbolic size becomes a constant; a dtype its text, since Dynamo of torch 2.11 takes the
     instance of a subclass of ``str`` for no constant.
     """
-    if type(value) is int:
-        return operator.index(value)
-    return value.text if isinstance(value, DType) else value
+    return value.text if isinstance(value, DType) else with_constant_sizes(value)
