@@ -13,6 +13,8 @@ FUZZ_SECONDS ?= 600
 MEMCHECKED ?= tests/gpu/test_programs.py tests/gpu/test_constructs.py tests/gpu/test_rows.py
 RACECHECKED ?= tests/gpu/test_programs.py
 export MAX_JOBS ?= 2
+# What `make test` runs: all tests, or some files and folders.
+TESTS ?= tests
 # Processes that run the tests; a file's tests stay in one of them.
 TEST_WORKERS ?= 2
 IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
@@ -22,7 +24,7 @@ IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
 
 help:
 	@echo "make quickstart   make .venv, build, run examples/quickstart.py"
-	@echo "make test         run the tests (on the CPU where there is no GPU)"
+	@echo "make test         run the tests (on the CPU where there is no GPU); TESTS=tests/op for a part"
 	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, fuzzing"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
@@ -37,7 +39,7 @@ quickstart: build
 	$(BIN)/python examples/quickstart.py
 
 test: build $(STAMPS)/triton36
-	TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests $(IN_WORKERS) $(PYTEST_ARGS)
+	TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest $(TESTS) $(IN_WORKERS) $(PYTEST_ARGS)
 
 # New programs each night; a failure names its seed, which makes the same program anywhere.
 RANDOM_PROGRAMS ?= 2000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.jit import samples
 from tests.jit.samples import relu
 from tileops.dtypes import DType
 from tileops.errors import ArgumentTypeError
@@ -89,6 +90,29 @@ def test_what_the_type_cannot_carry(default: object, value: object) -> None:
 def test_an_annotation_makes_it_an_error() -> None:
     with pytest.raises(ArgumentTypeError, match="'p': expected int, got str"):
         static_param("p", 128, int).encode("64")
+
+
+@pytest.mark.parametrize(
+    ("default", "value", "got"),
+    [
+        (2.0, 10**400, "an integer of 1329 bits"),
+        (2.0, torch.ones(2), "a tensor of torch.float32"),
+        (2, torch.tensor(2.5), "a tensor of torch.float32"),
+        (2, torch.ones(2, dtype=torch.int64), "a tensor of torch.int64"),
+        (2, 2**63, "9223372036854775808"),
+    ],
+)
+def test_numbers_that_a_schema_lacks(default: float, value: object, got: str) -> None:
+    param = static_param("n", default, type(default))
+    expected = f"argument 'n': expected {param.kind}, got {got}"
+    with pytest.raises(ArgumentTypeError, match=f"^{expected}$"):
+        param.encode(value)
+
+
+def test_bind_checks_what_a_call_checks() -> None:
+    for change, got in (({"factor": "x"}, "str"), ({"block_N": 1.5}, "float")):
+        with pytest.raises(ArgumentTypeError, match=f"sample_scaled: bind: .*got {got}"):
+            samples.scaled.bind(**change)
 
 
 def test_frozen_keys() -> None:

@@ -94,6 +94,19 @@ def test_a_literal_outside_int32_is_int64() -> None:
     assert fold.const(-(2**31)).dtype == "int32"
 
 
+def test_a_literal_outside_int64_never_wraps_on_its_way_to_a_float() -> None:
+    assert fold.const(2**63 - 1).dtype == DType("int64")
+    for value in (2**63, 2**64 - 1):
+        assert fold.const(value) == Const(DType("uint64"), value)
+        for name in ("float32", "float64"):
+            assert fold.binary("mul", Var(DType(name), 0, "x"), fold.const(value)).b == Const(
+                DType(name), float(value)
+            )
+    for value in (2**64, -(2**63) - 1, 10**400):
+        with pytest.raises(ProgramValueError, match=f"a literal of {value.bit_length()} bits"):
+            fold.const(value)
+
+
 def test_wrapping_follows_twos_complement() -> None:
     assert fold.const(300, U8).value == 44
     assert fold.wrap(2**31, I32) == -(2**31)

@@ -33,14 +33,17 @@ Number = bool | int | float
 
 
 def const(value: Number, dtype: DType | None = None) -> Const:
-    """A literal of ``dtype`` (by default bool, int32 or int64 by range, float32)."""
+    """A literal of ``dtype`` (by default bool, int32, int64 or uint64 by range, float32).
+
+    ProgramValueError for an integer that none of these holds.
+    """
     if dtype is None:
         if isinstance(value, bool):
             dtype = BOOL
         elif isinstance(value, int):
             if -(2**31) <= value < 2**31:
                 return Const(INT32, int(value))
-            dtype = INT64
+            dtype = _integer_dtype(value)
         else:
             dtype = FLOAT32
     if dtype.is_bool:
@@ -50,6 +53,17 @@ def const(value: Number, dtype: DType | None = None) -> Const:
     if isinstance(value, float) and not value.is_integer():
         value = math.trunc(value)
     return Const(dtype, wrap(int(value), dtype))
+
+
+def _integer_dtype(value: int) -> DType:
+    if -(2**63) <= value < 2**63:
+        return INT64
+    if 0 <= value < 2**64:
+        return DType("uint64")
+    raise ProgramValueError(
+        f"no integer dtype holds a literal of {value.bit_length()} bits",
+        expected="at most 64 bits, or a float such as 2.0**70",
+    )
 
 
 def wrap(value: int, dtype: DType) -> int:

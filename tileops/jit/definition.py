@@ -13,7 +13,7 @@ from tileops import counters, frontend, settings
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
-from tileops.jit.statics import EMPTY, StaticParam, static_param
+from tileops.jit.statics import EMPTY, NotCarriedError, StaticParam, static_param
 from tileops.pass_configs import merged, options_of
 
 
@@ -193,13 +193,20 @@ class Definition:
 
     def bind(self, values: Mapping[str, object]) -> Definition:
         """The definition with compile-time parameters fixed; ArgumentError for another name."""
-        known = {p.name for p in self.signature.params if p.kind == "static"}
-        for name in values:
+        known = {p.name: p for p in self.signature.params if p.kind == "static"}
+        for name, value in values.items():
             if name not in known:
                 raise ArgumentError(
                     f"{self.name}: bind takes compile-time parameters "
                     f"({', '.join(sorted(known)) or 'it has none'}), got '{name}'"
                 )
+            param = known[name]
+            try:
+                static_param(name, self._default(param), param.annotation).encode(value)
+            except NotCarriedError:
+                continue  # what no schema carries is what bind is for
+            except ArgumentTypeError as error:
+                raise ArgumentTypeError(f"{self.name}: bind: {error}") from None
         return replace(self, bound={**self.bound, **values})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
+from tileops.op.arguments import shown
 from tileops.op.spec import ArgSpec
 
 EMPTY = inspect.Parameter.empty
@@ -54,7 +55,7 @@ class StaticParam:
             return encoded
         if self.is_annotated and self.kind is not None and value is not None:
             raise ArgumentTypeError(
-                f"argument '{self.name}': expected {self.kind}, got {type(value).__name__}"
+                f"argument '{self.name}': expected {self.kind}, got {_described(value)}"
             )
         raise NotCarriedError(self.name)
 
@@ -99,19 +100,44 @@ def _encode(kind: str | None, value: object) -> object:
         case "bool" if isinstance(value, bool):
             return value
         case "int" if _is_integer(value):
-            return operator.index(value)  # type: ignore[arg-type]
+            return _index(value)
         case "float" if isinstance(value, float) or _is_integer(value):
-            return float(value)  # type: ignore[arg-type]
+            return _float(value)
         case "str":
             return _encode_text(value)
         case "int[]" if isinstance(value, (list, tuple)) and all(map(_is_integer, value)):
-            return [operator.index(v) for v in value]
+            items = [_index(v) for v in value]
+            return None if None in items else items
         case _:
             return None
 
 
 def _is_integer(value: object) -> bool:
     return hasattr(type(value), "__index__") and not isinstance(value, bool)
+
+
+def _index(value: Any) -> int | None:  # noqa: ANN401
+    """The integer that a schema carries for ``value``; None where there is none.
+
+    A tensor has an ``__index__`` whatever it holds.
+    """
+    try:
+        integer = operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return integer if -(2**63) <= integer < 2**63 else None
+
+
+def _float(value: Any) -> float | None:  # noqa: ANN401
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
+
+
+def _described(value: object) -> str:
+    is_far = isinstance(value, int) and _index(value) is None
+    return shown(value) if is_far or hasattr(value, "shape") else type(value).__name__
 
 
 def _encode_text(value: object) -> str | None:

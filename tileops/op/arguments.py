@@ -51,13 +51,13 @@ def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     if kind is float and isinstance(number, (int, float)):
         return _as_float(where, dtype, number)
     if isinstance(number, float) or not hasattr(type(number), "__index__"):
-        raise ArgumentTypeError(f"{where}: expected a value of {dtype}, got {_shown(value)}")
+        raise ArgumentTypeError(f"{where}: expected a value of {dtype}, got {shown(value)}")
     integer = operator.index(number)
     if kind is bool and integer not in (0, 1):
-        raise ArgumentError(f"{where}: expected True or False, got {_shown(integer)}")
+        raise ArgumentError(f"{where}: expected True or False, got {shown(integer)}")
     if not _LEAST <= integer <= _MOST:
         hint = " below 2^63" if dtype == "uint64" and integer > 0 else ""
-        raise ArgumentError(f"{where}: expected a value of {dtype}{hint}, got {_shown(integer)}")
+        raise ArgumentError(f"{where}: expected a value of {dtype}{hint}, got {shown(integer)}")
     return bool(integer) if kind is bool else integer
 
 
@@ -82,10 +82,11 @@ def _as_float(where: str, dtype: str, number: float) -> float:
     try:
         return float(number)
     except OverflowError:
-        raise ArgumentError(f"{where}: expected a value of {dtype}, got {_shown(number)}") from None
+        raise ArgumentError(f"{where}: expected a value of {dtype}, got {shown(number)}") from None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """What an error says of a value: a number itself, the type of others."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, torch.Tensor):
