@@ -215,6 +215,20 @@ def test_what_was_not_in_a_file_is_refused() -> None:
         source.function_tree(scope["made"])
 
 
+def test_the_order_of_a_constant_set_is_no_change(tmp_path: Path) -> None:
+    names = [f"n{i}" for i in range(200)]
+    path = tmp_path / "sets.py"
+    # A set shows the order in which colliding elements came, which that of the file need not be.
+    loaded = _loaded(path, f"def f(a):\n    return a in {{{', '.join(map(repr, names))}}}\n").f
+    constants = [
+        frozenset(sorted(c, key=hash)) if isinstance(c, frozenset) else c
+        for c in loaded.__code__.co_consts
+    ]
+    assert [repr(c) for c in constants] != [repr(c) for c in loaded.__code__.co_consts]
+    loaded.__code__ = loaded.__code__.replace(co_consts=tuple(constants))
+    assert source.function_tree(loaded).name == "f"
+
+
 def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "changing.py"
     path.write_text("def old(a):\n    return a\n")

@@ -135,8 +135,16 @@ def _is_as_loaded(code: CodeType) -> bool:
 
 
 def _content(code: CodeType) -> tuple[object, ...]:
-    constants = [_content(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    constants = [_constant(c) for c in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _constant(value: object) -> object:
+    if isinstance(value, CodeType):
+        return _content(value)
+    if isinstance(value, frozenset):  # whose order depends on the process that compiled it
+        return sorted(map(repr, value))
+    return repr(value)
 
 
 def _statement_of(func: FunctionType, lines: Sequence[str], first: int) -> ast.AST:
