@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from tileops import settings
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, ArgumentTypeError
 
 
 class Override:
@@ -44,6 +44,8 @@ class Override:
 def _path(value: str | os.PathLike[str]) -> str:
     # Absolute at once, so that a later chdir does not move the cache. "~" is left for the reader,
     # who knows whether there is a home.
+    if not isinstance(value, str | os.PathLike):
+        raise ArgumentTypeError(f"expected a path, got {type(value).__name__}")
     text = os.fspath(value)
     return text if text.startswith("~") else os.path.abspath(text)  # noqa: PTH100
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -99,9 +99,17 @@ def options_of(
 ) -> tuple[tuple[str, str], ...]:
     """Pass configs and compile flags as the sorted (name, text) pairs of ``Program.options``.
 
-    ArgumentError for an unknown key or value, ArgumentTypeError for a key that is no string. False
+    ArgumentError for an unknown key or value, ArgumentTypeError for arguments of other types. False
     stays, as "false": it overrides True where options are merged. None leaves the key out.
     """
+    if not isinstance(pass_configs, Mapping | None):
+        raise ArgumentTypeError(
+            f"pass_configs: expected a mapping, got {type(pass_configs).__name__}"
+        )
+    if isinstance(compile_flags, bytes) or not isinstance(compile_flags, Iterable | None):
+        raise ArgumentTypeError(
+            f"compile_flags: expected text or texts, got {type(compile_flags).__name__}"
+        )
     options: dict[str, str] = {}
     for key, value in (pass_configs or {}).items():
         name = _name_of(key)

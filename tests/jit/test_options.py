@@ -42,6 +42,18 @@ def test_values_become_sorted_text() -> None:
 def test_bad_keys_and_values() -> None:
     with pytest.raises(ArgumentTypeError, match="must be a PassConfigKey"):
         options_of({5: True})
+    with pytest.raises(ArgumentTypeError, match="pass_configs: expected a mapping, got int"):
+        options_of(3)
+    with pytest.raises(ArgumentTypeError, match="compile_flags: expected text or texts, got int"):
+        options_of(None, 3)
+    for name, value in (("mutates", 3), ("debug_root_path", 3), ("name", b"x")):
+        with pytest.raises(ArgumentTypeError, match=f"{name}: expected .*, got"):
+            tileops.jit(**{name: value})
+    for programs in (None, samples.axpy):
+        with pytest.raises(ArgumentTypeError, match="warmup takes a list of programs"):
+            tileops.warmup(programs)
+    with pytest.raises(ArgumentTypeError, match="expected a path, got int"):
+        tileops.option.cache_dir(3)
     with pytest.raises(ArgumentError, match="unknown key"):
         options_of({"tl.nothing": True})
     with pytest.raises(ArgumentError, match="must be one of tf32, tf32x3, ieee"):

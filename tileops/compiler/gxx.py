@@ -207,7 +207,9 @@ def _run(argv: list[str], work: Path, code: KernelCode) -> None:
     name, words = Path(argv[0]).name, done.stderr.strip()
     if not any(line.startswith(f"{SOURCE}:") and "error:" in line for line in words.splitlines()):
         # Such as "No space left on device", or "Killed" where memory ran out.
-        raise ToolchainError(f"{name} failed in {work} (TMPDIR moves it):\n{words}")
+        raise ToolchainError(
+            f"{name} failed, which worked in {work} (TMPDIR names another place):\n{words}"
+        )
     raise StageError(f"{name} refused generated code:\n{words}", _statement(words, code))
 
 

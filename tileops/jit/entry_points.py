@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, overload
@@ -89,8 +90,9 @@ def jit(
     ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path
     launches every kernel.
     """
-    if name is not None and not isinstance(name, str):
-        raise ArgumentTypeError(f"name: expected a str, got {type(name).__name__}")
+    for what, value in (("name", name), ("debug_root_path", debug_root_path)):
+        if not isinstance(value, str | os.PathLike | None):
+            raise ArgumentTypeError(f"{what}: expected a str, got {type(value).__name__}")
     options = JitOptions(
         out_idx=out_idx,
         target=target,
@@ -100,7 +102,7 @@ def jit(
         pass_configs=pass_configs,
         debug_root_path=debug_root_path,
         compile_flags=compile_flags,
-        mutates=None if mutates is None else tuple(mutates),
+        mutates=_mutates(mutates),
         name=name,
         differentiable=differentiable,
         autocast=autocast_dtypes(autocast),
@@ -130,6 +132,16 @@ def _backend(value: str | None) -> str | None:
         names = ", ".join(EXECUTION_BACKENDS)
         raise ArgumentError(f"execution_backend: expected one of {names}, got {value!r}")
     return value
+
+
+def _mutates(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Iterable):
+        raise ArgumentTypeError(f"mutates: expected names of tensors, got {type(names).__name__}")
+    return tuple(names)
 
 
 def _verbose(verbose: bool | None) -> bool | None:

@@ -55,6 +55,10 @@ def warmup(
     graph capture allow them. With a ``target`` that no device here has, the cache is filled and
     nothing is loaded. Raises what compiling raises, once all the others are done.
     """
+    if not isinstance(programs, Iterable):
+        raise ArgumentTypeError(
+            f"warmup takes a list of programs and kernels, got {type(programs).__name__}"
+        )
     wanted = requested_target(target)
     forms = [_form_of(item, wanted) for item in programs]
     jobs = [functools.partial(form.make, fast) for form in forms for fast in (True, False)]
