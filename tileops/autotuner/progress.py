@@ -53,7 +53,10 @@ class Bar:
 
 
 def _make_bar(title: str, total: int) -> Any:  # noqa: ANN401
-    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
+    try:
+        if not sys.stderr.isatty():
+            return None
+    except (AttributeError, ValueError):  # None, or closed
         return None
     try:
         tqdm = importlib.import_module("tqdm")
