@@ -55,6 +55,18 @@ def test_halving_spends_its_effort_on_the_good() -> None:
     assert {n for n, _ in asked.calls} == set(range(27))
 
 
+def test_what_halving_left_behind_wins_no_more() -> None:
+    times = [float(n) + 1 for n in range(9)]
+    assert search.run("halving", 9, Asked(times), budget=None, seed=1) == {0, 1, 2}
+    assert search.run("random", 9, Asked(times), budget=None, seed=1) == set(range(9))
+
+    def failing_later(numbers: Sequence[int], effort: float) -> dict[int, float | None]:
+        return {n: times[n] if effort < 1 else None for n in numbers}
+
+    # Where none of the last rung is right, what was right before stands.
+    assert search.run("halving", 9, failing_later, budget=None, seed=1) == set(range(9))
+
+
 def test_wrong_searches_are_refused() -> None:
     with pytest.raises(ArgumentError, match="search"):
         search.check("greedy", None)

@@ -6,6 +6,7 @@ import json
 import random
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +56,23 @@ def test_a_new_process_measures_nothing_and_a_new_config_alone() -> None:
     program(a)
     assert more.calls == [64]
     assert program.compile(a).config == {"block": 64}
+
+
+def test_times_of_an_earlier_rung_do_not_win_a_search_by_halving() -> None:
+    blocks = [8 * n for n in range(1, 10)]
+
+    class Throttling(FakeTimer):
+        """After the nine configs' first rung, of three calls each, all takes twice as long."""
+
+        def __call__(self, config: Any, kernel: Any, inputs: Any) -> float:
+            found: float = super().__call__(config, kernel, inputs)
+            return found * (1 if len(self.calls) <= 27 else 2)
+
+    timer = Throttling({block: 100.0 + block for block in blocks})
+    program = tileops.autotune(configs=space(*blocks), timer=timer, search="halving")(fresh_const())
+    kernel = program.compile(torch.randn(100))
+    assert len(timer.calls) == 54
+    assert (kernel.config, kernel.latency) == ({"block": 8}, 216.0)
 
 
 def test_a_changed_program_is_measured_again() -> None:

@@ -226,6 +226,7 @@ class _Tuning:
         self.check = manner.reference.identity
         self._kept: dict[int, Row] = {}
         self._ranking: list[int] = []
+        self._beaten: set[int] = set()  # by another config in rounds that both were in
         self._shop: Workshop | None = None
         self._part: Part | None = None
 
@@ -340,13 +341,9 @@ class _Tuning:
             self._take(chosen, self._find(chosen, inputs, effort, tell))
             return {place: self.rows[numbers[place]].latency for place in places}
 
-        searches.run(
-            self.manner.search,
-            len(numbers),
-            measure,
-            budget=self.manner.budget,
-            seed=self._seed,
-        )
+        search, budget = self.manner.search, self.manner.budget
+        left = searches.run(search, len(numbers), measure, budget=budget, seed=self._seed)
+        self._beaten |= set(numbers) - {numbers[place] for place in left}
 
     def _find(
         self,
@@ -469,18 +466,20 @@ class _Tuning:
                 fresh.append(row)
         self.record.append(fresh)
         self._ranking = [numbers[place] for place in findings.ranking]
+        self._beaten.update(self._ranking[1:])
+        self._beaten.difference_update(self._ranking[:1])
 
     def _choose(self, ref_latency: float | None) -> Decision:
         right = [n for n, row in self.rows.items() if row.is_right]
         if not right:
             raise TileopsError(self._all_failed())
-        # One session's own ranking is surer than the times: it compared within rounds. That of the
-        # ranks is what all of them take.
-        ranking = self._ranking
-        if set(ranking) == set(right) or (ranking and self.share is not None):
-            number = ranking[0]
+        # Times are compared where no rounds compared the configs. The ranking of the ranks is what
+        # all of them take.
+        if self._ranking and self.share is not None:
+            number = self._ranking[0]
         else:
-            number = min(right, key=lambda n: (self.rows[n].latency or 0.0, n))
+            unbeaten = [n for n in right if n not in self._beaten]
+            number = min(unbeaten or right, key=lambda n: (self.rows[n].latency or 0.0, n))
         row, config = self.rows[number], self.question.configs[number]
         assert row.latency is not None
         best = Best(

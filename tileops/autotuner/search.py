@@ -33,8 +33,11 @@ def run(
     budget: float | None,
     seed: int,
     clock: Callable[[], float] = time.monotonic,
-) -> None:
+) -> set[int]:
     """Measure configs 0 to ``count`` - 1, as far as ``budget`` seconds reach (None: all of them).
+
+    The configs that may be the best: all of them, of a search by halving those of the last rung in
+    which any was right. The times of different rungs are not compared: clocks change in between.
 
     ``exhaustive`` goes in order, ``random`` in an order that ``seed`` decides. ``halving`` measures
     all with little effort, and the best third of each rung again with three times as much. The
@@ -45,11 +48,12 @@ def run(
     if search != "exhaustive":
         random.Random(seed).shuffle(order)
     if search == "halving":
-        _halve(order, measure, deadline, clock)
-    elif deadline is None:
+        return _halve(order, measure, deadline, clock)
+    if deadline is None:
         measure(order, 1.0)
     else:
         _in_chunks(order, 1.0, measure, deadline, clock)
+    return set(order)
 
 
 def _in_chunks(
@@ -73,12 +77,12 @@ def _halve(
     measure: Measure,
     deadline: float | None,
     clock: Callable[[], float],
-) -> None:
+) -> set[int]:
     rungs, size = 1, len(order)
     while size > _KEEP:
         size = -(-size // _KEEP)
         rungs += 1
-    survivors = list(order)
+    survivors, last = list(order), set(order)
     for rung in range(rungs):
         effort = _KEEP ** float(rung - rungs + 1)
         if rung == 0 and deadline is not None:
@@ -88,5 +92,7 @@ def _halve(
             result = measure(survivors, effort)
             found = {n: ms for n, ms in result.items() if ms is not None}
         survivors = sorted(found, key=lambda n: found[n])[: max(1, -(-len(survivors) // _KEEP))]
+        last = set(found) or last
         if not survivors or (deadline is not None and clock() >= deadline):
-            return
+            break
+    return last
