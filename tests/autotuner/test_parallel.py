@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from tileops.autotuner.benches import NoSecondContextError
 from tileops.autotuner.campaign import Findings, Setting, find_fastest
 from tileops.autotuner.compilers import Compiled, CompileJob
 from tileops.autotuner.measuring import Plan
@@ -84,11 +86,14 @@ class Shop:
 
 def tuned_on(*first_s: float) -> tuple[Findings, list[set[str]], float]:
     """What a tuning on such devices found, what each ran, and seconds."""
-    devices = tuple(torch.device("cpu", n) for n in range(len(first_s)))
+    return tuned_in(Shop(first_s))
+
+
+def tuned_in(shop: Shop) -> tuple[Findings, list[set[str]], float]:
+    devices = tuple(torch.device("cpu", n) for n in range(len(shop.made)))
     setting = Setting(devices, [], "", plan=Plan(warmup=1, rules=RULES))
     jobs = [CompileJob("", "cpu", True, False, "op")] * CONFIGS
     known = {n: Compiled("ok", hash=f"{n}", loadable={"op": {"args": []}}) for n in range(CONFIGS)}
-    shop = Shop(first_s)
     start = time.monotonic()
     found = find_fastest(jobs, setting, known=known, shop=shop)  # type: ignore[arg-type]
     return found, [bench.ran for _, bench in shop.made], time.monotonic() - start
@@ -113,6 +118,37 @@ def test_a_device_that_looks_slowly_is_given_its_half_all_the_same() -> None:
     # be at it alone.
     assert len(slow) == CONFIGS // 2
     assert len(quick) <= CONFIGS // 2 + RULES.finalists
+
+
+class LeavingBench(SleepingBench):
+    """A device that is gone after some configs' first run."""
+
+    def times(
+        self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
+    ) -> list[float]:
+        if len(self.ran) > 3:
+            raise NoSecondContextError("its memory is full")
+        return super().times(name, loadable, count, limit_s)
+
+
+@pytest.mark.parametrize("gone", [(0,), (1,), (0, 2)])
+def test_what_a_device_that_is_gone_leaves_the_others_measure(gone: tuple[int, ...]) -> None:
+    shop = Shop((0.0,) * (len(gone) + 1))
+    for place in gone:
+        shop.made[place] = (f"device {place}", LeavingBench())
+    found, ran, _ = tuned_in(shop)
+    assert {outcome.measured.status for outcome in found.outcomes} == {"ok"}
+    assert found.ranking[0] == 7
+    assert sorted(found.ranking) == list(range(CONFIGS))
+    assert all(len(ran[place]) == 4 for place in gone)  # it is asked no more
+
+
+def test_where_every_device_is_gone_the_configs_fail() -> None:
+    shop = Shop((0.0, 0.0))
+    shop.made = [(name, LeavingBench()) for name, _ in shop.made]
+    found, _, _ = tuned_in(shop)
+    assert {outcome.measured.status for outcome in found.outcomes} == {"error"}
+    assert found.ranking == ()
 
 
 def seconds_of(world: int, folder: Path, sleep_s: float) -> tuple[float, list[list[int]]]:

@@ -191,30 +191,49 @@ class Campaign:
         wanted = list(numbers)
         done = self._compiled(wanted)
         taking = threading.Lock()
-        sessions = self._ready()
+        sessions = self._usable()
         # A look is short beside the timing, which each device does of what it looked at.
         most = -(-len(wanted) // len(sessions))
 
         def serve(session: Session) -> None:
             looked = 0
-            while looked < most:
+            while looked < most and not (session.is_gone and len(sessions) > 1):
                 with taking:
                     found = next(done, None)
                 if found is None:
                     return
-                number, compiled = found
-                if compiled.loadable is None:
-                    measured = Measured(compiled.status, reason=compiled.reason)
-                    self._note(number, measured, "")
-                    continue
-                with self._guard:
-                    self.outcomes[number] = Outcome(
-                        Measured("ok"), compiled.hash, compiled.compile_s
-                    )
-                session.add(_name(number, compiled), compiled.loadable)
-                looked += 1
+                looked += self._add(session, *found)
 
         _in_parallel(serve, sessions)
+        for found in done:  # the share of a device that is gone
+            self._add(self._usable()[0], *found)
+        self._rescue()
+
+    def _add(self, session: Session, number: int, compiled: Compiled) -> bool:
+        """Let a session look at a config; False for one that did not compile."""
+        if compiled.loadable is None:
+            self._note(number, Measured(compiled.status, reason=compiled.reason), "")
+            return False
+        with self._guard:
+            self.outcomes[number] = Outcome(Measured("ok"), compiled.hash, compiled.compile_s)
+        session.add(_name(number, compiled), compiled.loadable)
+        return True
+
+    def _usable(self) -> list[Session]:
+        """The sessions whose device is there; one at least."""
+        return [s for s in self._ready() if not s.is_gone] or self._ready()[:1]
+
+    def _rescue(self) -> bool:
+        """Let a device that is there look at what others left; whether they left anything."""
+        found = False
+        while not (session := self._usable()[0]).is_gone:
+            lost = [item for s in self._ready() for item in s.take_lost().items()]
+            if not lost:
+                break
+            found = True
+            for name, loadable in lost:
+                session.add(name, loadable)
+        return found
 
     def _compiled(self, numbers: Iterable[int]) -> Iterator[tuple[int, Compiled]]:
         """What these configs compile to, with their numbers, as it comes."""
@@ -230,6 +249,8 @@ class Campaign:
     def results(self) -> dict[int, Json]:
         """Time what was looked at since the last time, each device its own share."""
         _in_parallel(lambda session: session.finish(), self._ready())
+        while self._rescue():
+            _in_parallel(lambda session: session.finish(), self._ready())
         return {number: outcome.to_json() for number, outcome in self.outcomes.items()}
 
     def decide(self, results: dict[int, Json]) -> Json:
@@ -252,11 +273,16 @@ class Campaign:
         limit = self._latency(ranking[0]) * (1 + _BETWEEN_CARDS)
         finalists = [n for n in ranking if self._latency(n) <= limit]
         finalists = finalists[: self._rules.finalists]
-        session = self._session(*self._shop.benches()[0])
+        place = next((n for n, s in enumerate(self._ready()) if not s.is_gone), 0)
+        session = self._session(*self._shop.benches()[place])
+        before = dict(self.outcomes)
         for number, compiled in self._compiled(finalists):
             if compiled.loadable is not None:
                 session.add(_name(number, compiled), compiled.loadable)
         order = [_number_of(name) for name in session.finish()]
+        if session.is_gone:  # what was measured before it went holds
+            self.outcomes = before
+            return ranking
         return [*order, *(n for n in self._ranking() if n not in order)]
 
     def __enter__(self) -> Campaign:

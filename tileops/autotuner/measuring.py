@@ -60,7 +60,7 @@ class Session:
     """The measurement of some configs on one bench.
 
     Add configs as they are compiled, then ``finish``. ``progress(name, measured)`` is called
-    whenever something is known about a config.
+    whenever something is known about a config. ``is_gone``: the bench can use its device no more.
     """
 
     def __init__(
@@ -72,6 +72,8 @@ class Session:
         self._progress = progress or (lambda name, measured: None)
         self._loadables: dict[str, Mapping[str, Any]] = {}
         self.found: dict[str, Measured] = {}
+        self.is_gone = False
+        self._lost: list[str] = []
 
     def add(self, name: str, loadable: Mapping[str, Any]) -> Measured:
         """Take the first look at a config: is it right, and about how fast is it."""
@@ -107,6 +109,9 @@ class Session:
         return min(times, default=None)
 
     def _failed(self, name: str, error: Exception) -> Measured:
+        if isinstance(error, NoSecondContextError):  # no fault of the config
+            self.is_gone = True
+            self._lost.append(name)
         status = error.status if isinstance(error, RunFailedError) else "error"
         return self._note(name, Measured(status, reason=str(error)))
 
@@ -114,6 +119,11 @@ class Session:
         self.found[name] = measured
         self._progress(name, measured)
         return measured
+
+    def take_lost(self) -> dict[str, Mapping[str, Any]]:
+        """The configs, with what loads them, that were not measured for want of the device."""
+        lost, self._lost = self._lost, []
+        return {name: self._loadables[name] for name in lost}
 
     def finish(self) -> list[str]:
         """Time the configs that are right and are not timed yet; ``found`` has everything.
