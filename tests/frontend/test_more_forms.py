@@ -102,3 +102,24 @@ def test_an_assumption_about_a_thread_index() -> None:
 def test_a_dtype_without_a_value() -> None:
     with pytest.raises(UnsupportedConstructError, match=r"T.int32\(\) without a value"):
         T.int32()
+
+
+@pytest.mark.parametrize("annotation", [T.Var, "T.Var", "Var"])
+def test_var_is_an_older_name_of_ref(annotation: object) -> None:
+    def bump(x, by):
+        x += by
+
+    bump.__annotations__ = {"x": annotation, "by": annotation}
+    bump = T.macro(bump)
+
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.int32)
+        with T.Kernel(4) as i:
+            total = T.alloc_var(T.int32, 0)
+            bump(total, i)
+            A[i] = total
+            assert isinstance(i, T.Var)
+            assert not isinstance(3, T.Var)
+
+    assert "%total.3[0] = (%total.3[0] + " in body_of(program)

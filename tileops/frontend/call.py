@@ -12,7 +12,7 @@ from tileops.errors import ProgramTypeError
 from tileops.frontend.expressions import HOOKS
 from tileops.frontend.frame import Frame
 from tileops.frontend.rewrite import Rewritten, rewritten
-from tileops.language.annotations import Ref
+from tileops.language.annotations import Ref, Var
 from tileops.language.buffers import Element, RegionRef, VarRef
 from tileops.language.tracer import Tracer
 from tileops.language.value import Value, snapshot
@@ -57,8 +57,8 @@ def inline_macro(
 ) -> object:
     """Trace a macro into the running program; what it returns.
 
-    Parameters annotated T.Ref are passed by reference; other scalars are bound to what they are
-    now.
+    Parameters annotated T.Ref, or T.Var as long as they can be assigned to, are passed by
+    reference; other scalars are bound to what they are now.
     """
     caller, names = tracer.location, tracer.take_names()
     signature = inspect.signature(func)
@@ -70,12 +70,13 @@ def inline_macro(
     arguments: dict[str, object] = {}
     for name, value in bound.arguments.items():
         annotation = signature.parameters[name].annotation
-        by_reference = annotation is Ref or (
-            isinstance(annotation, str) and annotation.split(".")[-1] == "Ref"
-        )
-        arguments[name] = (
-            _reference(func, name, value, caller) if by_reference else _by_value(name, value)
-        )
+        word = annotation.split(".")[-1] if isinstance(annotation, str) else None
+        if annotation is Ref or word == "Ref":
+            arguments[name] = _reference(func, name, value, caller)
+        elif (annotation is Var or word == "Var") and isinstance(value, (Element, RegionRef)):
+            arguments[name] = value
+        else:
+            arguments[name] = _by_value(name, value)
     result = run(tracer, func, arguments)
     tracer.location = caller
     tracer.set_names(names)

@@ -19,6 +19,7 @@ from tileops.language.annotations import (
     SharedBuffer,
     StridedTensor,
     Tensor,
+    Var,
 )
 from tileops.language.arithmetic import (
     Select,
@@ -237,7 +238,6 @@ parallel = Parallel
 Vectorized = vectorized
 WarpSpecialize = ws
 PrimExpr = Value
-Var = Value
 # CUDA's fast forms: the accurate functions stand in, which is always within their error.
 __exp = exp
 __exp2 = exp2

@@ -10,7 +10,7 @@ from tileops.ir.stmt import View
 from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view, static_shape
 from tileops.language.pointers import ADDRESS, Pointer, PointerType
 from tileops.language.tracer import active_tracer, here, require_tracer
-from tileops.language.value import as_dtype
+from tileops.language.value import Value, as_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +126,18 @@ class _RefAnnotation:
 
 
 Ref = _RefAnnotation()
+
+
+class _VarType(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Value)
+
+
+class Var(metaclass=_VarType):
+    """The type of variables; as annotation of a macro's parameter an older name of ``T.Ref``.
+
+    Unlike there, a value that cannot be assigned to, such as a loop's variable, is passed too.
+    """
 
 
 def is_tensor_type(value: object) -> bool:
