@@ -46,7 +46,12 @@ def test_bad_keys_and_values() -> None:
         options_of(3)
     with pytest.raises(ArgumentTypeError, match="compile_flags: expected text or texts, got int"):
         options_of(None, 3)
-    for name, value in (("mutates", 3), ("debug_root_path", 3), ("name", b"x")):
+    for name, value in (
+        ("mutates", 3),
+        ("debug_root_path", 3),
+        ("name", b"x"),
+        ("name", Path("x")),
+    ):
         with pytest.raises(ArgumentTypeError, match=f"{name}: expected .*, got"):
             tileops.jit(**{name: value})
     for programs in (None, samples.axpy):

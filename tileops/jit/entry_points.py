@@ -90,9 +90,12 @@ def jit(
     ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path
     launches every kernel.
     """
-    for what, value in (("name", name), ("debug_root_path", debug_root_path)):
-        if not isinstance(value, str | os.PathLike | None):
-            raise ArgumentTypeError(f"{what}: expected a str, got {type(value).__name__}")
+    if not isinstance(name, str | None):
+        raise ArgumentTypeError(f"name: expected a str, got {type(name).__name__}")
+    if not isinstance(debug_root_path, str | os.PathLike | None):
+        raise ArgumentTypeError(
+            f"debug_root_path: expected a path, got {type(debug_root_path).__name__}"
+        )
     options = JitOptions(
         out_idx=out_idx,
         target=target,
