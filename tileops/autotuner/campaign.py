@@ -248,9 +248,10 @@ class Campaign:
 
     def results(self) -> dict[int, Json]:
         """Time what was looked at since the last time, each device its own share."""
-        _in_parallel(lambda session: session.finish(), self._ready())
-        while self._rescue():
+        is_left = True
+        while is_left:
             _in_parallel(lambda session: session.finish(), self._ready())
+            is_left = self._rescue()
         return {number: outcome.to_json() for number, outcome in self.outcomes.items()}
 
     def decide(self, results: dict[int, Json]) -> Json:

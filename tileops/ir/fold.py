@@ -29,6 +29,9 @@ INT32 = DType("int32")
 INT64 = DType("int64")
 FLOAT32 = DType("float32")
 
+# What a literal is, the first that holds it.
+_LITERALS = tuple((dtype, *dtype.limits) for dtype in (INT32, INT64, DType("uint64")))
+
 Number = bool | int | float
 
 
@@ -41,9 +44,7 @@ def const(value: Number, dtype: DType | None = None) -> Const:
         if isinstance(value, bool):
             dtype = BOOL
         elif isinstance(value, int):
-            if -(2**31) <= value < 2**31:
-                return Const(INT32, int(value))
-            dtype = _integer_dtype(value)
+            return Const(_integer_dtype(value), int(value))
         else:
             dtype = FLOAT32
     if dtype.is_bool:
@@ -56,10 +57,9 @@ def const(value: Number, dtype: DType | None = None) -> Const:
 
 
 def _integer_dtype(value: int) -> DType:
-    if -(2**63) <= value < 2**63:
-        return INT64
-    if 0 <= value < 2**64:
-        return DType("uint64")
+    for dtype, least, most in _LITERALS:
+        if least <= value <= most:
+            return dtype
     raise ProgramValueError(
         f"no integer dtype holds a literal of {value.bit_length()} bits",
         expected="at most 64 bits, or a float such as 2.0**70",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
-from tileops.op.arguments import shown
+from tileops.op.arguments import is_carried, shown
 from tileops.op.spec import ArgSpec
 
 EMPTY = inspect.Parameter.empty
@@ -125,7 +125,7 @@ def _index(value: Any) -> int | None:  # noqa: ANN401
         integer = operator.index(value)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return integer if -(2**63) <= integer < 2**63 else None
+    return integer if is_carried(integer) else None
 
 
 def _float(value: Any) -> float | None:  # noqa: ANN401

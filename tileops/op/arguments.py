@@ -55,7 +55,7 @@ def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     integer = operator.index(number)
     if kind is bool and integer not in (0, 1):
         raise ArgumentError(f"{where}: expected True or False, got {shown(integer)}")
-    if not _LEAST <= integer <= _MOST:
+    if not is_carried(integer):
         hint = " below 2^63" if dtype == "uint64" and integer > 0 else ""
         raise ArgumentError(f"{where}: expected a value of {dtype}{hint}, got {shown(integer)}")
     return bool(integer) if kind is bool else integer
@@ -83,6 +83,11 @@ def _as_float(where: str, dtype: str, number: float) -> float:
         return float(number)
     except OverflowError:
         raise ArgumentError(f"{where}: expected a value of {dtype}, got {shown(number)}") from None
+
+
+def is_carried(integer: int) -> bool:
+    """Whether a schema's int, which has 64 bits, holds the number."""
+    return _LEAST <= integer <= _MOST
 
 
 def shown(value: object) -> str:

@@ -32,9 +32,11 @@ def entry_name(wanted: str) -> str:
     Names that begin with ``_`` belong to the module's own functions, and PTX has no name ``_``.
     """
     base = identifier(wanted)
-    if base in _RESERVED or keyword.iskeyword(base) or base.startswith("_"):
-        return f"kernel_{base}"
-    return base
+    return f"kernel_{base}" if _is_reserved(base) or base.startswith("_") else base
+
+
+def _is_reserved(name: str) -> bool:
+    return name in _RESERVED or keyword.iskeyword(name)
 
 
 class Names:
@@ -46,7 +48,7 @@ class Names:
     def fresh(self, wanted: str) -> str:
         """A valid name close to ``wanted`` that nothing else in the kernel has."""
         base = identifier(wanted)
-        if base in _RESERVED or keyword.iskeyword(base):
+        if _is_reserved(base):
             base += "_"
         name, n = base, 1
         while name in self._taken:
