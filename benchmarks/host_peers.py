@@ -18,12 +18,15 @@ Add = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def results(peers: str | None) -> Iterator[Result]:
-    """The op of two inputs and one output against each peer that this machine has."""
+    """Two inputs and one output, against each peer that this machine has.
+
+    Twice: the op, as its call through ``torch.ops``, and the function, as a user calls the peers.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, y = (torch.randn(256, device=device) for _ in range(2))
     op = torch.ops.tileops.bench_add.default
     bench_add(x, y)
-    candidates: dict[str, Add] = {"op": op}
+    candidates: dict[str, Add] = {"op": op, "tileops": bench_add}
     targets = {}
     for name, target, make in (
         ("Triton's launcher", 0.6, triton_add),
@@ -42,7 +45,9 @@ def results(peers: str | None) -> Iterator[Result]:
         candidates[name], targets[name] = add, target
     timings = time_host({n: _bound(add, x, y) for n, add in candidates.items()})
     for name, target in targets.items():
-        yield cost_result(f"the op against {name} ({device})", timings, "op", name, target=target)
+        for candidate, what in (("op", "the op"), ("tileops", "the function")):
+            workload = f"{what} against {name} ({device})"
+            yield cost_result(workload, timings, candidate, name, target=target)
 
 
 def _bound(add: Add, x: torch.Tensor, y: torch.Tensor) -> Callable[[], torch.Tensor]:

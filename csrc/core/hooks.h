@@ -15,6 +15,9 @@ struct Hooks {
   // null if not held.
   void* (*gil_release)() = nullptr;
   void (*gil_restore)(void* token) = nullptr;
+  // Takes the interpreter's lock for `thread_state`, which is this thread's; false if it is held.
+  bool (*gil_take)(void* thread_state) = nullptr;
+  void (*gil_give_back)() = nullptr;
   // Throws the host language's exception for an error. It must not return.
   void (*raise)(ErrorKind kind, const char* message) = nullptr;
   // Runs body over disjoint ranges that cover [0, count), on several threads where that pays.
@@ -38,5 +41,27 @@ class GilReleaseScope {
  private:
   void* token_;
 };
+
+// Takes the interpreter's lock for a scope, where `thread_state` is not null.
+class GilTakeScope {
+ public:
+  explicit GilTakeScope(void* thread_state)
+      : taken_(thread_state != nullptr && hooks().gil_take(thread_state)) {}
+  ~GilTakeScope() {
+    if (taken_) hooks().gil_give_back();
+  }
+  GilTakeScope(const GilTakeScope&) = delete;
+  GilTakeScope& operator=(const GilTakeScope&) = delete;
+
+ private:
+  const bool taken_;
+};
+
+// Says that this thread's next call of an op comes from Python code, with its thread state; null
+// takes it back. A tensor whose last other owner is its Python object needs the lock to be let go:
+// torch then takes it once for each, such a call once for all.
+TILEOPS_API void announce_python_call(void* thread_state);
+// What was announced, for the call that it was meant for.
+void* take_python_call();
 
 }  // namespace tileops

@@ -11,6 +11,8 @@
 
 #include <memory>
 
+#include "core/hooks.h"
+
 namespace py = pybind11;
 
 namespace tileops {
@@ -99,7 +101,9 @@ PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
     const auto held = py::reinterpret_borrow<py::object>(capsule);
     auto* direct = static_cast<Direct*>(PyCapsule_GetPointer(capsule, kName));
     if (direct != nullptr && PyTuple_GET_SIZE(args) == direct->count && is_plain(*direct, args)) {
+      if (direct->tensors.size() > 1) announce_python_call(PyThreadState_Get());
       PyObject* result = PyObject_Call(direct->op.ptr(), args, nullptr);
+      announce_python_call(nullptr);  // an op that was not reached has not taken it
       if (result == nullptr) explain(self, args);
       return result;
     }

@@ -63,6 +63,16 @@ void restore_gil(void* token) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(token));
 }
 
+bool take_gil(void* thread_state) {
+  if (PyGILState_Check()) return false;
+  PyEval_RestoreThread(static_cast<PyThreadState*>(thread_state));
+  return true;
+}
+
+void give_gil_back() {
+  PyEval_SaveThread();
+}
+
 py::object to_python(const StaticValue& value) {
   return std::visit(
       [](const auto& held) -> py::object {
@@ -207,6 +217,8 @@ void translate(std::exception_ptr pointer) {
 void install_hooks() {
   hooks().gil_release = release_gil;
   hooks().gil_restore = restore_gil;
+  hooks().gil_take = take_gil;
+  hooks().gil_give_back = give_gil_back;
   hooks().raise = raise_in_python;
 }
 

@@ -220,7 +220,7 @@ void read_tensors(const Inputs& inputs, Binding& call) {
     if (args[i].kind != ArgKind::kTensor) continue;
     AtenTensorHandle handle = inputs.tensor(i);
     if (handle == nullptr) continue;
-    call.tensors[i] = facts_of(handle, call.op->spec, i);
+    read_facts(handle, call.op->spec, i, call.tensors[i]);
     if (first == kNone) first = i;
     const TensorFacts& one = call.tensors[first];
     const TensorFacts& other = call.tensors[i];

@@ -20,7 +20,7 @@ __attribute__((cold, noinline)) void copy_contiguous(Binding& call, std::size_t 
   TensorHandle copy(made);
   check_torch(aoti_torch_copy_(made, facts.handle, 0), "aoti_torch_copy_");
   call.copies.push_back({arg, facts.handle, std::move(copy)});
-  facts = facts_of(made, call.op->spec, arg);
+  read_facts(made, call.op->spec, arg, facts);
 }
 
 void copy_back(const Binding& call) {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "core/hooks.h"
+
 namespace tileops {
 namespace {
 
@@ -69,11 +71,12 @@ __attribute__((cold, noinline)) void refuse_freed(const TensorFacts& facts, cons
 
 }  // namespace
 
-Inputs::Inputs(const OpSpec& op, const StableIValue* stack) : op_(op) {
+Inputs::Inputs(const OpSpec& op, const StableIValue* stack) : op_(op), python_(take_python_call()) {
   std::memcpy(words_, stack, op.args.size() * sizeof(StableIValue));
 }
 
 Inputs::~Inputs() {
+  const GilTakeScope gil(python_);
   for (std::size_t i = 0; i < op_.args.size(); ++i) {
     const ArgSpec& arg = op_.args[i];
     if (!has_value(i)) continue;
@@ -128,8 +131,7 @@ std::pair<int32_t, int32_t> Inputs::device(std::size_t arg) const {
   return {static_cast<int32_t>(word >> 32), static_cast<int32_t>(word & 0xFFFFFFFF)};
 }
 
-TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg) {
-  TensorFacts facts{};
+void read_facts(AtenTensorHandle handle, const OpSpec& op, std::size_t arg, TensorFacts& facts) {
   facts.handle = handle;
   int64_t* sizes = nullptr;
   int64_t* strides = nullptr;
@@ -147,7 +149,6 @@ TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg)
   facts.sizes = sizes;
   facts.strides = strides;
   if (__builtin_expect(facts.data == nullptr, 0)) refuse_freed(facts, op, arg);
-  return facts;
 }
 
 }  // namespace tileops

@@ -52,11 +52,13 @@ class Inputs {
   StableIValue payload(std::size_t arg) const;  // with the box of an optional opened
 
   const OpSpec& op_;
+  void* const python_;  // the thread state of a call that Python announced, or null
   StableIValue words_[kMaxArgs];
 };
 
-// Reads shape, strides, dtype and device of an argument. Raises ArgumentError for a layout that is
-// not strided, ArgumentTypeError for a tensor that was None.
-TensorFacts facts_of(AtenTensorHandle handle, const OpSpec& op, std::size_t arg);
+// Reads shape, strides, dtype and device of an argument, into the place where they stay: a copy of
+// what was written a moment ago waits for the stores. Raises ArgumentError for a layout that is not
+// strided, ArgumentTypeError for a tensor that was None.
+void read_facts(AtenTensorHandle handle, const OpSpec& op, std::size_t arg, TensorFacts& facts);
 
 }  // namespace tileops
