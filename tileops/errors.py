@@ -111,6 +111,10 @@ class ProgramIndexError(ProgramError, IndexError):
     """A wrong number of indices, or a constant index outside its buffer."""
 
 
+class ProgramAttributeError(ProgramError, AttributeError):
+    """A name that the tile language, or a value of it, does not have."""
+
+
 class NoBuilderError(ProgramError):
     """A tile-language construct was used outside a program that is being traced."""
 

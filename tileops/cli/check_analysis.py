@@ -16,6 +16,7 @@ from tileops.cli.check_forms import Form, forms
 from tileops.cli.check_names import LANGUAGE, Names, missing_part
 from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.language import unsupported
+from tileops.language.missing import nearest
 
 _NO_TARGET = "tileops does not have it, on any target"
 
@@ -116,7 +117,8 @@ def _reason_of_name(name: str) -> str | None:
         return f"{found.reason}; {_NO_TARGET}"
     if missing_part(f"{LANGUAGE}.{name}") is None:
         return None
-    return "the tile language has no such name"
+    like = nearest(name, language.__all__)
+    return "the tile language has no such name" + (f"; did you mean T.{like}?" if like else "")
 
 
 # -- arguments ---------------------------------------------------------------------------------

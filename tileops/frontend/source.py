@@ -13,6 +13,7 @@ from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend.by_code import ByCode
+from tileops.frontend.private_names import class_around, mangle
 from tileops.location import Location
 
 _parsed = ByCode[ast.FunctionDef]()
@@ -107,6 +108,9 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
             f"the file of `{func.__name__}` changed after it was loaded; import it again",
             location=Location(code.co_filename, first),
         )
+    class_name = class_around(func)
+    if class_name is not None:
+        mangle(node, class_name)
     return node
 
 

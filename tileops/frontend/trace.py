@@ -29,6 +29,7 @@ from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill, Launch
 from tileops.ir.walk import written_ids
 from tileops.language.buffers import ZERO, BufferRef
+from tileops.language.missing import is_of_the_language, unknown_attribute
 from tileops.language.tracer import Tracer
 from tileops.location import Location
 from tileops.pass_configs import merged
@@ -296,8 +297,12 @@ def _finish(
             returned = body()
     except ProgramError as error:
         raise error.at(tracer.location) from error.__cause__
+    except AttributeError as error:
+        if _raised_by_user(sys.exc_info()[2]) and is_of_the_language(error.obj):
+            raise unknown_attribute(error.obj, str(error.name)).at(tracer.location) from None
+        raise
     except TypeError as error:
-        if _raised_by_call(sys.exc_info()[2]):
+        if _raised_by_user(sys.exc_info()[2]):
             raise ProgramTypeError(str(error), location=tracer.location) from error
         raise
     parameters.finish()
@@ -312,8 +317,8 @@ def _finish(
 _LANGUAGE = str(Path(__file__).parent.parent)
 
 
-def _raised_by_call(trace: TracebackType | None) -> bool:
-    """True if the innermost frame is the user's: Python refused the arguments of a call there."""
+def _raised_by_user(trace: TracebackType | None) -> bool:
+    """True if the innermost frame is the user's: Python refused a call or an attribute there."""
     last = None
     while trace is not None:
         last, trace = trace, trace.tb_next

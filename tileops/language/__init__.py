@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from tileops.dtypes import vector_parts as _vector_parts
 from tileops.language.allocation import (
     alloc_fragment,
@@ -158,6 +160,8 @@ from tileops.language.mathematics import (
     tanh,
     trunc,
 )
+from tileops.language.missing import unknown_construct as _unknown_construct
+from tileops.language.missing import unmangled as _unmangled
 from tileops.language.persistent import (
     Persistent,
     PersistentTileScheduler,
@@ -200,7 +204,6 @@ from tileops.language.rounding import (
     ieee_mul,
     ieee_sub,
 )
-from tileops.language.unsupported import UnsupportedName as _UnsupportedName
 from tileops.language.unsupported import lookup as _lookup
 from tileops.language.value import (
     Value,
@@ -314,11 +317,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> _UnsupportedName | _VectorType:
+def __getattr__(name: str) -> _Any:  # noqa: ANN401
     """Vector types, and names that tileops does not have: using one of those raises an error."""
     if _vector_parts(name) is not None:
         return _VectorType(name)
     found = _lookup(name)
-    if found is None:
-        raise AttributeError(f"the tile language has no name {name!r}")
-    return found
+    if found is not None:
+        return found
+    for written in _unmangled(name):
+        if written in __all__:
+            return globals()[written]
+        if (found := _lookup(written)) is not None:
+            return found
+    raise _unknown_construct(name, __all__)
