@@ -305,6 +305,20 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["b"]
 
 
+def test_a_place_that_cannot_be_written_is_named_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("")
+    compiles = tileops.stats()["compiles"]
+    for place in (tmp_path / "file" / "b", tmp_path / ("b" * 250), Path("/proc/b")):
+        with pytest.raises(ArgumentError) as caught:
+            tileops.bundle(place, (halved, [{"N": 12345}]), "cpu")
+        assert str(caught.value).startswith(f"bundle: {place} cannot be written: [Errno ")
+        assert isinstance(caught.value.__cause__, OSError)
+    assert tileops.stats()["compiles"] == compiles
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 def test_equal_bundles_are_equal_bytes(tmp_path: Path) -> None:
     def content(folder: Path) -> dict[str, bytes]:
         return {

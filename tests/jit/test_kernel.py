@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tileops
+import tileops.language as T
 from tests.jit import samples
 from tests.jit.samples import vector
 from tileops.errors import ArgumentError, ToolchainError
@@ -96,8 +97,6 @@ def test_other_targets_are_other_kernels() -> None:
 def test_debug_root_path_gets_a_copy(tmp_path: Path) -> None:
     @tileops.jit(name="kernel_debugged", debug_root_path=str(tmp_path))
     def program(X):
-        import tileops.language as T
-
         N = T.const("N")
         X: T.Tensor((N,), T.float32)
         Y = T.empty((N,), T.float32)
@@ -109,6 +108,19 @@ def test_debug_root_path_gets_a_copy(tmp_path: Path) -> None:
     program(vector(10))
     files = {p.name for p in tmp_path.rglob("*") if p.is_file()}
     assert {"program.txt", "device_kernel.cpp"} <= files
+
+
+def test_a_debug_root_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    @tileops.jit(name="kernel_undebugged", debug_root_path=str(tmp_path / "file"))
+    def program(X):
+        X: T.Tensor((4,), T.float32)
+        with T.Kernel(1):
+            T.clear(X)
+
+    with pytest.raises(ArgumentError, match=r"op kernel_undebugged: debug_root_path='.*/file' can"):
+        program(vector(4))
 
 
 def test_profiler() -> None:

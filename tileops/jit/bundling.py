@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -79,8 +80,9 @@ def bundle(
     ``targets`` are as in ``jit`` (``"cuda:sm_90"``, ``"cpu:x86-64-v3"``); None is the program's own
     target, else the current device. An older bundle at ``path`` is replaced in one step.
 
-    ArgumentError for a folder that holds something else, a program without a combination, or a
-    target that bundles do not carry; and what the compilers raise.
+    ArgumentError for a folder that holds something else or cannot be written (found out before
+    anything is compiled), a program without a combination, or a target that bundles do not carry;
+    and what the compilers raise.
     """
     final = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
     _refuse_other(final)
@@ -93,15 +95,25 @@ def bundle(
             wanted.setdefault(key, one)
     if not wanted:
         raise ArgumentError("bundle: no ops were given")
-    entries = _obtain_all([one.obtain for one in wanted.values()])
-    make_directories(final.parent)
     stage = final.with_name(f".{final.name}.{secrets.token_hex(6)}")
+    with _writing(final):  # before what takes long
+        make_directories(stage)
     try:
-        _write(stage, list(zip(wanted.values(), entries, strict=True)))
-        _put(stage, final)
+        entries = _obtain_all([one.obtain for one in wanted.values()])
+        with _writing(final):
+            _write(stage, list(zip(wanted.values(), entries, strict=True)))
+            _put(stage, final)
     finally:
         remove(stage)
     return final
+
+
+@contextlib.contextmanager
+def _writing(final: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"bundle: {final} cannot be written: {error}") from error
 
 
 def _is_one(ops: object) -> bool:

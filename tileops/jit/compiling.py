@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from tileops import cache, counters, log, settings
 from tileops.cache import scripts, sources
 from tileops.codegen.kernel_code import KernelCode, Specialization
-from tileops.errors import CompileMissError, ToolchainError, UnsupportedOnTargetError
+from tileops.errors import (
+    ArgumentError,
+    CompileMissError,
+    ToolchainError,
+    UnsupportedOnTargetError,
+)
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.jit import bundles, toolchain
@@ -222,8 +227,13 @@ def note_script(request: Request, entry: cache.Entry) -> None:
 
 def _export(entry: cache.Entry, root: Path, op: str) -> None:
     folder = root / op / entry.hash[:12]
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in entry.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in entry.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    except OSError as error:
+        raise ArgumentError(
+            f"op {op}: debug_root_path={str(root)!r} cannot be written: {error}"
+        ) from error
