@@ -43,6 +43,8 @@ assert t.sample_scaled(torch.ones(9)).tolist() == [2.0] * 9
 out = t.sample_scaled(torch.ones(9, dtype=torch.float64), factor=float("inf"), dtype="float64")
 assert out.dtype == torch.float64 and out.isinf().all()
 assert t.sample_counted(5, 3).tolist() == [3, 4, 5, 6, 7]
+with torch.device("meta"):
+    assert t.sample_counted(5, 3).device.type == "meta"
 x = torch.randn(6, 4)
 assert torch.allclose(t.sample_row_sums(x.T.contiguous().T), x[::2].sum(1), rtol=0, atol=1e-5)
 lazy = next(op for name, op in ops.items() if "lazy_add" in name)

@@ -12,7 +12,7 @@ import torch
 
 from tileops import counters, runtime, settings
 from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
-from tileops.op import names
+from tileops.op import default_device, names
 from tileops.op.fake import fake_of
 from tileops.op.reading import spec_from_json, variant_from_json
 from tileops.op.registration import defined_by, static_key
@@ -120,6 +120,7 @@ def _adopt(name: str, path: str, document: Mapping[str, Any]) -> torch._ops.OpOv
             op.names.add(each)
             names.hold(spec.namespace, each, names.Holder(_origin(op), _cannot_retire))
             torch.library.register_fake(f"{spec.namespace}::{each}", fake_of(spec, op.variant))
+            default_device.follow(spec, each)
     packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
     return packet.default  # type: ignore[no-any-return]
 

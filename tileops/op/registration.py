@@ -15,7 +15,7 @@ from tileops import counters, forks, runtime, settings
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
-from tileops.op import names
+from tileops.op import default_device, names
 from tileops.op.fake import fake_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
@@ -222,6 +222,7 @@ def register(spec: OpSpec, provider: Provider, claim: names.Claim, origin: str =
     runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
     torch.library.register_fake(spec.qualified_name, fake_of(spec, op.variant))
+    default_device.follow(spec, spec.name)
     if claim.address != claim.name:
         space = getattr(torch.ops, spec.namespace)
         setattr(space, claim.address, getattr(space, claim.name))
