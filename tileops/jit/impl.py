@@ -118,14 +118,9 @@ class JITImpl(GivenOptions):
         for n, kind in self._scalars:
             if type(args[n]) is not kind:
                 return self._call_general(args, kwargs)
-        # Only tensors have the attribute; asking each for its class costs more than all the rest.
+        # What is no tensor shows when it is asked for what only tensors have.
         try:
-            for n in self._guarded:
-                if args[n].requires_grad:
-                    return self._op_for(args)(*args)
-            return self._op(*args)
-        except torch.fx.proxy.TraceError:
-            return self._call_general(args, kwargs)
+            return self._op_for(args)(*args)
         except (AttributeError, RuntimeError) as error:
             self._explain(args, error)
             raise
@@ -239,6 +234,8 @@ class JITImpl(GivenOptions):
 
     def _needs_gradient(self, inputs: Sequence[Any], has_gradient: bool) -> bool:
         """True for a call that autograd records; NotDifferentiableError where it could not."""
+        if has_gradient and gradient.is_kept():
+            return True
         for n in self._guarded:
             if n in self._optional and inputs[n] is None:
                 continue

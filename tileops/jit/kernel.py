@@ -68,6 +68,8 @@ class JITKernel:
         if forward_ad._current_level >= 0:
             gradient.refuse_tangents(f"kernel {self._name}", given)
         op = self._op
+        if self._gradient_op is not None and gradient.is_kept():
+            op = self._gradient_op
         for n, name, kind, dtype in self._scalars:
             if name in kwargs:
                 kwargs[name] = self._converted(name, dtype, kwargs[name])

@@ -1,4 +1,4 @@
-"""Owns the gradient rule of ops that have no registered gradient."""
+"""Owns which calls take the op with a gradient, and the rule of ops that have none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ from collections.abc import Iterable
 
 import torch
 from torch.autograd import forward_ad
+from torch.fx import _symbolic_trace
 
 from tileops.errors import ArgumentError, NotDifferentiableError
+
+
+def is_kept() -> bool:
+    """True where a call is recorded for others, of which some may want the gradient.
+
+    An exported graph runs with other tensors than it was recorded with; graphs of ``torch.compile``
+    do not, which guards on what requires grad. Under ``torch.no_grad()`` no gradient is wanted.
+    """
+    if not torch.is_grad_enabled():
+        return False
+    if torch.compiler.is_compiling():
+        return torch.compiler.is_exporting()
+    # make_fx. AOTAutograd uses it, too, for graphs of torch.compile.
+    return _symbolic_trace._is_fx_tracing_flag and torch._guards.TracingContext.try_get() is None
 
 
 def refuse(op: str, argument: str, *, differentiable: bool | None, writes_leaf: bool) -> None:
