@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from tileops.errors import ArgumentError
 from tileops.ir.program import Program, TensorParam
 from tileops.jit.definition import Definition
-from tileops.op.spec import spec_of
+from tileops.op import arguments
+from tileops.op.fake import check_given
+from tileops.op.spec import OpSpec, spec_of
 from tileops.op.variant import Variant, variant_of
 
 
@@ -36,8 +38,8 @@ def specialise(
     ``trace`` stands in for the definition's own.
 
     Tensors (anything with a ``shape``) may be left out where their const sizes are given by
-    keyword; an optional one is left out by passing None. ArgumentError for a size that nothing
-    gives, or a keyword that names nothing.
+    keyword; an optional one is left out by passing None. What of the given ones a call refuses is
+    refused. ArgumentError for a size that nothing gives, or a keyword that names nothing.
     """
     values, extra = definition.bind_arguments(args, kwargs)
     given = {k: v for k, v in values.items() if k not in definition.inputs}
@@ -46,10 +48,13 @@ def specialise(
     traced = {**static, **left_out}
     trace = trace or definition.trace
     symbolic = trace(traced, None)
-    spec = spec_of(symbolic, namespace="tileops", name=definition.name)
+    copies = definition.options.contiguous == "copy"
+    spec = spec_of(symbolic, namespace="tileops", name=definition.name, copies_inputs=copies)
     variant = variant_of(symbolic, spec, ())
+    _check_inputs(definition, spec, variant, values)
     sizes = _sizes_from_shapes(definition, symbolic, variant, values)
-    sizes.update(_sizes_from_keywords(definition, variant, extra))
+    for name, value in _sizes_from_keywords(definition, variant, extra).items():
+        _agree(definition, name, sizes.setdefault(name, value), value)
     consts: dict[str, int] = {}
     for size in variant.sizes:
         if size.kind != "const":
@@ -61,6 +66,28 @@ def specialise(
             )
         consts[size.name] = sizes[size.name]
     return Specialised(trace(traced, consts), traced, consts, sizes)
+
+
+def _check_inputs(
+    definition: Definition, spec: OpSpec, variant: Variant, values: Mapping[str, object]
+) -> None:
+    """Refuse values that no call takes for a tensor or a run-time scalar."""
+    import torch
+
+    given = {n: values[n] for n in definition.inputs if values.get(n) is not None}
+    for name, value in given.items():
+        if name in definition.scalars:
+            where = f"{definition.name}: argument '{name}'"
+            arguments.scalar(where, definition.scalars[name], value)
+        elif isinstance(value, torch.Tensor) or not hasattr(value, "shape"):
+            arguments.refuse_tensor(definition.name, name, value)
+    if definition.options.autocast:  # a call under autocast takes other floats, too
+        given = {n: v for n, v in given.items() if not _is_floating(v)}
+    check_given(spec, variant, given)
+
+
+def _is_floating(value: object) -> bool:
+    return bool(getattr(getattr(value, "dtype", None), "is_floating_point", False))
 
 
 def _sizes_from_shapes(
@@ -79,10 +106,17 @@ def _sizes_from_shapes(
             )
         stored = rule.extents([int(extent) for extent in shape])
         for check, extent in zip(rule.shape, stored, strict=True):
-            if check.kind != "eq":
-                found[variant.sizes[check.number].name] = (extent - check.add) // check.mul
+            if check.kind == "eq":
+                continue
+            size, value = variant.sizes[check.number].name, (extent - check.add) // check.mul
+            _agree(definition, size, found.setdefault(size, value), value)
     _add_strides(variant, values, found)
     return found
+
+
+def _agree(definition: Definition, name: str, known: int, value: int) -> None:
+    if known != value:
+        raise ArgumentError(f"{definition.name}: size '{name}' is given as {known} and as {value}")
 
 
 def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str, int]) -> None:

@@ -44,7 +44,7 @@ def warmup(
     """Compile programs and load them, so that their calls need neither; returns how many forms.
 
     Each item is a kernel, a ``T.prim_func``, a program without sizes, or a tuple of a program and
-    the arguments that its ``compile`` takes: tensors (on ``meta`` too: only shapes are read) or
+    the arguments that its ``compile`` takes: tensors (on ``meta`` too: no data are read) or
     compile-time values, and last a dict of keywords (``T.const`` sizes among them)::
 
         tileops.warmup([(matmul, a, b), (matmul, {"M": 64, "N": 64, "K": 32}), kernel])

@@ -31,6 +31,24 @@ def fake_of(
     return fake
 
 
+def check_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) -> None:
+    """Refuse tensors among ``values`` (by name) as a call of the op does; others are left out.
+
+    Sizes that depend on what is left out are not compared, nor are devices.
+    """
+    import torch
+
+    call = _Call(spec, variant, (), (), values)
+    given = [
+        (rule, tensor)
+        for rule in variant.tensors
+        if isinstance(tensor := values.get(rule.name), torch.Tensor) and not rule.raw
+    ]
+    call.bind(given)
+    if len(call.sizes) == len(variant.sizes) and not variant.scalars:
+        call.compare(given)
+
+
 class _Call:
     """One call of the fake: arguments bound to the rules of a variant."""
 
@@ -56,13 +74,8 @@ class _Call:
         tensors = [(rule, self.values[rule.name]) for rule in self.variant.tensors]
         self._check_device(tensors)
         shaped = [(rule, tensor) for rule, tensor in tensors if not rule.raw]
-        for rule, tensor in shaped:
-            self._check_kind(rule, tensor)
-            self._bind(rule, tensor)
-        self._bind_free_strides(shaped)
-        slots = self.variant.host.evaluate(self._inputs())
-        for rule, tensor in shaped:
-            self._compare(rule, tensor, slots)
+        self.bind(shaped)
+        slots = self.compare(shaped)
         device = tensors[0][1].device if tensors else self._device()
         made = [
             torch.empty(
@@ -76,6 +89,20 @@ class _Call:
         if not returned:
             return None
         return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def bind(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
+        """Take the sizes of ``tensors``; errors for a dtype, rank or size that does not fit."""
+        for rule, tensor in tensors:
+            self._check_kind(rule, tensor)
+            self._bind(rule, tensor)
+        self._bind_free_strides(tensors)
+
+    def compare(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> list[SlotValue]:
+        """The values of the host program's slots; errors for extents that are not as they say."""
+        slots = self.variant.host.evaluate(self._inputs())
+        for rule, tensor in tensors:
+            self._compare(rule, tensor, slots)
+        return slots
 
     def _stored(self, shape: list[SlotValue], pack: int) -> list[SlotValue]:
         """The shape of the torch tensor that holds ``shape``, ``pack`` elements in one."""
