@@ -210,6 +210,21 @@ def neighbours_before_a_layout(A, B):
         T.annotate_layout({A: lambda i, j: (j, i)})
 
 
+@bad(ProgramTypeError)
+def neighbours_of_a_slice_of_another_length(A, B):
+    A: T.Tensor((8, 8), T.float32)
+    B: T.Tensor((8, 8), T.float32)
+    with T.Kernel(1):
+        T.atomic_addx4(A[0, 0], B[0, 0:3])
+
+
+@bad(ProgramTypeError)
+def an_or_of_floats(A):
+    A: T.Tensor((8, 8), T.float32)
+    with T.Kernel(1):
+        T.atomic_or(A, 1)
+
+
 @bad_definition(NoBuilderError)
 def construct_outside_a_program():
     T.alloc_shared((8,), T.float32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 import tileops.language as T
+from tests.programs.atomics import ATOMICS
 from tests.programs.construct import Construct, ints
 from tests.programs.conversions import CONVERSIONS
 from tests.programs.edges import EDGES
@@ -455,6 +456,7 @@ CONSTRUCTS = [
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
     *PARTS,
     *PLACED,
+    *ATOMICS,
     *CONVERSIONS,
     *ELEMENTS,
     *INTEGERS,

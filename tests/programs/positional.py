@@ -121,19 +121,19 @@ def loops_expected(x: torch.Tensor) -> torch.Tensor:
 
 def atomics(C):
     C: T.Tensor((16,), T.int32)
-    D = T.empty((4,), T.int32)
+    D = T.empty((5,), T.int32)
     with T.Kernel(1, threads=32):
         D[0] = T.atomic_add(C[0], 2, "relaxed", True, False, None)
         D[1] = T.atomic_max(C[1], 50, "acq_rel", True, None)
         D[2] = T.atomic_min(C[2], -50, "release", True, None)
-        T.atomic_or(C[3], 64, "seq_cst")
+        D[4] = T.atomic_or(C[3], 64, "seq_cst", True)
         T.atomic_store(C[4], 8, "release")
         D[3] = T.atomic_load(C[4], "acquire")
     return D
 
 
 def atomics_expected(c: torch.Tensor) -> torch.Tensor:
-    return torch.cat([c[:3], torch.tensor([8], dtype=torch.int32)])
+    return torch.cat([c[:3], torch.tensor([8], dtype=torch.int32), c[3:4]])
 
 
 def scalars(X):

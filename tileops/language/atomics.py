@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tileops.dtypes import dtype_of
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Region
@@ -11,7 +12,7 @@ from tileops.language.copies import copy_regions
 from tileops.language.layouts import note_run
 from tileops.language.operands import element_region, operand, tile
 from tileops.language.tracer import here, require_tracer
-from tileops.language.value import Value, to_expr
+from tileops.language.value import Value, as_int, describe, to_expr
 
 _ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 _LOAD_ORDERS = ("relaxed", "consume", "acquire", "seq_cst")
@@ -112,20 +113,14 @@ def atomic_min(
     return _atomic("T.atomic_min", "min", dst, value, memory_order, return_prev)
 
 
-def atomic_or(dst: object, value: object, memory_order: object = None) -> None:
-    """``dst |= value`` atomically, one integer element."""
-    element = _integer_element("T.atomic_or", dst)
-    _atomic("T.atomic_or", "or", element, value, memory_order, False)
-
-
-def _integer_element(construct: str, dst: object) -> Element:
-    if not isinstance(dst, Element):
-        raise ProgramTypeError(f"{construct} works on one element", location=here())
-    if not dst.ref.node.dtype.is_integer:
-        raise ProgramTypeError(
-            f"{construct} needs integers", found=str(dst.ref.node.dtype), location=here()
-        )
-    return dst
+def atomic_or(
+    dst: object, value: object, memory_order: object = None, return_prev: bool = False
+) -> Value | None:
+    """``dst |= value`` atomically: one integer element, or each element of a tile of integers."""
+    dtype = getattr(dst, "dtype", None)
+    if dtype is not None and not dtype_of(dtype).is_integer:
+        raise ProgramTypeError("T.atomic_or needs integers", found=str(dtype), location=here())
+    return _atomic("T.atomic_or", "or", dst, value, memory_order, return_prev)
 
 
 def _element(construct: str, value: object) -> Element:
@@ -154,12 +149,12 @@ def atomic_store(dst: object, val: object, memory_order: object = "seq_cst") -> 
 
 
 def atomic_addx2(dst: object, value: object, return_prev: bool = False) -> None:
-    """``dst[i] += value[i]`` atomically for two neighbouring elements."""
+    """``dst[i] += value[i]`` atomically for two neighbours: each side the first, or a slice."""
     _atomic_run("T.atomic_addx2", 2, dst, value, return_prev)
 
 
 def atomic_addx4(dst: object, value: object, return_prev: bool = False) -> None:
-    """``dst[i] += value[i]`` atomically for four neighbouring elements."""
+    """``dst[i] += value[i]`` atomically for four neighbours: each side the first, or a slice."""
     _atomic_run("T.atomic_addx4", 4, dst, value, return_prev)
 
 
@@ -169,12 +164,30 @@ def _atomic_run(construct: str, count: int, dst: object, value: object, return_p
         raise UnsupportedConstructError(
             f"{construct}(return_prev=True) gives a vector", location=here()
         )
-    target, source = _element(construct, dst), _element(construct, value)
+    target, source = (_first_of(construct, count, side) for side in (dst, value))
     note_run(construct, target.ref.node)
     for step in range(count):
         where = Region(target.ref.node, _shifted(target, step), (ONE,) * target.ref.ndim)
         item = Element(source.ref, _shifted(source, step))
         _atomic_element("add", where, fold.cast(item.expr, where.dtype), "relaxed", False)
+
+
+def _first_of(construct: str, count: int, side: object) -> Element:
+    """The first of ``count`` neighbours: an element, or what has them and nothing else."""
+    if isinstance(side, BufferRef):
+        side = RegionRef(side, tile(construct, "an operand", side))
+    if isinstance(side, RegionRef):
+        extents = [as_int(extent) for extent in side.shape]
+        if extents == [*(1 for _ in extents[1:]), count]:
+            return Element(side.ref, side.region.starts)
+    if isinstance(side, Element):
+        return side
+    raise ProgramTypeError(
+        f"{construct} works on {count} neighbouring elements",
+        expected=f"the first of them, as in C[i, j], or a slice of {count} in the last dimension",
+        found=describe(side),
+        location=here(),
+    )
 
 
 def _shifted(element: Element, step: int) -> tuple[Expr, ...]:
