@@ -1,6 +1,7 @@
 """Owns the layouts that programs make outside the language: hints that never change results.
 
 Where a tile's elements lie is chosen by the code generators; ``T.annotate_layout`` accepts these.
+All take the tile, or its shape, and raise ArgumentTypeError for what has no shape.
 """
 
 from __future__ import annotations
@@ -8,20 +9,89 @@ from __future__ import annotations
 from tileops.errors import ArgumentTypeError
 from tileops.language import Fragment, Layout
 
-__all__ = ["Fragment", "Layout", "make_linear_layout", "make_swizzled_layout"]
+__all__ = [
+    "Fragment",
+    "Layout",
+    "make_full_bank_swizzled_layout",
+    "make_fully_replicated_layout_fragment",
+    "make_gemm_fragment_8x8",
+    "make_gemm_fragment_8x8_transposed",
+    "make_half_bank_swizzled_layout",
+    "make_linear_layout",
+    "make_quarter_bank_swizzled_layout",
+    "make_swizzled_layout",
+    "make_tcgen05mma_swizzled_layout",
+    "make_volta_swizzled_layout",
+    "make_wgmma_swizzled_layout",
+]
 
 
 def make_swizzled_layout(buffer: object, k_major: bool = True, allow_pad: bool = True) -> Layout:
-    """The layout of a shared tile without bank conflicts, as a hint; ``buffer`` is the tile.
+    """The layout of a shared tile without bank conflicts, as a hint; ``buffer`` is the tile."""
+    return _hint("make_swizzled_layout", buffer)
 
-    ArgumentTypeError if ``buffer`` has no shape.
-    """
-    return Layout(_shape("make_swizzled_layout", buffer), _identity)
+
+def make_full_bank_swizzled_layout(buffer: object) -> Layout:
+    """The layout of a shared tile that is swizzled over 128 bytes, as a hint."""
+    return _hint("make_full_bank_swizzled_layout", buffer)
+
+
+def make_half_bank_swizzled_layout(buffer: object) -> Layout:
+    """The layout of a shared tile that is swizzled over 64 bytes, as a hint."""
+    return _hint("make_half_bank_swizzled_layout", buffer)
+
+
+def make_quarter_bank_swizzled_layout(buffer: object) -> Layout:
+    """The layout of a shared tile that is swizzled over 32 bytes, as a hint."""
+    return _hint("make_quarter_bank_swizzled_layout", buffer)
+
+
+def make_volta_swizzled_layout(buffer: object, is_a: bool = True, k_inner: bool = True) -> Layout:
+    """The layout of a matrix product's shared operand on Volta, as a hint."""
+    return _hint("make_volta_swizzled_layout", buffer)
+
+
+def make_wgmma_swizzled_layout(
+    buffer: object, continuity: int | None = None, k_major: bool = True
+) -> Layout:
+    """The layout of a matrix product's shared operand on Hopper, as a hint."""
+    return _hint("make_wgmma_swizzled_layout", buffer)
+
+
+def make_tcgen05mma_swizzled_layout(
+    buffer: object, continuity: int | None = None, k_major: bool = True
+) -> Layout:
+    """The layout of a matrix product's shared operand on Blackwell, as a hint."""
+    return _hint("make_tcgen05mma_swizzled_layout", buffer)
 
 
 def make_linear_layout(buffer: object) -> Layout:
-    """The row-major layout of a tile, as a hint. ArgumentTypeError if ``buffer`` has no shape."""
-    return Layout(_shape("make_linear_layout", buffer), _identity)
+    """The row-major layout of a tile, as a hint."""
+    return _hint("make_linear_layout", buffer)
+
+
+def make_fully_replicated_layout_fragment(buffer: object, threads: int) -> Fragment:
+    """The layout of a fragment of which each of ``threads`` threads has all, as a hint."""
+    shape = _shape("make_fully_replicated_layout_fragment", buffer)
+    return Fragment(shape, _identity, replicate=threads)
+
+
+def make_gemm_fragment_8x8() -> Fragment:
+    """The layout of an 8 by 8 fragment over the threads of a warp, two in a thread, as a hint."""
+    return Fragment(
+        (8, 8), forward_thread_fn=lambda i, j: i * 4 + j // 2, forward_index_fn=lambda i, j: j % 2
+    )
+
+
+def make_gemm_fragment_8x8_transposed() -> Fragment:
+    """The transpose of ``make_gemm_fragment_8x8``, as a hint."""
+    return Fragment(
+        (8, 8), forward_thread_fn=lambda i, j: j * 4 + i // 2, forward_index_fn=lambda i, j: i % 2
+    )
+
+
+def _hint(function: str, buffer: object) -> Layout:
+    return Layout(_shape(function, buffer), _identity)
 
 
 def _shape(function: str, buffer: object) -> tuple[object, ...]:

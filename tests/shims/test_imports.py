@@ -120,12 +120,51 @@ def test_layouts_are_hints_that_change_no_program() -> None:
     assert len(texts) == 1
 
 
-def test_layouts_have_the_shape_of_their_tile() -> None:
+OF_TILES = {
+    "make_swizzled_layout": (),
+    "make_full_bank_swizzled_layout": (),
+    "make_half_bank_swizzled_layout": (),
+    "make_quarter_bank_swizzled_layout": (),
+    "make_volta_swizzled_layout": (False, True),
+    "make_wgmma_swizzled_layout": (64, False),
+    "make_tcgen05mma_swizzled_layout": (64, False),
+    "make_linear_layout": (),
+    "make_fully_replicated_layout_fragment": (128,),
+}
+
+
+@pytest.mark.parametrize("name", OF_TILES)
+def test_layouts_have_the_shape_of_their_tile(name: str) -> None:
+    make = getattr(layout, name)
+    assert make((8, 16), *OF_TILES[name]).shape == (8, 16)
+    with pytest.raises(ArgumentTypeError, match=name):
+        make(3, *OF_TILES[name])
+
+    def program(A):
+        A: T.Tensor((8, 16), T.float16)
+        with T.Kernel(1):
+            s = T.alloc_shared((8, 16), T.float16)
+            T.annotate_layout({s: make(s, *OF_TILES[name])})
+            T.copy(A, s)
+
+    assert trace(program, name="program", static={}, consts={}).launches
+
+
+def test_fragments_of_a_warp_have_two_elements_in_each_thread() -> None:
+    for make in (layout.make_gemm_fragment_8x8, layout.make_gemm_fragment_8x8_transposed):
+        fragment = make()
+        places = {
+            (fragment.forward_thread_fn(i, j), fragment.forward_index_fn(i, j))
+            for i in range(8)
+            for j in range(8)
+        }
+        assert places == {(thread, element) for thread in range(32) for element in range(2)}
+    assert layout.make_gemm_fragment_8x8().forward_thread_fn(1, 2) == 5
+
+
+def test_layouts_are_the_classes_of_the_language() -> None:
     assert layout.Layout is T.Layout
     assert layout.Fragment is T.Fragment
-    assert layout.make_swizzled_layout((8, 16)).shape == (8, 16)
-    with pytest.raises(ArgumentTypeError, match="make_swizzled_layout"):
-        layout.make_swizzled_layout(3)
 
 
 def test_a_fragment_layout_of_a_tensor_is_refused() -> None:

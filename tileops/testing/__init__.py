@@ -1,4 +1,4 @@
-"""What tests of tile programs import: ``main``, seeds, conditions of the machine, comparison.
+"""What tests of tile programs import: ``main``, seeds, conditions, comparison, timings.
 
 Importing it imports neither Triton nor pytest.
 """
@@ -18,12 +18,15 @@ from tileops.testing.conditions import (
     requires_package,
     requires_rocm,
 )
+from tileops.testing.regressions import process_func, regression
 from tileops.testing.running import main, set_random_seed
 
 __all__ = [
     "TensorSupplyType",
     "get_tensor_supply",
     "main",
+    "process_func",
+    "regression",
     "requires_cuda",
     "requires_cuda_compute_version",
     "requires_cuda_compute_version_eq",
