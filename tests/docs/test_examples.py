@@ -1,4 +1,4 @@
-"""Every example of the language's documents runs on the CPU and holds what it asserts."""
+"""Every example of the documents runs on the CPU and holds what it asserts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import pytest
 import tileops.language as T
 from tests.docs.examples import DOCUMENTS, ROOT, Example, examples
 
-EXAMPLES = [*examples(), *examples((ROOT / "docs/ops.md",))]
+OTHERS = tuple(ROOT / "docs" / name for name in ("ops.md", "bundles.md", "cache.md"))
+EXAMPLES = [*examples(), *examples(OTHERS)]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.id)
-def test_the_example_runs(example: Example, tmp_path: Path) -> None:
+def test_the_example_runs(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what an example writes
     file = tmp_path / "example.py"
     file.write_text(example.text)
     runpy.run_path(str(file))

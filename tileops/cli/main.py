@@ -14,7 +14,10 @@ from tileops.errors import TileopsError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for a finding, 2 for an error."""
-    parser = argparse.ArgumentParser(prog="tileops", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="tileops",
+        description="Tile programs: what this machine has, the cache, what a file uses, tunings.",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     environment.add_parser(commands)
     cache_commands.add_parser(commands)
