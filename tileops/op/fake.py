@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.op import compile_cache
 from tileops.op.host_program import SlotValue, at_least_one
 from tileops.op.spec import ArgSpec, OpSpec
 from tileops.op.variant import Rule, TensorRule, Variant
@@ -15,9 +16,14 @@ if TYPE_CHECKING:
 
 
 def fake_of(
-    spec: OpSpec, variant: Callable[[tuple[object, ...]], Variant]
+    spec: OpSpec,
+    variant: Callable[[tuple[object, ...]], Variant],
+    rules: Callable[[], str] = str,
 ) -> Callable[..., object]:
-    """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules."""
+    """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules.
+
+    ``rules`` gives a digest of what else traced graphs take from the op.
+    """
     inputs = spec.inputs()
     statics = spec.statics()
     optional = [n for n, a in enumerate(inputs) if a.kind == "tensor?"]
@@ -26,6 +32,7 @@ def fake_of(
         static = [kwargs.get(a.name) for a in statics]
         static += [n < len(args) and args[n] is not None for n in optional]
         chosen = variant(tuple(static))
+        compile_cache.note(spec, chosen, rules())
         return _Call(spec, chosen, inputs, args, kwargs).outputs()
 
     return fake

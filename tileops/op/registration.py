@@ -56,6 +56,7 @@ class Op:
         self._installed: set[tuple[str, str]] = set()
         self.plain_name: str | None = None
         self.bucketing: Callable[[Variant], Buckets] | None = None
+        self.rules: Callable[[], str] = str  # a digest of its gradient, batching and autocast
 
     def renew_locks(self) -> None:
         """See ``forks.renew_in_child``."""
@@ -72,9 +73,13 @@ class Op:
             is_held_outside=lambda n: held_outside(namespace, n),
         )
         runtime.alias_op(self.handle, name)
-        torch.library.register_fake(f"{namespace}::{name}", fake_of(self.spec, self.variant))
+        torch.library.register_fake(f"{namespace}::{name}", self.fake())
         self.plain_name = name
         return name
+
+    def fake(self) -> Callable[..., object]:
+        """The fake of the op, under any of its names."""
+        return fake_of(self.spec, self.variant, lambda: self.rules())
 
     def qualified_names(self) -> tuple[str, ...]:
         """The names that torch knows the op by."""
@@ -221,7 +226,7 @@ def register(spec: OpSpec, provider: Provider, claim: names.Claim, origin: str =
     runtime.set_sync(settings.current().sync)
     runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
-    torch.library.register_fake(spec.qualified_name, fake_of(spec, op.variant))
+    torch.library.register_fake(spec.qualified_name, op.fake())
     default_device.follow(spec, spec.name)
     if claim.address != claim.name:
         space = getattr(torch.ops, spec.namespace)

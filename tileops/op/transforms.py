@@ -11,6 +11,7 @@ import torch
 
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.op.compile_cache import described
 from tileops.op.spec import OpSpec
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Transforms:
 
     def install(self, op: Op) -> None:
         """Give ``op`` the rules that it does not have yet."""
+        op.rules = self._digest
         if self._gradient is not None and op.plain_name is None:
             check_functional(op.spec)
             pass_autograd(op.spec, op.make_plain())
@@ -93,6 +95,12 @@ class Transforms:
             if self._autocast and op.is_new(name, "autocast"):
                 for device_type, dtype in self._autocast.items():
                     _register_autocast(name, device_type, dtype)
+
+    def _digest(self) -> str:
+        gradient = self._gradient
+        rules = () if gradient is None else (gradient.backward, gradient.setup_context)
+        autocast = sorted((device, str(dtype)) for device, dtype in self._autocast.items())
+        return described(*rules, self._batching, autocast)
 
     def _batch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         assert self._batching is not None
