@@ -148,3 +148,20 @@ def test_compile_gives_the_kernel_of_a_call() -> None:
     text = samples.lazy_add.get_kernel_source(60)
     assert text == samples.lazy_add(60).get_kernel_source()
     assert "lazy_add" in text
+
+
+def test_a_call_of_a_kernel_names_the_argument_that_is_too_much_or_lacks() -> None:
+    kernel = samples.lazy_add(48)
+    a = vector(48)
+    for call, message in (
+        (lambda: kernel(a, a, a), "expected at most 2 arguments, got 3; C: made and returned by"),
+        (lambda: kernel(a), "missing argument 'B'"),
+        (lambda: kernel(), "missing argument 'A'"),
+        (lambda: kernel(B=a), "missing argument 'A'"),
+        (lambda: kernel(a, a, B=a), "argument 'B' given twice"),
+        (lambda: kernel(a, a, block=64), "unexpected argument 'block'"),
+    ):
+        with pytest.raises(ArgumentTypeError) as caught:
+            call()
+        assert str(caught.value).startswith(f"kernel {kernel.name}: {message}")
+    assert torch.equal(kernel(B=a, A=a), a + a)

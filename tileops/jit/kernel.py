@@ -99,7 +99,11 @@ class JITKernel:
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: RuntimeError) -> None:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
         if not torch.compiler.is_compiling():
-            names = [a.name for a in state_of(self._name).op().spec.inputs()]
+            state = state_of(self._name)
+            spec = state.op().spec
+            names = [a.name for a in spec.inputs()]
+            made = [p.name for p in state.program.tensors() if p.allocated]
+            arguments.check_names(f"kernel {self._name}", spec.args, len(args), kwargs, made)
             scalars = {name: dtype for _, name, _, dtype in self._scalars}
             given = dict(zip(names, args, strict=False))
             given.update((name, kwargs[name]) for name in names if name in kwargs)

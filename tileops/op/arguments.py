@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from tileops.errors import (
     NotDifferentiableError,
     is_of_torchs_parser,
 )
+from tileops.op.spec import ArgSpec
 
 # Integers travel to an op as 64-bit signed ones, whatever the parameter's dtype.
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -99,6 +100,30 @@ def shown(value: object) -> str:
     if isinstance(value, (bool, int, float, complex)):
         return str(value)
     return type(value).__name__
+
+
+def check_names(
+    title: str, args: Sequence[ArgSpec], count: int, keywords: Collection[str], made: Sequence[str]
+) -> None:
+    """ArgumentTypeError unless ``count`` values by position and ``keywords`` give each input once.
+
+    ``made`` are the tensors that the callee allocates, which a call may not give.
+    """
+    inputs = [a for a in args if a.role in ("tensor", "scalar")]
+    if count > len(inputs):
+        hint = f"; {', '.join(made)}: made and returned by the call" if made else ""
+        raise ArgumentTypeError(
+            f"{title}: expected at most {len(inputs)} arguments, got {count}{hint}"
+        ) from None
+    positional = [a.name for a in inputs[:count]]
+    for name in keywords:
+        if name in positional:
+            raise ArgumentTypeError(f"{title}: argument '{name}' given twice") from None
+        if all(name != a.name for a in args):
+            raise ArgumentTypeError(f"{title}: unexpected argument '{name}'") from None
+    for arg in inputs[count:]:
+        if arg.name not in keywords and (arg.is_required or not arg.kind.endswith("?")):
+            raise ArgumentTypeError(f"{title}: missing argument '{arg.name}'") from None
 
 
 def explain(
