@@ -33,8 +33,7 @@ def note(spec: OpSpec, variant: Variant, rules: str) -> None:
     # AOTAutograd asks its cache before it traces. What a backward pass calls comes later, is in no
     # key, and would make those of other graphs depend on what the cache had.
     context = torch._guards.TracingContext.try_get()
-    is_late = torch.fx._symbolic_trace._is_fx_tracing_flag
-    if context is None or is_late or context.fw_metadata is not None:
+    if context is None or context.fw_metadata is not None or _is_recorded():
         return
     from torch._inductor import config
 
@@ -46,6 +45,14 @@ def note(spec: OpSpec, variant: Variant, rules: str) -> None:
         if known.get(name) != digest:
             # Only an assignment tells the module that its own digest is stale.
             config.unsafe_marked_cacheable_functions = dict(sorted({**known, name: digest}.items()))
+
+
+def _is_recorded() -> bool:
+    """Whether a graph is recorded by ``torch.fx``: a variable, from torch 2.14 on of the thread."""
+    from torch.fx import _symbolic_trace
+
+    getter = getattr(_symbolic_trace, "_get_is_fx_tracing", None)
+    return bool(_symbolic_trace._is_fx_tracing_flag if getter is None else getter())
 
 
 def described(*values: object) -> str:

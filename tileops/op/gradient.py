@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 from torch.autograd import forward_ad
-from torch.fx import _symbolic_trace
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from tileops.errors import ArgumentError, NotDifferentiableError
 
@@ -20,9 +20,9 @@ def is_kept() -> bool:
     if not torch.is_grad_enabled():
         return False
     if torch.compiler.is_compiling():
-        return torch.compiler.is_exporting()
+        return torch.compiler._is_exporting_flag  # its getter is always True to older Dynamos
     # make_fx. AOTAutograd uses it, too, for graphs of torch.compile.
-    return _symbolic_trace._is_fx_tracing_flag and torch._guards.TracingContext.try_get() is None
+    return is_fx_symbolic_tracing() and torch._guards.TracingContext.try_get() is None
 
 
 def refuse(op: str, argument: str, *, differentiable: bool | None, writes_leaf: bool) -> None:
