@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tileops.language as T
 from tests.frontend.registry import bad
 from tileops.errors import (
@@ -12,6 +14,8 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
+
+WEIGHTS = (1.0, 2.0)
 
 
 # -- shapes and dtypes ---------------------------------------------------------------------------
@@ -401,3 +405,32 @@ def cast_beyond_all_numbers(A):
     A: T.Tensor((8,), T.float32)
     with T.Kernel(1):
         A[0] = T.cast(T.cast(A[1], "float4_e2m1fn", sat=False), "float32")
+
+
+@bad(ProgramTypeError)
+def function_of_python_on_a_run_time_value(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = math.exp(A[1])
+
+
+@bad(ProgramTypeError)
+def arithmetic_on_a_tile(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        tile = T.alloc_fragment((8,), T.float32)
+        T.copy(tile * 2.0, A)
+
+
+@bad(ProgramTypeError)
+def a_slice_as_an_operand(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = 1.0 - A[0:4]
+
+
+@bad(ProgramIndexError)
+def index_past_the_end_of_a_python_sequence(A):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        A[0] = WEIGHTS[2]

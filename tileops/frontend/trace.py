@@ -13,6 +13,7 @@ from types import FunctionType, TracebackType
 from tileops.errors import (
     ArgumentError,
     ProgramError,
+    ProgramIndexError,
     ProgramSyntaxError,
     ProgramTypeError,
     ProgramValueError,
@@ -301,9 +302,10 @@ def _finish(
         if _raised_by_user(sys.exc_info()[2]) and is_of_the_language(error.obj):
             raise unknown_attribute(error.obj, str(error.name)).at(tracer.location) from None
         raise
-    except TypeError as error:
+    except (TypeError, IndexError) as error:
         if _raised_by_user(sys.exc_info()[2]):
-            raise ProgramTypeError(str(error), location=tracer.location) from error
+            kind = ProgramTypeError if isinstance(error, TypeError) else ProgramIndexError
+            raise kind(str(error), location=tracer.location) from error
         raise
     parameters.finish()
     returns, is_tuple = _outputs(tracer, returned, location)
@@ -318,7 +320,7 @@ _LANGUAGE = str(Path(__file__).parent.parent)
 
 
 def _raised_by_user(trace: TracebackType | None) -> bool:
-    """True if the innermost frame is the user's: Python refused a call or an attribute there."""
+    """True if the innermost frame is the user's: Python refused a call, index or name there."""
     last = None
     while trace is not None:
         last, trace = trace, trace.tb_next

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from tileops.dtypes import DType
 from tileops.errors import (
@@ -23,6 +24,7 @@ from tileops.language.value import (
     Value,
     as_int,
     bind,
+    describe,
     dtype,
     has_load,
     index_expr,
@@ -51,7 +53,27 @@ class DataPointer:
     source: Buffer
 
 
-class BufferRef:
+class _Elementwise:
+    """What has elements and no arithmetic of its own: buffers and their slices."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise ProgramTypeError(
+            "buffers and slices have no arithmetic; write it for their elements, in a T.Parallel "
+            "loop",
+            found=describe(self),
+            location=here(),
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rshift__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = __abs__ = _refuse
+
+
+class BufferRef(_Elementwise):
     """A tensor or tile in a program. Indexing gives an element, or a region where it slices."""
 
     __slots__ = ("node", "reducer")
@@ -134,7 +156,7 @@ class BufferRef:
         store(self, _indices(self, keys), value)
 
 
-class RegionRef:
+class RegionRef(_Elementwise):
     """A box of a buffer, made by slicing: an operand of tile operations."""
 
     __slots__ = ("ref", "region")

@@ -19,6 +19,9 @@ INT64 = DType("int64")
 FLOAT32 = DType("float32")
 
 
+_TRUTH = "a Python truth value"
+
+
 class ConstNeededError(ProgramTypeError):
     """Python needed the number behind a T.const during a symbolic trace; the front end retries."""
 
@@ -68,7 +71,7 @@ class Value:
     def __bool__(self) -> bool:
         if isinstance(self._expr, Const):
             return bool(self._expr.value)
-        raise _needs_number("a Python truth value", self._expr)
+        raise _needs_number(_TRUTH, self._expr)
 
     def __index__(self) -> int:
         if isinstance(self._expr, Const) and isinstance(self._expr.value, int):
@@ -208,11 +211,14 @@ def _needs_number(what: str, expr: Expr) -> ProgramTypeError:
             found=print_expr(expr),
             location=here(),
         )
+    advice = (
+        "write the condition with `if`, `while`, `and`, `or`, `not` in the kernel function or in a "
+        "T.macro, or use T.if_then_else"
+        if what == _TRUTH
+        else "use T functions (T.exp for math.exp, T.cast for int() and float()) and operators"
+    )
     return ProgramTypeError(
-        f"Python asked for {what} of a value that is known only when the kernel runs; write the "
-        "condition "
-        "with `if`, `while`, `and`, `or`, `not` in the kernel function or in a T.macro, or use "
-        "T.if_then_else",
+        f"Python asked for {what} of a value that is known only when the kernel runs; {advice}",
         found=f"a run-time {expr.dtype}",
         location=here(),
     )
