@@ -232,6 +232,26 @@ def test_a_later_registration_replaces_the_earlier() -> None:
         assert torch.equal(dx, torch.full((10,), factor))
 
 
+def test_a_gradient_registered_after_a_compiled_call() -> None:
+    @tileops.jit(name="grad_after_compile")
+    def double(X):
+        N = T.dynamic("N")
+        X: T.Tensor((N,), T.float32)
+        Y = T.empty((N,), T.float32)
+        with T.Kernel(T.ceildiv(N, 64)) as bx:
+            for i in T.Parallel(64):
+                Y[bx * 64 + i] = X[bx * 64 + i] * 2
+        return Y
+
+    region = torch.compile(lambda x: double(x) + 1, fullgraph=True, backend="aot_eager")
+    x = torch.ones(4)
+    assert torch.equal(region(x), torch.full((4,), 3.0))
+    double.register_autograd(lambda ctx, grad: grad * 2)
+    x.requires_grad_()
+    region(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((4,), 2.0))
+
+
 def test_a_kernel_of_a_lazy_function() -> None:
     kernel = samples.lazy_add(96, 32)
     x, y = (torch.randn(96, requires_grad=True) for _ in range(2))

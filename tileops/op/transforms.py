@@ -95,6 +95,8 @@ class Transforms:
             if self._autocast and op.is_new(name, "autocast"):
                 for device_type, dtype in self._autocast.items():
                     _register_autocast(name, device_type, dtype)
+        # A trace before has noted where the op's calls go, and torch keeps that.
+        op.overload._dispatch_cache.clear()
 
     def _digest(self) -> str:
         gradient = self._gradient
