@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,15 +55,15 @@ def call_results() -> Iterator[Result]:
 def breakdown_ns(timings: dict[str, Timing], run: Callable[[], Any]) -> dict[str, float]:
     """One call of the program by part: what the clock of stages counts, and what lies around it.
 
-    The parts add up to the time of the call; the two lines after them are for comparison.
+    The parts add up to the time of a call while they were counted; the two lines after them are for
+    comparison.
     """
     stages = stage_ns(run)
     ns = {name: t.median_us * 1e3 for name, t in timings.items()}
     below = ns["below torch's Python class"]
-    inside = sum(v for name, v in stages.items() if name != "kernel")
     return {
         "the program object": ns["tileops"] - below,
-        "torch: arguments from Python, boxing, dispatcher, result": below - inside,
+        "torch: arguments from Python, boxing, dispatcher, result": stages["around"],
         "unboxing: arguments, and each tensor's facts": stages["read"],
         "checks and look-up": stages["look up"],
         "allocation of the output (torch's allocator)": stages["allocate"],
@@ -75,17 +76,29 @@ def breakdown_ns(timings: dict[str, Timing], run: Callable[[], Any]) -> dict[str
 
 
 def stage_ns(run: Callable[[], Any], rounds: int = 101, calls: int = 50) -> dict[str, float]:
-    """Nanoseconds a call by stage, the median over rounds."""
+    """Nanoseconds a call by stage and ``around`` them all, the median over rounds.
+
+    What lies around is a round's time without the clock less the stages of the next one with it: a
+    machine that slows down for a while slows both.
+    """
     samples: dict[str, list[float]] = {}
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else (lambda: None)
     try:
         for _ in range(rounds):
+            begin = time.perf_counter()
+            for _ in range(calls):
+                run()
+            whole = (time.perf_counter() - begin) / calls * 1e6
+            synchronize()
             runtime.set_stage_clock(True)
             for _ in range(calls):
                 run()
-            for name, total in runtime.stage_totals().items():
-                samples.setdefault(name, []).append(total / calls * 1e-3)
+            stages = {name: total / calls * 1e-3 for name, total in runtime.stage_totals().items()}
+            runtime.set_stage_clock(False)
             synchronize()
+            stages["around"] = whole - sum(v for name, v in stages.items() if name != "kernel")
+            for name, us in stages.items():
+                samples.setdefault(name, []).append(us)
     finally:
         runtime.set_stage_clock(False)
     return {name: Timing.of(got).median_us * 1e3 for name, got in samples.items()}
