@@ -96,10 +96,10 @@ def _compiled(text: str, level: str, options: tuple) -> tuple:
     program, target = _PENDING[text], parse_target(f"cpu:{level}")
     code = cpu.generate(program, target, Specialization())
     artifact = gxx.compile_cpp(code, target, dict(options))
-    folder = Path(tempfile.mkdtemp(prefix="tileops-test-"))
-    path = folder / (hashlib.sha256(text.encode()).hexdigest()[:12] + ".so")
-    path.write_bytes(artifact.files[gxx.LIBRARY])
-    return code, ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory(prefix="tileops-test-") as folder:
+        path = Path(folder) / (hashlib.sha256(text.encode()).hexdigest()[:12] + ".so")
+        path.write_bytes(artifact.files[gxx.LIBRARY])
+        return code, ctypes.CDLL(str(path))  # once it is loaded it needs no file
 
 
 _PENDING: dict[str, Program] = {}
