@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,14 @@ class Location:
             width = min(width, max(1, len(source) - self.column))
             out += "\n    " + " " * (self.column - shift) + "^" * width
         return out
+
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
+
+
+def location_of_caller() -> Location | None:
+    """The line outside the package that runs now; None where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from tileops.frontend.prim_func import PrimFunc, make_prim_func
 from tileops.frontend.signature import ParamInfo, Signature, signature_of
 from tileops.frontend.trace import trace, trace_prim_func, with_out_idx
+from tileops.frontend.trial import check_specialised
 
 __all__ = [
     "ParamInfo",
     "PrimFunc",
     "Signature",
+    "check_specialised",
     "make_prim_func",
     "signature_of",
     "trace",

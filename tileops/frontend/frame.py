@@ -234,15 +234,22 @@ class Frame:
         if not _symbolic(cond):
             if not cond:
                 where = f"\n  at {tracer.location.render()}" if tracer.location is not None else ""
-                raise AssertionError(f"{message()}{where}")
+                raise AssertionError(f"{self._message(message)}{where}")
             return
-        text = str(message())
+        text = self._message(message)
         expr = fold.truth(to_expr(cond))
         if tracer.launch is None:
             tracer.check_expr_alive(expr)
             tracer.host_asserts.append(Assert(expr, text, host=True, loc=tracer.location))
         else:
             tracer.emit(Assert(expr, text))
+
+    def _message(self, message: Callable[[], object]) -> str:
+        self._tracer.in_message = True
+        try:
+            return str(message())
+        finally:
+            self._tracer.in_message = False
 
     # -- branches ----------------------------------------------------------------------------------
     def then(self, cond: object, names: Mapping[str, object] | None = None) -> bool:

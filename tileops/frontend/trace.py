@@ -23,6 +23,7 @@ from tileops.frontend.call import inline_macro, run
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
 from tileops.frontend.source import function_tree, location_of
+from tileops.frontend.trial import agreed
 from tileops.ir.builder import activate
 from tileops.ir.expr import Region
 from tileops.ir.fold import const as literal
@@ -30,6 +31,7 @@ from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill, Launch
 from tileops.ir.walk import written_ids
 from tileops.language.buffers import ZERO, BufferRef
+from tileops.language.known import ConstNeededError
 from tileops.language.missing import is_of_the_language, unknown_attribute
 from tileops.language.tracer import Tracer
 from tileops.location import Location
@@ -40,6 +42,8 @@ Options = Sequence[tuple[str, str]]
 # Values tried for size constants when a body needs their numbers: Python's own arithmetic on them
 # cannot be recorded, so the writes of the program are learned from a trace with numbers.
 _REPRESENTATIVES = (128, 64, 256, 1024, 32, 4096, 16, 1)
+# How a program says that a number is not for it.
+_REFUSALS = (ProgramError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError)
 
 
 def trace(
@@ -69,12 +73,14 @@ def trace(
         return job.run_with(tracer)
     except (ProgramSyntaxError, UnsupportedConstructError):
         raise
-    except ProgramError:
-        # A construct of the body may need the number behind a size constant; the signature does
-        # not.
-        if not tracer.const_ids or tracer.launch is None:
-            raise
-        program = job.without_body()
+    except ProgramError as error:
+        program = None
+        if tracer.const_ids and tracer.launch is not None:
+            # A construct of the body may need the number behind a size constant; the signature
+            # does not.
+            program = job.without_body()
+        elif isinstance(error, ConstNeededError):
+            program = job.signature_by_trial()
         if program is None:
             raise
         return program
@@ -167,24 +173,37 @@ class _EagerTrace:
 
         return _finish(tracer, body, parameters, self._options, self._location)
 
-    def without_body(self) -> Program | None:
-        """The symbolic signature, with launches that only tell which parameters they write."""
-        outline = self.run_with(self.new_tracer(None, skip_bodies=True))
+    def without_body(self, tried: int | None = None) -> Program | None:
+        """The symbolic signature, with launches that only tell which parameters they write.
+
+        ``tried`` is what Python is told for the size constants where it asks before a launch.
+        """
+        tracer = self.new_tracer(None, skip_bodies=True)
+        tracer.tried = tried
+        outline = self.run_with(tracer)
         names = [s.var.name for s in outline.sizes if s.kind == "const"]
-        for number in _REPRESENTATIVES:
+        for number in _REPRESENTATIVES if tried is None else (tried,):
             try:
                 sample = self.run(dict.fromkeys(names, number))
-            except (
-                ProgramError,
-                ArithmeticError,
-                ValueError,
-                AssertionError,
-                LookupError,
-                TypeError,
-            ):
+            except _REFUSALS:
                 continue
             return _with_writes_of(outline, sample)
         return None
+
+    def signature_by_trial(self) -> Program | None:
+        """The symbolic signature where Python asks for the number of a size constant before it.
+
+        Numbers are tried; None where they do not give one and the same signature, at least twice.
+        """
+        found: list[Program] = []
+        for number in _REPRESENTATIVES:
+            try:
+                program = self.without_body(number)
+            except _REFUSALS:
+                continue
+            if program is not None:
+                found.append(program)
+        return agreed(found)
 
 
 def _hidden_name(func: FunctionType, error: NameError) -> ProgramValueError | None:

@@ -56,7 +56,8 @@ class Program:
     only dynamic ones). ``returns`` are indices into ``params``, in the order in which the caller
     receives them; ``returns_tuple`` tells ``return (C,)`` from ``return C``. ``workspaces`` are
     global buffers allocated per call. ``options`` are sorted (name, value text) pairs that change
-    code: pass configs and compile flags.
+    code: pass configs and compile flags. ``is_tried``: the signature was found with numbers tried
+    for the size constants, and a specialised trace is compared with it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Program:
     returns_tuple: bool = False
     host_asserts: tuple[Assert, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    is_tried: bool = False
 
     def tensors(self) -> tuple[TensorParam, ...]:
         """The tensor parameters, inputs and outputs, in order."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tileops import forks
+from tileops import forks, frontend
 from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
@@ -86,6 +86,7 @@ class EagerProvider(Provider):
         forks.renew_in_child(self)
         self.script: str | None = None
         self._is_retired = False
+        self._is_tried = False
         self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
         self.tuning: Tuning | None = None
@@ -223,7 +224,10 @@ class EagerProvider(Provider):
         def trace(tried: Mapping[str, object]) -> Program:
             return self.definition.trace(tried, None)
 
-        return trace(values) if self.tuning is None else self.tuning.sample(values, given, trace)
+        tuning = self.tuning
+        program = trace(values) if tuning is None else tuning.sample(values, given, trace)
+        self._is_tried = self._is_tried or program.is_tried
+        return program
 
     def trace_special(
         self,
@@ -235,6 +239,8 @@ class EagerProvider(Provider):
     ) -> Program:
         """The program with integers for its ``T.const`` sizes; an error if it writes elsewhere."""
         program = self.definition.trace(static, consts, wide_sizes=wide_sizes)
+        if self._is_tried:
+            frontend.check_specialised(self.definition.trace(static, None), program, consts)
         mutated = {a.name for a in spec.args if a.mutated}
         for name in sorted(written_parameters(program) - mutated):
             loc = next((p.loc for p in program.tensors() if p.name == name), None)

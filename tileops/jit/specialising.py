@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tileops import frontend
 from tileops.errors import ArgumentError
 from tileops.ir.program import Program, TensorParam
 from tileops.jit.definition import Definition
@@ -65,7 +66,10 @@ def specialise(
                 f"{size.name}=... or a tensor that has it"
             )
         consts[size.name] = sizes[size.name]
-    return Specialised(trace(traced, consts), traced, consts, sizes)
+    program = trace(traced, consts)
+    if symbolic.is_tried:
+        frontend.check_specialised(symbolic, program, consts)
+    return Specialised(program, traced, consts, sizes)
 
 
 def _check_inputs(

@@ -10,6 +10,7 @@ from typing import Any
 
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
+from tileops.language.value import Value
 from tileops.op.arguments import is_carried, shown
 from tileops.op.spec import ArgSpec
 
@@ -201,6 +202,8 @@ def freeze(value: object) -> object:
             return ("set", frozenset(freeze(v) for v in value))
         case float():
             return ("float", repr(value))
+        case Value():  # a size that T.dynamic made outside a program: each is itself alone
+            return ("size", value.expr)
     try:
         hash(value)
     except TypeError:

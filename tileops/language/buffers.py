@@ -28,6 +28,7 @@ from tileops.language.value import (
     dtype,
     has_load,
     index_expr,
+    is_scalar,
     to_expr,
     unwrap_int,
 )
@@ -62,6 +63,20 @@ class _Elementwise:
         raise ProgramTypeError(
             "buffers and slices have no arithmetic; write it for their elements, in a T.Parallel "
             "loop",
+            found=describe(self),
+            location=here(),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._refuse() if is_scalar(other) else self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __bool__(self) -> NoReturn:
+        raise ProgramTypeError(
+            "a buffer or a slice is neither true nor false; write the condition for its elements, "
+            "and `is not None` for a tensor that a call may leave out",
             found=describe(self),
             location=here(),
         )

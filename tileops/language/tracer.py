@@ -82,6 +82,8 @@ class Tracer(Builder):
     ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a
     macro (the front end provides it). ``skip_bodies`` records launches without their statements.
     ``wide_sizes`` makes run-time sizes of 32 bits 64 bits wide: some tensor has 2^31 elements.
+    ``tried`` is the number that Python is told for size constants without one, where it asks.
+    ``in_message`` is set while the text of an assertion is made, which may show expressions.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class Tracer(Builder):
         self.skip_bodies = skip_bodies
         self.target: str | None = None
         self.wide_sizes = False
+        self.tried: int | None = None
+        self.in_message = False
         self.launch: LaunchState | None = None
         self.regions: list[OpenRegion] = []
         self.const_ids: set[int] = set()

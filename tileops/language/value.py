@@ -11,19 +11,13 @@ from tileops.ir.expr import Const, Expr, Load, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Bind
 from tileops.ir.walk import walk_expr
+from tileops.language.known import is_of_consts, number_of
 from tileops.language.tracer import active_tracer, here
 
 BOOL = DType("bool")
 INT32 = DType("int32")
 INT64 = DType("int64")
 FLOAT32 = DType("float32")
-
-
-_TRUTH = "a Python truth value"
-
-
-class ConstNeededError(ProgramTypeError):
-    """Python needed the number behind a T.const during a symbolic trace; the front end retries."""
 
 
 class Value:
@@ -53,9 +47,7 @@ class Value:
     @property
     def value(self) -> bool | int | float:
         """The Python number of a constant; ProgramTypeError for a run-time value."""
-        if isinstance(self._expr, Const):
-            return self._expr.value
-        raise _needs_number("its number", self._expr)
+        return number_of(self._expr, "number")
 
     def astype(self, dtype: object) -> Value:
         """The value converted to ``dtype``."""
@@ -65,28 +57,36 @@ class Value:
         return f"<{self._expr.dtype} {print_expr(self._expr)}>"
 
     def __hash__(self) -> int:
-        return hash(self._expr)
+        # As of the number, to which it is equal; what is no known number is equal to nothing yet.
+        return hash(number_of(self._expr, "hash"))
+
+    def __str__(self) -> str:
+        return str(self._expr.value) if isinstance(self._expr, Const) else repr(self)
+
+    def __format__(self, spec: str) -> str:
+        tracer = active_tracer()
+        is_code = tracer is not None and not tracer.in_message and not is_of_consts(self._expr)
+        return (
+            str(self) if not spec and not is_code else format(number_of(self._expr, "text"), spec)
+        )
 
     # -- Python asks for a number ----------------------------------------------------------------
     def __bool__(self) -> bool:
-        if isinstance(self._expr, Const):
-            return bool(self._expr.value)
-        raise _needs_number(_TRUTH, self._expr)
+        return bool(number_of(self._expr, "truth"))
 
     def __index__(self) -> int:
-        if isinstance(self._expr, Const) and isinstance(self._expr.value, int):
-            return int(self._expr.value)
-        raise _needs_number("a Python int", self._expr)
+        number = number_of(self._expr, "int")
+        if isinstance(number, int):
+            return int(number)
+        raise ProgramTypeError(
+            "an index of Python must be an integer", found=f"a {self._expr.dtype}", location=here()
+        )
 
     def __int__(self) -> int:
-        if isinstance(self._expr, Const):
-            return int(self._expr.value)
-        raise _needs_number("a Python int", self._expr)
+        return int(number_of(self._expr, "int"))
 
     def __float__(self) -> float:
-        if isinstance(self._expr, Const):
-            return float(self._expr.value)
-        raise _needs_number("a Python float", self._expr)
+        return float(number_of(self._expr, "float"))
 
     def __setitem__(self, key: object, value: object) -> None:
         raise ProgramTypeError(
@@ -180,7 +180,14 @@ class Value:
     def __abs__(self) -> Value:
         return absolute(self)
 
-    def __round__(self, ndigits: None = None) -> Value:
+    def __round__(self, ndigits: object = None) -> Value:
+        if ndigits is not None:
+            raise ProgramTypeError(
+                "round() of a value of a program takes no number of digits; scale it, as in "
+                "T.nearbyint(x * 100) / 100",
+                found=f"{describe(ndigits)} digits",
+                location=here(),
+            )
         return math_call("nearbyint", self)
 
     def __lt__(self, other: object) -> Value:
@@ -200,28 +207,6 @@ class Value:
 
     def __ne__(self, other: object) -> Value:  # type: ignore[override]
         return binary("ne", self, other) if is_scalar(other) else NotImplemented
-
-
-def _needs_number(what: str, expr: Expr) -> ProgramTypeError:
-    tracer = active_tracer()
-    if tracer is not None and tracer.const_ids and tracer.depends_on_consts_only(expr):
-        return ConstNeededError(
-            f"Python asked for {what} of a size constant, whose number the signature does not have "
-            "yet; use T functions (T.sqrt, T.log2) and operators, or compute it inside T.Kernel",
-            found=print_expr(expr),
-            location=here(),
-        )
-    advice = (
-        "write the condition with `if`, `while`, `and`, `or`, `not` in the kernel function or in a "
-        "T.macro, or use T.if_then_else"
-        if what == _TRUTH
-        else "use T functions (T.exp for math.exp, T.cast for int() and float()) and operators"
-    )
-    return ProgramTypeError(
-        f"Python asked for {what} of a value that is known only when the kernel runs; {advice}",
-        found=f"a run-time {expr.dtype}",
-        location=here(),
-    )
 
 
 def is_scalar(value: object) -> bool:
