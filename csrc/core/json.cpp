@@ -1,6 +1,7 @@
 // Owns the JSON reader's implementation: one pass, no recursion deeper than the limit.
 #include "core/json.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -359,6 +360,14 @@ const Value* Value::find(const char* key) const {
     if (member.first == key) return &member.second;
   }
   return nullptr;
+}
+
+void Value::check_members(std::initializer_list<const char*> keys, const char* where) const {
+  for (const auto& member : members) {
+    const bool known =
+        std::any_of(keys.begin(), keys.end(), [&](const char* key) { return member.first == key; });
+    if (!known) raise(ErrorKind::kInternal, where, ": unknown member '", member.first, "'");
+  }
 }
 
 const Value& Value::at(const char* key) const {

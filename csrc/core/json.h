@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,9 @@ class Value {
   // A member of an object: `at` raises if it is missing, `find` gives null.
   const Value& at(const char* key) const;
   const Value* find(const char* key) const;
+  // Raises for a member that is none of `keys`: what it would mean is unknown here, so it may not
+  // be passed over.
+  void check_members(std::initializer_list<const char*> keys, const char* where) const;
 };
 
 struct Limits {

@@ -37,6 +37,8 @@ ArgRole read_role(const std::string& text) {
 }
 
 ArgSpec read_arg(const json::Value& value) {
+  // What is_required says stands in the schema, which torch reads.
+  value.check_members({"name", "kind", "role", "mutated", "is_required"}, "args");
   ArgSpec arg;
   arg.name = value.at("name").as_string("args.name");
   arg.kind = read_kind(value.at("kind").as_string("args.kind"), arg.optional);
@@ -87,6 +89,7 @@ StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
 
 DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t sizes) {
   const int64_t last = static_cast<int64_t>(sizes) - 1;
+  value.check_members({"bind", "solve", "eq"}, "a rule");
   if (const json::Value* bind = value.find("bind")) {
     return {DimRule::kBind, static_cast<uint16_t>(bind->as_int_in(0, last, "bind"))};
   }
@@ -102,6 +105,7 @@ DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t 
 }
 
 TensorRule read_tensor(const json::Value& value, const OpSpec& op, const VariantSpec& variant) {
+  value.check_members({"arg", "name", "dtypes", "shape", "strides", "pack", "raw"}, "tensors");
   TensorRule rule;
   rule.arg = static_cast<uint16_t>(
       value.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensors.arg"));
@@ -150,6 +154,7 @@ uint16_t read_return(const std::string& text) {
 }
 
 OutputRule read_output(const json::Value& value, const HostProgram& host) {
+  value.check_members({"dtype", "shape", "pack"}, "outputs");
   OutputRule rule;
   rule.dtype = value.at("dtype").as_string("outputs.dtype");
   for (const json::Value& slot : value.at("shape").as_array("outputs.shape")) {
@@ -193,6 +198,8 @@ void check_inputs(const HostProgram& host, const VariantSpec& variant) {
 
 OpSpec OpSpec::from_json(const json::Value& value) {
   if (value.at("format").as_int("format") != 1) raise(ErrorKind::kInternal, "format is not 1");
+  value.check_members({"format", "namespace", "name", "schema", "args", "returns", "contiguous"},
+                      "op");
   OpSpec op;
   op.ns = value.at("namespace").as_string("namespace");
   op.name = value.at("name").as_string("name");
@@ -224,6 +231,9 @@ OpSpec OpSpec::from_json(const json::Value& value) {
 }
 
 VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
+  value.check_members(
+      {"static", "tensors", "sizes", "scalars", "host", "align_sizes", "outputs", "buckets"},
+      "variant");
   VariantSpec variant;
   const auto& statics = value.at("static").as_array("static");
   if (statics.size() != op.key_args.size())
@@ -231,6 +241,7 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   for (std::size_t i = 0; i < op.key_args.size(); ++i)
     variant.statics.push_back(read_static(statics[i], op.args[op.key_args[i]]));
   for (const json::Value& item : value.at("sizes").as_array("sizes")) {
+    item.check_members({"name", "kind", "bits"}, "sizes");
     const bool is_const = item.at("kind").as_string("sizes.kind") == "const";
     if (is_const) variant.const_sizes.push_back(static_cast<uint16_t>(variant.sizes.size()));
     const json::Value* bits = item.find("bits");
@@ -240,6 +251,7 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   }
   read_buckets(value, variant);
   for (const json::Value& item : value.at("scalars").as_array("scalars")) {
+    item.check_members({"arg", "name", "dtype"}, "scalars");
     ScalarRule rule;
     rule.arg = static_cast<uint16_t>(
         item.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "scalars.arg"));

@@ -136,7 +136,7 @@ class _Call:
 
     def _inputs(self) -> dict[str, Any]:
         sizes = [self.sizes[n] for n in range(len(self.variant.sizes))]
-        scalars = [self.values[name] for _, name, _ in self.variant.scalars]
+        scalars = [self.values[rule.name] for rule in self.variant.scalars]
         return self.variant.inputs(sizes, scalars)
 
     def _where(self, name: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import written_ids
+from tileops.op.plain_json import fields_from_json, fields_to_json
 
 FORMAT = 1
 STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
@@ -39,15 +42,6 @@ class ArgSpec:
             base = "SymInt"
         default = "=None" if optional and not self.is_required else ""
         return f"{base}{'?' if optional else ''} {self.name}{default}"
-
-    def to_json(self) -> dict[str, object]:
-        """The form that ``op.json`` holds."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "role": self.role,
-            "mutated": self.mutated,
-        }
 
 
 @dataclass(frozen=True)
@@ -106,16 +100,32 @@ class OpSpec:
         raise InternalError(f"op {self.qualified_name} has no argument {name!r}")
 
     def to_json(self) -> dict[str, object]:
-        """The content of ``op.json``."""
-        return {
-            "format": FORMAT,
-            "namespace": self.namespace,
-            "name": self.name,
-            "schema": self.schema,
-            "args": [a.to_json() for a in self.args],
-            "returns": [f"alloc:{n}" for n in self.returns],
-            "contiguous": "copy" if self.copies_inputs else "require",
-        }
+        """The part of ``op.json`` that describes the op."""
+        fields = fields_to_json(self)
+        fields["contiguous"] = "copy" if fields.pop("copies_inputs") else "require"
+        fields["returns"] = [f"alloc:{n}" for n in self.returns]
+        return {"format": FORMAT, "schema": self.schema, **fields}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> OpSpec:
+        """The inverse of ``to_json``; InternalError for another format, or what is no op."""
+        fields = dict(data)
+        version, schema = fields.pop("format", None), fields.pop("schema", None)
+        if version != FORMAT:
+            raise InternalError(f"op.json: expected format {FORMAT}, got {version!r}")
+        fields["copies_inputs"] = fields.pop("contiguous", "require") == "copy"
+        fields["returns"] = [int(text.removeprefix("alloc:")) for text in fields["returns"]]
+        spec = fields_from_json(OpSpec, fields)
+        if not all("is_required" in arg for arg in data["args"]):  # as it was written once
+            count = len(spec.inputs())
+            args = (*with_defaults(list(spec.args[:count])), *spec.args[count:])
+            spec = replace(spec, args=args)
+        if spec.schema != schema:
+            raise InternalError(
+                f"op.json: the arguments of {spec.qualified_name} make the schema {spec.schema}, "
+                f"not {schema!r:.200}"
+            )
+        return spec
 
 
 def _alias(n: int) -> str:

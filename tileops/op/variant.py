@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileops.dtypes import DType
-from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.errors import InternalError, ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
+from tileops.op.plain_json import fields_to_json
 from tileops.op.spec import OpSpec, returned_outputs
 
 # What torch stores a dtype in, beyond its own counterpart: bytes stand for bools, and formats that
@@ -42,6 +43,18 @@ class Rule:
         value: object = [self.number, self.mul, self.add] if self.kind == "solve" else self.number
         return {self.kind: value}
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Rule:
+        """The inverse of ``to_json``; InternalError for what is no rule."""
+        match dict(data):
+            case {"solve": [int(number), int(mul), int(add)], **rest} if not rest:
+                return Rule("solve", number, mul, add)
+            case {"bind": int(number), **rest} if not rest:
+                return Rule("bind", number)
+            case {"eq": int(number), **rest} if not rest:
+                return Rule("eq", number)
+        raise InternalError(f"expected a rule, got {data!r:.80}")
+
 
 @dataclass(frozen=True)
 class TensorRule:
@@ -68,19 +81,6 @@ class TensorRule:
         step = strides[dim]
         return step if self.pack == 1 or dim + 1 == len(strides) else step * self.pack
 
-    def to_json(self) -> dict[str, object]:
-        """The form of ``op.json``."""
-        strides = None if self.strides is None else [r.to_json() for r in self.strides]
-        return {
-            "arg": self.arg,
-            "name": self.name,
-            "dtypes": list(self.dtypes),
-            "shape": [r.to_json() for r in self.shape],
-            "strides": strides,
-            "pack": self.pack,
-            "raw": self.raw,
-        }
-
 
 @dataclass(frozen=True)
 class Output:
@@ -93,10 +93,6 @@ class Output:
     shape: tuple[int, ...]
     pack: int = 1
 
-    def to_json(self) -> dict[str, object]:
-        """The form of ``op.json``."""
-        return {"dtype": self.dtype, "shape": list(self.shape), "pack": self.pack}
-
 
 @dataclass(frozen=True)
 class SizeRule:
@@ -108,33 +104,34 @@ class SizeRule:
 
 
 @dataclass(frozen=True)
+class ScalarRule:
+    """A run-time scalar: the number of its argument, its name and its dtype."""
+
+    arg: int
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Variant:
     """The shape rules of an op under one set of compile-time arguments.
 
     ``static`` are the values as the op received them (None where left to the default), then for
-    each optional tensor whether it was given. ``scalars``
-    are (argument, name, dtype). ``align_sizes`` must be divisible by 16 for the fast kernel.
+    each optional tensor whether it was given. ``align_sizes`` must be divisible by 16 for the fast
+    kernel.
     """
 
     static: tuple[Any, ...]
     tensors: tuple[TensorRule, ...]
     sizes: tuple[SizeRule, ...]
-    scalars: tuple[tuple[int, str, str], ...]
+    scalars: tuple[ScalarRule, ...]
     host: HostProgram
     align_sizes: tuple[int, ...]
     outputs: tuple[Output, ...]
 
     def to_json(self) -> dict[str, object]:
         """The form that the C++ core reads."""
-        return {
-            "static": list(self.static),
-            "tensors": [t.to_json() for t in self.tensors],
-            "sizes": [{"name": s.name, "kind": s.kind, "bits": s.bits} for s in self.sizes],
-            "scalars": [{"arg": a, "name": n, "dtype": d} for a, n, d in self.scalars],
-            "host": self.host.to_json(),
-            "align_sizes": list(self.align_sizes),
-            "outputs": [o.to_json() for o in self.outputs],
-        }
+        return fields_to_json(self)
 
     def inputs(self, sizes: Sequence[SlotValue], scalars: Sequence[SlotValue]) -> dict[str, Any]:
         """The values of a host program's inputs by name, host facts left out."""
@@ -227,7 +224,7 @@ class _VariantBuilder:
             tensors=tensors,
             sizes=tuple(SizeRule(s.var.name, s.kind, s.var.dtype.bits) for s in self.program.sizes),
             scalars=tuple(
-                (self.spec.index_of(s.name), s.name, str(s.var.dtype))
+                ScalarRule(self.spec.index_of(s.name), s.name, str(s.var.dtype))
                 for s in self.program.scalars()
             ),
             host=host,
