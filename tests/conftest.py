@@ -25,8 +25,9 @@ def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         if name.startswith("TILEOPS_CACHE") or name in ("TILEOPS_STRICT", "TILEOPS_BUNDLE"):
             del os.environ[name]
     os.environ["TILEOPS_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["TILEOPS_VERIFY_IR"] = "1"  # after each pass, in every test
     yield
-    del os.environ["TILEOPS_CACHE_DIR"]
+    del os.environ["TILEOPS_CACHE_DIR"], os.environ["TILEOPS_VERIFY_IR"]
     os.environ.update(before)
 
 

@@ -132,6 +132,10 @@ class _Debug:
         """
         return Override("dump_ir", bool(enable))
 
+    def verify_ir(self, enable: bool = True) -> Override:
+        """Check the IR's rules after each pass; a fault is an InternalError that names the pass."""
+        return Override("verify_ir", bool(enable))
+
     def cpu(self, enable: bool = True, *, nan: bool = True) -> _Overrides:
         """Compile kernels for the CPU to be debugged: not optimised, with symbols and checks.
 

@@ -116,6 +116,7 @@ class Settings:
     verbose: bool | None = None
     log: tuple[str, ...] = ()
     dump_ir: bool = False
+    verify_ir: bool = False
     check: bool = False
     debug_cpu: bool = False  # set by option.debug.cpu alone
     debug_nans: bool = True
@@ -200,6 +201,12 @@ VARIABLES: tuple[Variable, ...] = (
         "dump_ir",
         _flag,
         "Write the IR after each pass as `ir/NN_<pass>.txt` into the program's folder.",
+    ),
+    Variable(
+        "TILEOPS_VERIFY_IR",
+        "verify_ir",
+        _flag,
+        "Check the IR's rules after each pass; a fault is an InternalError that names the pass.",
     ),
     Variable(
         "TILEOPS_CHECK",

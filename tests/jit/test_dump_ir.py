@@ -56,16 +56,17 @@ def test_every_pass_has_a_file_in_order() -> None:
     with option.debug.dump_ir():
         path, _ = _compile(200, "cuda:sm_90")
     assert _names(path) == [
-        "00_trace.txt", "01_round_fp8.txt", "02_lower_escapes.txt", "03_hoist_variables.txt",
-        "04_split_extents.txt", "05_hoist_arrays.txt", "06_generate.txt", "07_launch0_ttir.txt",
-        "08_launch0_ttgir.txt", "09_launch0_llir.txt", "10_launch0_ptx.txt",
+        "00_trace.txt", "01_place_tensors.txt", "02_lower_packed.txt", "03_round_fp8.txt",
+        "04_hold_fp8_as_bytes.txt", "05_lower_escapes.txt", "06_hoist_variables.txt",
+        "07_split_extents.txt", "08_hoist_arrays.txt", "09_generate.txt", "10_launch0_ttir.txt",
+        "11_launch0_ttgir.txt", "12_launch0_llir.txt", "13_launch0_ptx.txt",
     ]  # fmt: skip
     read = {p.name: p.read_text() for p in (path / "ir").iterdir()}
     assert read["00_trace.txt"] == (path / "program.txt").read_text()
     assert "break" in read["00_trace.txt"]
-    assert "break" not in read["02_lower_escapes.txt"]
-    assert read["06_generate.txt"] == (path / "kernel.py").read_text()
-    assert ".target sm_90a" in read["10_launch0_ptx.txt"]
+    assert "break" not in read["05_lower_escapes.txt"]
+    assert read["09_generate.txt"] == (path / "kernel.py").read_text()
+    assert ".target sm_90a" in read["13_launch0_ptx.txt"]
 
 
 def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> None:
@@ -76,7 +77,9 @@ def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> N
         again, after = _compile(201, "cpu")
     assert (again, after) == (path, before)
     assert counters.stats()["compiles"] == 1
-    assert _names(path) == ["00_trace.txt", "01_generate.txt"]
+    assert _names(path) == [
+        "00_trace.txt", "01_place_tensors.txt", "02_lower_packed.txt", "03_generate.txt",
+    ]  # fmt: skip
     assert (path / "manifest.json").read_bytes() == manifest
     assert all(problem is None for _, problem in catalog.verify())
     assert list((folder / ".state" / "staging").iterdir()) == []

@@ -17,6 +17,7 @@ DOCUMENTS = [
 # Settings that have a function of their own name in tileops.option.
 _OPTIONS = {name: f"`option.{name}`" for name in vars(option) if not name.startswith("_")}
 _OPTIONS["dump_ir"] = "`option.debug.dump_ir`"
+_OPTIONS["verify_ir"] = "`option.debug.verify_ir`"
 
 
 def settings_table() -> str:

@@ -8,15 +8,12 @@ import torch
 import tileops
 import tileops.language as T
 from tileops import option
-from tileops.codegen.triton.escapes import lower_escapes
 from tileops.ir.program import STATUS_ID, Program
 from tileops.ir.stmt import Alloc, Bind, For, Parallel, View
-from tileops.ir.walk import fresh_ids, number_statements, walk
+from tileops.ir.walk import walk
 from tileops.jit.checking import checked
-from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
-from tileops.passes.lower_packed import lower_packed
-from tileops.passes.round_fp8 import round_fp8
-from tileops.passes.split_extents import split_extents
+from tileops.passes.context import Context
+from tileops.passes.pipeline import TRITON, run
 from tileops.target import parse_target
 
 
@@ -72,21 +69,8 @@ def test_no_id_is_given_twice(name: str) -> None:
     with option.check():
         program = checked(program, target)
     assert any(b.id == STATUS_ID for b in program.workspaces)
-    program = lower_packed(program).program
-    numbers, ids = number_statements(program.launches), fresh_ids(program)
-    (launch,) = program.launches
-    program = _with(program, round_fp8(launch, numbers))
-    if name == "cuda:sm_80":
-        program = hold_fp8_as_bytes(program, numbers, ids)
-    (launch,) = program.launches
-    launch = split_extents(lower_escapes(launch, numbers, ids), numbers, ids)
-    allocated = [s.buffer.name for s in walk(launch.body) if isinstance(s, Alloc)]
+    program = run(TRITON, program, Context(target))
+    allocated = [s.buffer.name for s in walk(program.launches) if isinstance(s, Alloc)]
     assert {"runs", "active"} <= set(allocated)  # the flags of the loop
     assert len([n for n in allocated if n.startswith(("a", "b"))]) > 4  # parts of the operands
-    assert made_twice(_with(program, launch)) == []
-
-
-def _with(program: Program, launch: object) -> Program:
-    import dataclasses
-
-    return dataclasses.replace(program, launches=(launch,))  # type: ignore[arg-type]
+    assert made_twice(program) == []

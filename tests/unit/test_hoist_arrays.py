@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from tileops.frontend.trace import trace
-from tileops.ir.program import const_value
-from tileops.ir.stmt import Alloc, Launch, Parallel
-from tileops.ir.walk import number_statements, walk
+from tileops.ir.program import Program, const_value
+from tileops.ir.stmt import Alloc, Parallel
+from tileops.ir.walk import walk
+from tileops.passes.context import Context
 from tileops.passes.hoist_arrays import hoist_arrays
+from tileops.target import parse_target
 
 import tileops.language as T  # isort: skip
 
 
-def launch_of(program: Any) -> Launch:
-    return trace(program, name="program", static={}, consts={}).launches[0]
+def traced(program: Any) -> Program:
+    return trace(program, name="program", static={}, consts={})
+
+
+def hoisted(program: Program) -> Program:
+    return hoist_arrays(program, Context(parse_target("cuda:sm_90")))
 
 
 def test_an_array_gets_the_dimensions_of_its_nest() -> None:
@@ -28,15 +34,13 @@ def test_an_array_gets_the_dimensions_of_its_nest() -> None:
                 for k in T.serial(4):
                     A[i, j, k] = mine[3 - k]
 
-    launch = launch_of(program)
-    numbers = number_statements((launch,))
-    out = hoist_arrays(launch, numbers)
-    alloc, nest = out.body
+    before = traced(program)
+    alloc, nest = hoisted(before).launches[0].body
     assert isinstance(alloc, Alloc)
     assert [const_value(e) for e in alloc.buffer.shape] == [6, 10, 4]
     assert isinstance(nest, Parallel)
     assert not any(isinstance(s, Alloc) for s in walk(nest.body))
-    assert numbers[id(nest)] == numbers[id(launch.body[0])]
+    assert alloc.origin == nest.origin == before.launches[0].body[0].origin == 1
 
 
 def test_scalars_of_points_stay() -> None:
@@ -48,5 +52,5 @@ def test_scalars_of_points_stay() -> None:
                 n += A[i]
                 A[i] = n
 
-    launch = launch_of(program)
-    assert hoist_arrays(launch, number_statements((launch,))) is launch
+    before = traced(program)
+    assert hoisted(before) is before

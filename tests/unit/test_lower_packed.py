@@ -9,8 +9,12 @@ from tileops.ir.expr import Var
 from tileops.ir.printer import print_program
 from tileops.ir.verifier import verify
 from tileops.ir.walk import walk
+from tileops.passes.context import Context
 from tileops.passes.lower_packed import lower_packed
 from tileops.passes.packed_types import half, parity
+from tileops.target import parse_target
+
+CPU = Context(parse_target("cpu"))
 
 
 @T.prim_func
@@ -40,15 +44,13 @@ def ordinary(A: T.Tensor((4, 32), T.int8)):
 
 
 def lowered(prim_func: object) -> str:
-    out = lower_packed(prim_func.program)  # type: ignore[attr-defined]
-    verify(out.program)
-    return print_program(out.program)
+    out = lower_packed(prim_func.program, CPU)  # type: ignore[attr-defined]
+    verify(out, made_by="lower_packed")
+    return print_program(out)
 
 
 def test_a_program_without_packed_dtypes_is_left_alone() -> None:
-    out = lower_packed(ordinary.program)
-    assert out.program is ordinary.program
-    assert out.original({3: 1}) == {3: 1}
+    assert lower_packed(ordinary.program, CPU) is ordinary.program
 
 
 def test_a_load_is_the_half_of_a_byte() -> None:
@@ -72,12 +74,9 @@ def test_a_store_holds_two_elements() -> None:
 
 
 def test_statements_keep_their_origin() -> None:
-    out = lower_packed(stored.program)
     before = [s.loc.line for s in walk(stored.program.launches)]
-    after = list(walk(out.program.launches))
-    assert out.origins is not None
-    assert len(out.origins) == len(after)
-    assert [before[n] for n in out.origins] == [s.loc.line for s in after]
+    after = list(walk(lower_packed(stored.program, CPU).launches))
+    assert [before[s.origin] for s in after] == [s.loc.line for s in after]
 
 
 def test_parity_and_half() -> None:

@@ -14,11 +14,15 @@ from tileops.frontend.trace import trace
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Parallel
+from tileops.ir.walk import walk
+from tileops.passes.context import Context
 from tileops.passes.measure_placement import measure_placement
 from tileops.passes.place_tensors import place_tensors
 from tileops.target import parse_target
 
 import tileops.language as T  # isort: skip
+
+CPU = Context(parse_target("cpu"))
 
 
 def traced(program: Any) -> Program:
@@ -77,7 +81,7 @@ def test_maps_that_fill_no_box(
     shape: tuple[int, ...], function: Callable[..., Any], why: str
 ) -> None:
     with pytest.raises(UnsupportedConstructError, match=why) as error:
-        place_tensors(with_layout(shape, function))
+        place_tensors(with_layout(shape, function), CPU)
     assert "T.annotate_layout({A: function})" in str(error.value)
 
 
@@ -90,7 +94,7 @@ def test_a_divided_dimension_has_a_constant_extent() -> None:
             A[0, 0] = 1
 
     with pytest.raises(UnsupportedConstructError, match="is no constant"):
-        place_tensors(traced(program))
+        place_tensors(traced(program), CPU)
 
 
 def test_what_is_inside_needs_no_condition() -> None:
@@ -103,14 +107,14 @@ def test_what_is_inside_needs_no_condition() -> None:
             T.copy(A[bx * 8, 0], t)
             T.copy(t, B[bx * 8, 0])
 
-    placed = place_tensors(traced(program))
-    text = print_program(placed.program)
+    placed = place_tensors(traced(program), CPU)
+    text = print_program(placed)
     assert "select" not in text
     assert "place " not in text
-    _view, _alloc, nest, copy = placed.program.launches[0].body
+    _view, _alloc, nest, copy = placed.launches[0].body
     assert isinstance(nest, Parallel)
     # Lines of the generated text lead to the statements of the program as it was written.
-    assert placed.origins == (0, 0, 1, 2, 2, 3)
+    assert [s.origin for s in walk(placed.launches)] == [0, 0, 1, 2, 2, 3]
     assert copy.loc is not None
 
 
@@ -121,7 +125,7 @@ def test_programs_without_layouts_stay() -> None:
             T.clear(A)
 
     before = traced(program)
-    assert place_tensors(before).program is before
+    assert place_tensors(before, CPU) is before
 
 
 def test_what_takes_no_placed_tensor() -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 
 from tileops.frontend.trace import trace
 from tileops.ir.printer import print_body
+from tileops.ir.program import Program
 from tileops.ir.stmt import Launch
-from tileops.ir.walk import number_statements
 from tileops.passes.choose_parts import choose_parts, powers
+from tileops.passes.context import Context
 from tileops.passes.split_extents import split_extents
+from tileops.target import parse_target
 
 import tileops.language as T  # isort: skip
 
 
-def launch_of(body: Any, columns: int = 576) -> Launch:
+SM_90 = Context(parse_target("cuda:sm_90"))
+
+
+def program_of(body: Any, columns: int = 576) -> Program:
     """A product of two tiles of 32 x ``columns``, then ``body`` with the first of them and a free tile."""
     step = T.macro(body)
 
@@ -33,13 +37,16 @@ def launch_of(body: Any, columns: int = 576) -> Launch:
             step(a, o, I)
             T.copy(o, A)
 
-    return trace(program, name="program", static={}, consts={}).launches[0]
+    return trace(program, name="program", static={}, consts={})
+
+
+def launch_of(body: Any) -> Launch:
+    return program_of(body).launches[0]
 
 
 def split(body: Any) -> list[str]:
-    launch = launch_of(body)
-    out = split_extents(launch, number_statements((launch,)), itertools.count(1 << 29))
-    return [line.strip() for line in print_body(out.body)]
+    out = split_extents(program_of(body), SM_90)
+    return [line.strip() for line in print_body(out.launches[0].body)]
 
 
 def nothing(a, o, i):
@@ -78,8 +85,8 @@ def test_extents_without_a_product_stay_whole() -> None:
             T.copy(A, a)
             T.copy(a, A)
 
-    launch = trace(program, name="program", static={}, consts={}).launches[0]
-    assert split_extents(launch, {}, itertools.count(1 << 29)) is launch
+    before = trace(program, name="program", static={}, consts={})
+    assert split_extents(before, SM_90) is before
 
 
 def test_nests_are_cut_where_parts_end() -> None:

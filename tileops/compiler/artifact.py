@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tileops.errors import ToolchainError
+from tileops.location import Location
 
 
 @dataclass(frozen=True)
@@ -50,5 +52,13 @@ class StageError(ToolchainError):
     """
 
     def __init__(self, message: str, statement: int | None = None) -> None:
-        self.statement = statement
+        self.message, self.statement = message, statement
         super().__init__(message)
+
+    def at(self, lines: Mapping[int, Location]) -> StageError:
+        """The error with the program's line, where ``lines`` has its statement."""
+        found = None if self.statement is None else lines.get(self.statement)
+        if found is None:
+            return self
+        where = found.render().replace("\n", "\n  ")
+        return StageError(f"{self.message}\n  from {where}", self.statement)

@@ -12,6 +12,7 @@ from tileops.errors import InternalError, NoBuilderError
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, ScalarParam, Size, TensorParam
 from tileops.ir.stmt import Assert, Body, Launch, Stmt
+from tileops.ir.walk import with_origins
 from tileops.location import Location
 
 _active: ContextVar[Builder | None] = ContextVar("tileops_builder", default=None)
@@ -92,8 +93,8 @@ class Builder:
 
     # -- result --------------------------------------------------------------------------------
     def finish(self, returns: tuple[int, ...], returns_tuple: bool) -> Program:
-        """The traced program. ``returns`` are indices into ``params``."""
-        return Program(
+        """The traced program, its statements numbered. ``returns`` are indices into ``params``."""
+        program = Program(
             name=self.name,
             params=tuple(self.params),
             sizes=tuple(self.sizes),
@@ -104,6 +105,7 @@ class Builder:
             host_asserts=tuple(self.host_asserts),
             options=tuple(sorted(self.options.items())),
         )
+        return with_origins(program)
 
 
 def active_builder() -> Builder | None:

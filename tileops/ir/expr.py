@@ -38,7 +38,9 @@ MATH_FUNCTIONS = (
     "mul_rn", "mul_rz", "mul_ru", "mul_rd", "div_rn", "div_rz", "div_ru", "div_rd",
     "fma_rn", "fma_rz", "fma_ru", "fma_rd", "sqrt_rn", "sqrt_rz", "sqrt_ru", "sqrt_rd", "rsqrt_rn",
     "reinterpret",  # bit cast to Call.dtype
-    "nibble",  # the half of a byte: the low one where the second argument is even
+    # what passes make: the half of a byte (the low one where the second argument is even), and
+    # 8-bit floats as bytes, to the float32 that a byte stands for and back
+    "nibble", "e4m3_value", "e4m3_bits", "e5m2_value", "e5m2_bits",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.location import Location
@@ -16,11 +17,29 @@ ATOMIC_OPS = ("add", "max", "min", "or", "and", "xor", "load", "store", "exchang
 Body = tuple["Stmt", ...]
 
 
+class Provenance(TypedDict):
+    """Where a statement came from, as keyword arguments of the statement that replaces it."""
+
+    loc: Location | None
+    origin: int | None
+
+
 @dataclass(frozen=True)
 class Stmt:
-    """Base of all statements. ``loc`` takes no part in equality, hashing or the printed text."""
+    """Base of all statements.
+
+    ``loc`` is the line of the program. ``origin`` is the number of the traced statement that this
+    one is, or was made from: its place in program order, from 0. Neither takes part in equality,
+    hashing or the printed text.
+    """
 
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
+    origin: int | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    @property
+    def provenance(self) -> Provenance:
+        """What a statement made from this one takes over: ``Store(..., **stmt.provenance)``."""
+        return {"loc": self.loc, "origin": self.origin}
 
 
 @dataclass(frozen=True)

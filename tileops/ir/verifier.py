@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tileops.dtypes import DType
+from tileops.errors import InternalError
 from tileops.ir.expr import (
     Buffer,
     Const,
@@ -11,7 +12,7 @@ from tileops.ir.expr import (
     Var,
 )
 from tileops.ir.expression_verifier import ExpressionVerifier
-from tileops.ir.printer import print_expr
+from tileops.ir.printer import print_body, print_expr
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.stmt import (
     ATOMIC_OPS,
@@ -48,13 +49,33 @@ from tileops.ir.stmt import (
     View,
     While,
 )
+from tileops.ir.walk import walk
 
 _BOOL = DType("bool")
 
 
-def verify(program: Program) -> None:
-    """Check a program's structure; InternalError names the first fault and its statement."""
-    _Verifier(program).run()
+def verify(program: Program, made_by: str | None = None) -> None:
+    """Check a program's structure; InternalError names the first fault and its statement.
+
+    ``made_by`` is the pass that made the program: its statements must then say where they came
+    from, and errors name it.
+    """
+    try:
+        _Verifier(program).run()
+        if made_by is not None:
+            _require_origins(program)
+    except InternalError as error:
+        if made_by is None:
+            raise
+        raise InternalError(f"after the pass {made_by}: {error}") from None
+
+
+def _require_origins(program: Program) -> None:
+    for stmt in walk(program.launches):
+        if stmt.origin is None:
+            raise InternalError(
+                f"program {program.name}: a statement without an origin: {print_body((stmt,))[0]}"
+            )
 
 
 class _Verifier(ExpressionVerifier):
@@ -108,8 +129,10 @@ class _Verifier(ExpressionVerifier):
         self._require(launch.threads > 0, f"threads {launch.threads}")
         for extent in launch.grid:
             self._integer(extent, "a grid extent")
+        views = {s.buffer.id for s in walk(launch.body) if isinstance(s, View)}
         for buffer, value in launch.safe_values:
-            self._use(buffer)
+            if buffer.id not in views:
+                self._use(buffer)
             self._typed(value, buffer.dtype, f"the safe value of {buffer.name}")
         for placement in launch.placements:
             self._placement(placement)

@@ -42,6 +42,7 @@ from tileops.ir.stmt import (
     View,
     While,
 )
+from tileops.location import Location
 
 _AnyStmt = TypeVar("_AnyStmt", bound=Stmt)
 
@@ -114,7 +115,7 @@ def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
             return ()
 
 
-def with_bodies(stmt: Stmt, bodies: tuple[Body, ...]) -> Stmt:
+def with_bodies(stmt: _AnyStmt, bodies: tuple[Body, ...]) -> _AnyStmt:
     """``stmt`` with its nested statement lists replaced, in the order of ``sub_bodies``."""
     match stmt:
         case For() | Parallel() | While() | Launch():
@@ -126,10 +127,7 @@ def with_bodies(stmt: Stmt, bodies: tuple[Body, ...]) -> Stmt:
 
 
 def walk(body: Body) -> Iterator[Stmt]:
-    """All statements in program order, outer before inner.
-
-    A statement's number is its place here.
-    """
+    """All statements in program order, outer before inner."""
     for stmt in body:
         yield stmt
         for inner in sub_bodies(stmt):
@@ -137,7 +135,7 @@ def walk(body: Body) -> Iterator[Stmt]:
 
 
 def _operand_names(stmt: Stmt) -> tuple[str, ...]:
-    """The fields of a statement but ``loc``, which goes by name alone."""
+    """The fields of a statement but ``loc`` and ``origin``, which go by name alone."""
     names: tuple[str, ...] = stmt.__match_args__
     return names
 
@@ -299,29 +297,53 @@ def fresh_ids(program: Program) -> Iterator[int]:
     return itertools.count(max(used, default=-1) + 1)
 
 
-def number_statements(launches: tuple[Launch, ...]) -> dict[int, int]:
-    """``id(statement)`` to its number: place in program order over all launches, from 0."""
-    return {id(stmt): n for n, stmt in enumerate(walk(launches))}
+def with_origins(program: Program) -> Program:
+    """``program`` with every statement numbered by its place in program order, from 0.
 
-
-def keep_number(numbers: dict[int, int], old: Stmt, new: _AnyStmt) -> _AnyStmt:
-    """``new``, which stands for ``old``, after giving it the number of ``old``."""
-    if id(old) in numbers:
-        numbers[id(new)] = numbers[id(old)]
-    return new
-
-
-def map_body_exprs(body: Body, fn: Callable[[Expr], Expr], numbers: dict[int, int]) -> Body:
-    """``body`` with ``fn`` applied to every statement's expressions; itself if nothing changes.
-
-    Rewritten statements keep their numbers.
+    A traced program is numbered when its trace ends; passes hand the numbers on.
     """
+    numbers = itertools.count()
+
+    def numbered(body: Body) -> Body:
+        return tuple(visit(stmt) for stmt in body)
+
+    def visit(stmt: _AnyStmt) -> _AnyStmt:
+        stmt = dataclasses.replace(stmt, origin=next(numbers))
+        inner = sub_bodies(stmt)
+        return with_bodies(stmt, tuple(map(numbered, inner))) if inner else stmt
+
+    return dataclasses.replace(program, launches=tuple(map(visit, program.launches)))
+
+
+def locations(program: Program) -> dict[int, Location]:
+    """The line of each statement of a traced program, by the statement's number."""
+    return {
+        stmt.origin: stmt.loc
+        for stmt in walk(program.launches)
+        if stmt.origin is not None and stmt.loc is not None
+    }
+
+
+def map_launches(program: Program, fn: Callable[[Launch], Body]) -> Program:
+    """``program`` with the body that ``fn`` gives each launch; itself if no body changes."""
+    bodies = [fn(launch) for launch in program.launches]
+    if all(a is b.body for a, b in zip(bodies, program.launches, strict=True)):
+        return program
+    launches = (
+        dataclasses.replace(launch, body=body)
+        for launch, body in zip(program.launches, bodies, strict=True)
+    )
+    return dataclasses.replace(program, launches=tuple(launches))
+
+
+def map_body_exprs(body: Body, fn: Callable[[Expr], Expr]) -> Body:
+    """``body`` with ``fn`` applied to every statement's expressions; itself if nothing changes."""
     out = []
     for stmt in body:
         inner = sub_bodies(stmt)
-        made = tuple(map_body_exprs(b, fn, numbers) for b in inner)
+        made = tuple(map_body_exprs(b, fn) for b in inner)
         new = map_stmt_exprs(stmt, fn)
         if any(a is not b for a, b in zip(inner, made, strict=True)):
             new = with_bodies(new, made)
-        out.append(new if new is stmt else keep_number(numbers, stmt, new))
+        out.append(new)
     return body if all(a is b for a, b in zip(body, out, strict=True)) else tuple(out)

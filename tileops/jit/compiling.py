@@ -21,6 +21,7 @@ from tileops.errors import (
 )
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, ScalarParam, TensorParam
+from tileops.ir.walk import locations
 from tileops.jit import bundles, toolchain
 from tileops.jit.checking import checked
 from tileops.jit.record import record_of
@@ -143,10 +144,12 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
 
 def _compile(code: KernelCode, request: Request) -> Artifact:
-    from tileops.compiler import compile_kernel
+    from tileops.compiler import StageError, compile_kernel
 
     try:
         return compile_kernel(code, request.target, dict(request.program.options))
+    except StageError as error:
+        raise error.at(locations(request.program)) from error
     except OSError as error:
         raise ToolchainError(
             f"op {request.op}: the compile for {request.target} could not write its files or start "

@@ -128,7 +128,7 @@ class _Distributor:
 
     def _close(self, run: list[Stmt], out: list[Stmt]) -> None:
         if run:
-            out.append(Parallel(self._vars, self._extents, tuple(run), loc=run[0].loc))
+            out.append(Parallel(self._vars, self._extents, tuple(run), **run[0].provenance))
             self._renew()
             run.clear()
 

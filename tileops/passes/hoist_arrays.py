@@ -11,39 +11,46 @@ from collections.abc import Mapping
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
-from tileops.ir.program import const_value
-from tileops.ir.stmt import Alloc, Atomic, Body, Launch, Parallel, Stmt, Store, View
-from tileops.ir.walk import keep_number, map_children, map_stmt_exprs, sub_bodies, walk, with_bodies
+from tileops.ir.program import Program, const_value
+from tileops.ir.stmt import Alloc, Atomic, Body, Parallel, Stmt, Store, View
+from tileops.ir.walk import (
+    map_children,
+    map_launches,
+    map_stmt_exprs,
+    sub_bodies,
+    walk,
+    with_bodies,
+)
+from tileops.passes.context import Context
 
 _ONE = fold.const(1)
 
 
-def hoist_arrays(launch: Launch, numbers: dict[int, int]) -> Launch:
-    """``launch`` with no array allocated in a nest of constant extents.
+def hoist_arrays(program: Program, context: Context) -> Program:
+    """``program`` with no array allocated in a nest of constant extents.
 
-    Arrays that have a view stay where they are. ``numbers`` learns the rewritten statements.
+    Arrays that have a view stay where they are.
     """
-    body = _hoisted(launch.body, numbers)
-    return launch if body is launch.body else dataclasses.replace(launch, body=body)
+    return map_launches(program, lambda launch: _hoisted(launch.body))
 
 
-def _hoisted(body: Body, numbers: dict[int, int]) -> Body:
+def _hoisted(body: Body) -> Body:
     out: list[Stmt] = []
     changed = False
     for stmt in body:
         if isinstance(stmt, Parallel):
-            new = _of_nest(stmt, numbers)
+            new = _of_nest(stmt)
         else:
             inner = sub_bodies(stmt)
-            made = tuple(_hoisted(b, numbers) for b in inner)
+            made = tuple(map(_hoisted, inner))
             same = all(a is b for a, b in zip(inner, made, strict=True))
-            new = [stmt] if same else [keep_number(numbers, stmt, with_bodies(stmt, made))]
+            new = [stmt] if same else [with_bodies(stmt, made)]
         changed |= len(new) != 1 or new[0] is not stmt
         out += new
     return tuple(out) if changed else body
 
 
-def _of_nest(nest: Parallel, numbers: dict[int, int]) -> list[Stmt]:
+def _of_nest(nest: Parallel) -> list[Stmt]:
     vars_, extents, inner = nest.vars, nest.extents, nest.body
     while len(inner) == 1 and isinstance(inner[0], Parallel):
         vars_, extents, inner = vars_ + inner[0].vars, extents + inner[0].extents, inner[0].body
@@ -57,18 +64,16 @@ def _of_nest(nest: Parallel, numbers: dict[int, int]) -> list[Stmt]:
     }
     if not moved:
         return [nest]
-    allocs = [Alloc(b, loc=nest.loc) for b in moved.values()]
-    body = _rewritten(inner, moved, vars_, numbers)
-    return [*allocs, keep_number(numbers, nest, Parallel(vars_, extents, body, loc=nest.loc))]
+    allocs = [Alloc(b, **nest.provenance) for b in moved.values()]
+    body = _rewritten(inner, moved, vars_)
+    return [*allocs, Parallel(vars_, extents, body, **nest.provenance)]
 
 
 def _is_array(buffer: Buffer) -> bool:
     return any(const_value(e) != 1 for e in buffer.shape)
 
 
-def _rewritten(
-    body: Body, moved: Mapping[int, Buffer], vars_: tuple[Var, ...], numbers: dict[int, int]
-) -> Body:
+def _rewritten(body: Body, moved: Mapping[int, Buffer], vars_: tuple[Var, ...]) -> Body:
     def element(expr: Expr) -> Expr:
         expr = map_children(expr, element)
         if isinstance(expr, Load) and expr.buffer.id in moved:
@@ -81,7 +86,7 @@ def _rewritten(
             continue
         new = map_stmt_exprs(stmt, element)
         if inner := sub_bodies(new):
-            new = with_bodies(new, tuple(_rewritten(b, moved, vars_, numbers) for b in inner))
+            new = with_bodies(new, tuple(_rewritten(b, moved, vars_) for b in inner))
         if isinstance(new, Store) and new.buffer.id in moved:
             place = (*vars_, *new.indices)
             new = dataclasses.replace(new, buffer=moved[new.buffer.id], indices=place)
@@ -92,5 +97,5 @@ def _rewritten(
                 new,
                 dst=Region(moved[dst.buffer.id], (*vars_, *dst.starts), (*ones, *dst.extents)),
             )
-        out.append(keep_number(numbers, stmt, new))
+        out.append(new)
     return tuple(out)

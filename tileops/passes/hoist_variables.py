@@ -7,41 +7,33 @@ with an initial value is stored to at each turn and stays.
 
 from __future__ import annotations
 
-import dataclasses
-
-from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, While
-from tileops.ir.walk import keep_number, sub_bodies, with_bodies
-
-
-def hoist_variables(launch: Launch, numbers: dict[int, int]) -> Launch:
-    """``launch`` with no variable without a value allocated in a loop.
-
-    ``numbers`` learns the rewritten statements.
-    """
-    body = _outside(launch.body, numbers)
-    return launch if body is launch.body else dataclasses.replace(launch, body=body)
+from tileops.ir.program import Program
+from tileops.ir.stmt import Alloc, Body, For, If, Parallel, Stmt, While
+from tileops.ir.walk import map_launches, sub_bodies, with_bodies
+from tileops.passes.context import Context
 
 
-def _outside(body: Body, numbers: dict[int, int]) -> Body:
+def hoist_variables(program: Program, context: Context) -> Program:
+    """``program`` with no variable without a value allocated in a loop."""
+    return map_launches(program, lambda launch: _outside(launch.body))
+
+
+def _outside(body: Body) -> Body:
     """A list in no loop, but that of a nest's points."""
     out: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, (For, While)):
             found: list[Stmt] = []
-            new = _rebuilt(
-                stmt, tuple(_taken(b, numbers, found) for b in sub_bodies(stmt)), numbers
-            )
+            new = _rebuilt(stmt, tuple(_taken(b, found) for b in sub_bodies(stmt)))
             out += [*found, new]
         elif isinstance(stmt, (If, Parallel)):
-            out.append(
-                _rebuilt(stmt, tuple(_outside(b, numbers) for b in sub_bodies(stmt)), numbers)
-            )
+            out.append(_rebuilt(stmt, tuple(map(_outside, sub_bodies(stmt)))))
         else:
             out.append(stmt)
     return _unless_same(body, out)
 
 
-def _taken(body: Body, numbers: dict[int, int], found: list[Stmt]) -> Body:
+def _taken(body: Body, found: list[Stmt]) -> Body:
     """A list in a loop, without the allocations that go to ``found``."""
     out: list[Stmt] = []
     for stmt in body:
@@ -49,19 +41,18 @@ def _taken(body: Body, numbers: dict[int, int], found: list[Stmt]) -> Body:
             found.append(stmt)
         elif isinstance(stmt, Parallel):
             # The points of a nest have a variable each; it cannot leave the nest.
-            out.append(_rebuilt(stmt, (_outside(stmt.body, numbers),), numbers))
+            out.append(_rebuilt(stmt, (_outside(stmt.body),)))
         elif inner := sub_bodies(stmt):
-            bodies = tuple(_taken(b, numbers, found) for b in inner)
-            out.append(_rebuilt(stmt, bodies, numbers))
+            out.append(_rebuilt(stmt, tuple(_taken(b, found) for b in inner)))
         else:
             out.append(stmt)
     return _unless_same(body, out)
 
 
-def _rebuilt(stmt: Stmt, bodies: tuple[Body, ...], numbers: dict[int, int]) -> Stmt:
+def _rebuilt(stmt: Stmt, bodies: tuple[Body, ...]) -> Stmt:
     if all(a is b for a, b in zip(sub_bodies(stmt), bodies, strict=True)):
         return stmt
-    return keep_number(numbers, stmt, with_bodies(stmt, bodies))
+    return with_bodies(stmt, bodies)
 
 
 def _unless_same(body: Body, made: list[Stmt]) -> Body:

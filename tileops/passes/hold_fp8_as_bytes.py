@@ -33,21 +33,24 @@ from tileops.ir.stmt import (
     Transpose,
     View,
 )
-from tileops.ir.walk import keep_number, map_children, map_stmt_exprs, sub_bodies, with_bodies
+from tileops.ir.walk import fresh_ids, map_children, map_stmt_exprs, sub_bodies, with_bodies
+from tileops.passes.context import Context
 
 _BYTE, _HALF, _FLOAT32, _INT32 = DType("uint8"), DType("float16"), DType("float32"), DType("int32")
 _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 _ZERO = fold.const(0)
 
 
-def hold_fp8_as_bytes(program: Program, numbers: dict[int, int], ids: Iterator[int]) -> Program:
-    """``program`` without 8-bit floats; before, ``round_fp8`` has left no arithmetic on them.
+def hold_fp8_as_bytes(program: Program, context: Context) -> Program:
+    """``program`` without 8-bit floats, where the target has none.
 
-    ``numbers`` learns the rewritten statements; what is made gets ``ids``. UnsupportedOnTargetError
-    for what has no exact form.
+    Before, ``round_fp8`` has left no arithmetic on them. UnsupportedOnTargetError for what has no
+    exact form.
     """
-    rewriter = _Rewriter(numbers, ids)
-    launches = tuple(keep_number(numbers, n, rewriter.launch(n)) for n in program.launches)
+    if context.target.supports("convert", DType("float8_e4m3fn")):
+        return program
+    rewriter = _Rewriter(fresh_ids(program))
+    launches = tuple(map(rewriter.launch, program.launches))
     params = tuple(
         dataclasses.replace(p, buffer=_held(p.buffer)) if isinstance(p, TensorParam) else p
         for p in program.params
@@ -98,8 +101,8 @@ def _converted(a: Expr, source: DType, target: DType) -> Expr:
 
 
 class _Rewriter:
-    def __init__(self, numbers: dict[int, int], ids: Iterator[int]) -> None:
-        self._numbers, self._ids = numbers, ids
+    def __init__(self, ids: Iterator[int]) -> None:
+        self._ids = ids
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with bytes for 8-bit floats."""
@@ -107,9 +110,7 @@ class _Rewriter:
         return dataclasses.replace(launch, body=self._body(launch.body), safe_values=safe)
 
     def _body(self, body: Body) -> Body:
-        return tuple(
-            keep_number(self._numbers, stmt, new) for stmt in body for new in self._rewritten(stmt)
-        )
+        return tuple(new for stmt in body for new in self._rewritten(stmt))
 
     def _rewritten(self, stmt: Stmt) -> Iterable[Stmt]:
         new = map_stmt_exprs(stmt, _expr)
@@ -121,7 +122,7 @@ class _Rewriter:
             case Bind(var=var) if var.dtype.is_fp8:
                 return [dataclasses.replace(new, var=dataclasses.replace(var, dtype=_BYTE))]
             case View(buffer=buffer, source=source):
-                return [View(_held(buffer), _held(source), loc=new.loc)]
+                return [View(_held(buffer), _held(source), **new.provenance)]
             case Copy(src=src, dst=dst):
                 return [self._copy(new, src, dst)]
             case Fill(dst=dst):
@@ -145,8 +146,8 @@ class _Rewriter:
         at = fold.region_indices(src, src.squeezed(), vars_)
         converted = _converted(Load(source.dtype, source, at), src.dtype, dst.dtype)
         at = fold.region_indices(dst, dst.squeezed(), vars_)
-        store = Store(target, at, converted, loc=stmt.loc)
-        return Parallel(vars_, tuple(sizes), (store,), loc=stmt.loc)
+        store = Store(target, at, converted, **stmt.provenance)
+        return Parallel(vars_, tuple(sizes), (store,), **stmt.provenance)
 
     def _computing(self, stmt: Stmt) -> Iterable[Stmt]:
         """Operands in a dtype that holds them exactly; results must have another dtype."""
@@ -158,7 +159,8 @@ class _Rewriter:
             region = getattr(stmt, name)
             if region.dtype.is_fp8:
                 made = self._temporary(region, dtype)
-                before += [Alloc(made.buffer), self._converting(region, made, stmt)]
+                alloc = Alloc(made.buffer, **stmt.provenance)
+                before += [alloc, self._converting(region, made, stmt)]
                 changes[name] = made
         new = dataclasses.replace(stmt, **changes) if changes else stmt  # type: ignore[arg-type]
         return [*before, self._moving(new)]

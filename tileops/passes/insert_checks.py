@@ -36,6 +36,7 @@ from tileops.ir.walk import (
     regions,
     sub_bodies,
     with_bodies,
+    with_origins,
     written_buffers,
 )
 from tileops.location import Location
@@ -52,7 +53,7 @@ def insert_checks(program: Program, *, bounds: bool, nans: bool) -> Program:
     inserter = _Inserter(bounds, nans, fresh_ids(program))
     sizes = tuple(s.var for s in program.sizes)
     launches = tuple(inserter.launch(x, launch_ranges(x, sizes)) for x in program.launches)
-    return dataclasses.replace(program, launches=launches)
+    return with_origins(dataclasses.replace(program, launches=launches))
 
 
 class _Inserter:

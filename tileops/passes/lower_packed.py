@@ -11,28 +11,30 @@ import dataclasses
 from collections.abc import Iterator
 
 from tileops.dtypes import DType
-from tileops.ir import dump, fold, walk
+from tileops.ir import fold, walk
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.stmt import AddressView, Alloc, Launch, View
 from tileops.location import Location
+from tileops.passes.context import Context
 from tileops.passes.lower_packed_expressions import Expressions
 from tileops.passes.lower_packed_statements import Statements
-from tileops.passes.origins import Rewritten
 from tileops.passes.packed_types import Form, form_of, is_packed
 from tileops.passes.pair_packed_stores import Pairing
 
 PACKED = frozenset(("int4", "uint4", "float4_e2m1fn"))
 
 
-def lower_packed(program: Program, dtypes: frozenset[str] = PACKED) -> Rewritten:
-    """``program`` without ``dtypes``; itself where it has none.
+def lower_packed(program: Program, context: Context) -> Program:
+    """``program`` without encoded dtypes; itself where it has none.
 
     UnsupportedConstructError, located, for what has no such form: a store of half a byte, an
     atomic, a sum into a 4-bit tile.
     """
+    # No GPU compiler has a scalar of this type.
+    dtypes = PACKED | {"float8_e8m0fnu"} if context.target.is_gpu else PACKED
     if not any(str(dtype) in dtypes for dtype in _dtypes(program)):
-        return Rewritten(program)
+        return program
     return _Lowering(program, dtypes).run()
 
 
@@ -69,16 +71,15 @@ class _Lowering:
             self._even.update(e.id for e in counts if isinstance(e, Var))
         self._globals[buffer.id] = form_of(buffer, kind, self._even, loc)
 
-    def run(self) -> Rewritten:
+    def run(self) -> Program:
         p = self._program
         launches = tuple(self._launch(launch) for launch in p.launches)
-        lowered = dataclasses.replace(
+        return dataclasses.replace(
             p,
             params=tuple(map(self._param, p.params)),
             workspaces=tuple(self._held(b) for b in p.workspaces),
             launches=launches,
         )
-        return Rewritten.of(p, dump.after("lower_packed", lowered))
 
     def _param(self, param: TensorParam | ScalarParam) -> TensorParam | ScalarParam:
         if isinstance(param, ScalarParam):

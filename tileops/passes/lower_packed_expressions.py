@@ -12,7 +12,6 @@ from tileops.ir import fold
 from tileops.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from tileops.ir.stmt import Bind, Stmt
 from tileops.ir.walk import map_children
-from tileops.location import Location
 from tileops.passes.encode_values import canonical, constant, decode, encode, to_encoded
 from tileops.passes.packed_types import BYTE, CARRIERS, Form, half, parity
 
@@ -36,22 +35,25 @@ class Expressions:
     ) -> None:
         self._names, self._forms, self._even, self._fresh = names, forms, even, fresh
         self._binds: list[Stmt] | None = None
-        self._loc: Location | None = None
+        self._at: Stmt | None = None
 
     @contextmanager
-    def bound(self, binds: list[Stmt] | None, loc: Location | None = None) -> Iterator[None]:
-        """Names for values used several times go to ``binds``; with None there are no names."""
-        before = self._binds, self._loc
-        self._binds, self._loc = binds, loc
+    def bound(self, binds: list[Stmt] | None, at: Stmt | None = None) -> Iterator[None]:
+        """Names for values used several times go to ``binds``; with None there are no names.
+
+        ``at`` is the statement whose expressions these are.
+        """
+        before = self._binds, self._at
+        self._binds, self._at = binds, at
         yield
-        self._binds, self._loc = before
+        self._binds, self._at = before
 
     def once(self, name: str, value: Expr) -> Expr:
         """``value`` under a name where one can be given here, so that it is computed once."""
-        if self._binds is None or isinstance(value, (Var, Const)):
+        if self._binds is None or self._at is None or isinstance(value, (Var, Const)):
             return value
         var = self._fresh(Var(value.dtype, 0, name))
-        self._binds.append(Bind(var, value, loc=self._loc))
+        self._binds.append(Bind(var, value, **self._at.provenance))
         return var
 
     def is_encoded(self, dtype: DType) -> bool:

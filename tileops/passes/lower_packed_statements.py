@@ -70,7 +70,7 @@ class Statements:
                 return (dataclasses.replace(stmt, buffer=held, address=self._values(address)),)
             case Bind(var=var, value=value):
                 binds: list[Stmt] = []
-                with self._values.bound(binds, stmt.loc):
+                with self._values.bound(binds, stmt):
                     new = self._values(value)
                 return (*binds, dataclasses.replace(stmt, var=self._var(var), value=new))
             case Store():
@@ -103,7 +103,7 @@ class Statements:
     def _store(self, stmt: Store) -> tuple[Stmt, ...]:
         kind = self._kind(stmt.buffer)
         binds: list[Stmt] = []
-        with self._values.bound(binds, stmt.loc):
+        with self._values.bound(binds, stmt):
             indices = tuple(map(self._values, stmt.indices))
             if kind == "packed":
                 indices = (*indices[:-1], half(indices[-1], self._even))
@@ -204,9 +204,9 @@ class Statements:
 
         value = pair(element(0), element(1)) if packed else element(0)
         place = fold.region_indices(stmt.dst, dst_dims, points)
-        store = self._store(Store(stmt.dst.buffer, place, value, loc=stmt.loc))
+        store = self._store(Store(stmt.dst.buffer, place, value, **stmt.provenance))
         ends = tuple(map(self._values, extents))
-        return Parallel(names, ends, store, loc=stmt.loc)
+        return Parallel(names, ends, store, **stmt.provenance)
 
     # -- other tile operations ---------------------------------------------------------------------
     def _tile(self, stmt: Stmt) -> tuple[Stmt, ...]:
@@ -260,13 +260,13 @@ class Statements:
             )
         carrier = CARRIERS[str(region.dtype)]
         tile = self._temporary(region.buffer.name, region.extents, carrier)
-        before.append(Alloc(tile, loc=stmt.loc))
+        before.append(Alloc(tile, **stmt.provenance))
         zeros = tuple(fold.const(0) for _ in region.extents)
         whole = Region(tile, zeros, region.extents)
         if after is None:
-            before.append(self._nest(Copy(region, whole, loc=stmt.loc)))
+            before.append(self._nest(Copy(region, whole, **stmt.provenance)))
         else:
-            after.append(self._nest(Copy(whole, region, loc=stmt.loc)))
+            after.append(self._nest(Copy(whole, region, **stmt.provenance)))
         return whole
 
     def _check_tile(self, stmt: Stmt) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from tileops.errors import UnsupportedConstructError
-from tileops.ir import dump, fold
+from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
@@ -41,33 +41,31 @@ from tileops.ir.walk import (
 from tileops.location import Location
 from tileops.pass_configs import PassConfigKey
 from tileops.passes.analyze_index import in_width, needs_guard
-from tileops.passes.analyze_ranges import Ranges, launch_ranges
+from tileops.passes.analyze_ranges import Ranges
+from tileops.passes.context import Context
 from tileops.passes.measure_placement import measure_placement, placed
-from tileops.passes.origins import Rewritten
 
 _ONE, _OUTSIDE = fold.const(1), fold.const(-1)
 
 
-def place_tensors(program: Program) -> Rewritten:
+def place_tensors(program: Program, context: Context) -> Program:
     """``program`` without placements; itself where it has none.
 
     UnsupportedConstructError, located, for a layout that is no one-to-one map onto a box, for
     another view of a tensor that has one, and for a construct that takes no such tensor.
     """
     if not any(launch.placements for launch in program.launches):
-        return Rewritten(program)
-    sizes = tuple(s.var for s in program.sizes)
+        return program
     key = str(PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS.value)
     guards = dict(program.options).get(key, "") not in ("1", "True", "true")
     ids = fresh_ids(program)
     launches = tuple(
-        _Placing(launch, ids, guards=guards).launch(launch_ranges(launch, sizes))
+        _Placing(launch, ids, guards=guards).launch(context.ranges(program, launch))
         if launch.placements
         else launch
         for launch in program.launches
     )
-    after = dump.after("place_tensors", dataclasses.replace(program, launches=launches))
-    return Rewritten.of(program, after)
+    return dataclasses.replace(program, launches=launches)
 
 
 class _Placing:
@@ -89,7 +87,7 @@ class _Placing:
         body = self._body(self._launch.body, ranges)
         made = {s.buffer.id for s in _walk_views(self._launch.body)}
         heads = tuple(
-            View(view, placement.buffer)
+            View(view, placement.buffer, **self._launch.provenance)
             for number, (placement, view) in self._views.items()
             if number not in made
         )
@@ -113,7 +111,7 @@ class _Placing:
             if isinstance(stmt, (View, AddressView)):
                 self._check_view(stmt)
                 if stmt.buffer.id in self._views:
-                    out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, loc=stmt.loc))
+                    out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, **stmt.provenance))
             if isinstance(new, Bind) and new.var.dtype.is_integer:
                 ranges = ranges.with_value(new.var, new.value)
         return tuple(out)
@@ -168,11 +166,11 @@ class _Placing:
                 vars_, extents = self._nest(stmt.lead)
                 value = self._load(src, vars_)
                 at = fold.region_indices(dst, _dims(dst, vars_), vars_)
-                inner: Stmt = Store(dst.buffer, at, fold.cast(value, dst.dtype), loc=stmt.loc)
+                inner: Stmt = Store(dst.buffer, at, fold.cast(value, dst.dtype), **stmt.provenance)
             case Fill(dst=dst, value=value):
                 vars_, extents = self._nest(dst)
                 at = fold.region_indices(dst, _dims(dst, vars_), vars_)
-                inner = Store(dst.buffer, at, value, loc=stmt.loc)
+                inner = Store(dst.buffer, at, value, **stmt.provenance)
             case Atomic(dst=dst, value=value):
                 if not isinstance(value, Region) and not dst.squeezed():
                     return self._atomic(stmt, dst.starts, stmt.value, ranges)
@@ -184,7 +182,7 @@ class _Placing:
             case _:
                 region = next(r for r in regions(stmt) if r.buffer.id in self._views)
                 raise _refused(f"the tile operation {type(stmt).__name__}", region.buffer, stmt.loc)
-        nest = Parallel(vars_, extents, (inner,), loc=stmt.loc)
+        nest = Parallel(vars_, extents, (inner,), **stmt.provenance)
         if not vars_:
             return self._element_of(inner, ranges)
         inside = ranges.inside_parallel(nest)

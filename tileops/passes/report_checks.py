@@ -13,7 +13,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.program import STATUS_ID, Program
 from tileops.ir.stmt import Assert, Atomic, Body, Check, If, Stmt
-from tileops.ir.walk import number_statements, sub_bodies, walk, with_bodies
+from tileops.ir.walk import sub_bodies, walk, with_bodies, with_origins
 
 STATUS = Buffer(STATUS_ID, "tileops_status", (fold.const(1),), fold.INT64, "global")
 _VALUE_BITS = 40
@@ -54,7 +54,8 @@ def report_to_status(program: Program) -> Program:
     if not numbers:
         return program
     lowered = tuple(dataclasses.replace(x, body=_lowered(x.body, numbers)) for x in launches)
-    return dataclasses.replace(program, launches=lowered, workspaces=(*program.workspaces, STATUS))
+    workspaces = (*program.workspaces, STATUS)
+    return with_origins(dataclasses.replace(program, launches=lowered, workspaces=workspaces))
 
 
 def reports(program: Program) -> tuple[Report, ...]:
@@ -62,8 +63,7 @@ def reports(program: Program) -> tuple[Report, ...]:
     statements = [s for s in walk(program.launches) if isinstance(s, (Check, Assert))]
     if any(b.id == STATUS_ID for b in program.workspaces):
         return tuple(_report(n, s) for n, s in enumerate(statements))
-    numbers = number_statements(program.launches)
-    return tuple(_report(numbers[id(s)], s) for s in statements)
+    return tuple(_report(s.origin, s) for s in statements if s.origin is not None)
 
 
 def decode(word: int) -> tuple[int, int] | None:

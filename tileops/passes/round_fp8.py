@@ -14,18 +14,18 @@ import math
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Call, Cast, Const, Expr, Unary
-from tileops.ir.stmt import Launch
-from tileops.ir.walk import map_body_exprs, map_children
+from tileops.ir.program import Program
+from tileops.ir.walk import map_body_exprs, map_children, map_launches
+from tileops.passes.context import Context
 
 _BYTE, _FLOAT32 = DType("uint8"), DType("float32")
 # What has infinities keeps them only where nothing converts to it: conversions saturate.
 _INFINITE = DType("float8_e5m2")
 
 
-def round_fp8(launch: Launch, numbers: dict[int, int]) -> Launch:
-    """``launch`` without arithmetic on 8-bit floats; ``numbers`` learns the statements."""
-    body = map_body_exprs(launch.body, _rounded, numbers)
-    return launch if body is launch.body else dataclasses.replace(launch, body=body)
+def round_fp8(program: Program, context: Context) -> Program:
+    """``program`` without arithmetic on 8-bit floats."""
+    return map_launches(program, lambda launch: map_body_exprs(launch.body, _rounded))
 
 
 def _rounded(expr: Expr) -> Expr:

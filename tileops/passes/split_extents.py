@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
-from tileops.ir.program import const_value
+from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
     Alloc,
     Atomic,
@@ -29,15 +29,17 @@ from tileops.ir.stmt import (
     Transpose,
 )
 from tileops.ir.walk import (
-    keep_number,
+    fresh_ids,
     loads,
     map_children,
+    map_launches,
     map_stmt_exprs,
     sub_bodies,
     walk,
     with_bodies,
 )
 from tileops.passes.choose_parts import Part, Parts, choose_parts, place
+from tileops.passes.context import Context
 
 _FALSE = fold.const(False)
 Lanes = Mapping[int, int]
@@ -45,35 +47,29 @@ Piece = tuple[int, int] | None  # offset and size; None is all of it
 Axis = list[tuple[str, int]]  # operand and dimension
 
 
-def split_extents(launch: Launch, numbers: dict[int, int], ids: Iterator[int]) -> Launch:
-    """``launch`` with the tiles of ``choose_parts`` in parts.
+def split_extents(program: Program, context: Context) -> Program:
+    """``program`` with the tiles of ``choose_parts`` in parts.
 
     Afterwards these parts are buffers of their own, and no statement touches two along a dimension.
-    ``numbers`` learns the rewritten statements; the parts get ``ids``.
     """
-    parts = choose_parts(launch)
-    if not parts:
-        return launch
-    return dataclasses.replace(launch, body=_Splitter(parts, numbers, ids).body(launch.body, {}))
+    ids = fresh_ids(program)
+
+    def split(launch: Launch) -> Body:
+        parts = choose_parts(launch)
+        return _Splitter(parts, ids).body(launch.body, {}) if parts else launch.body
+
+    return map_launches(program, split)
 
 
 class _Splitter:
-    def __init__(self, parts: Parts, numbers: dict[int, int], ids: Iterator[int]) -> None:
-        self._parts = parts
-        self._numbers = numbers
-        self._ids = ids
+    def __init__(self, parts: Parts, ids: Iterator[int]) -> None:
+        self._parts, self._ids = parts, ids
         self._made: dict[tuple[int, tuple[int, ...]], Buffer] = {}
-        # Statements have their numbers by identity: one that is gone must not lend its own.
-        self._alive: list[Stmt] = []
 
     # -- statements ----------------------------------------------------------------------------
     def body(self, body: Body, lanes: Lanes) -> Body:
         """A statement list in parts; ``lanes`` are the variables of nests with their extents."""
-        out: list[Stmt] = []
-        for stmt in body:
-            for new in self._rewritten(stmt, lanes):
-                out.append(keep_number(self._numbers, stmt, new))
-        return tuple(out)
+        return tuple(new for stmt in body for new in self._rewritten(stmt, lanes))
 
     def _rewritten(self, stmt: Stmt, lanes: Lanes) -> Iterable[Stmt]:
         stmt = map_stmt_exprs(stmt, lambda e: self._expr(e, lanes))
@@ -156,7 +152,7 @@ class _Splitter:
             own = self._substituted(body, moved, self._renamed(body) if number else {})
             sized = {v.id: const_value(e) for v, e in zip(vars_, spans, strict=True)}
             known = {**lanes, **{v: n for v, n in sized.items() if n is not None}}
-            yield Parallel(vars_, tuple(spans), self.body(own, known), loc=nest.loc)
+            yield Parallel(vars_, tuple(spans), self.body(own, known), **nest.provenance)
 
     def _cuts(self, body: Body, lanes: Lanes) -> dict[int, set[int]]:
         """Where the variables of a nest pass from part to part of some tile."""
@@ -202,8 +198,7 @@ class _Splitter:
                 case Atomic(dst=dst) if dst.buffer.id in renamed:
                     dst = dataclasses.replace(dst, buffer=renamed[dst.buffer.id])
                     new = dataclasses.replace(new, dst=dst)
-            out.append(keep_number(self._numbers, stmt, new))
-        self._alive += out
+            out.append(new)
         return tuple(out)
 
     # -- buffers -------------------------------------------------------------------------------

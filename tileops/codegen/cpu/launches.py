@@ -44,12 +44,12 @@ class _Used:
 class StateFactory:
     """Makes the state of a launch; what launches of one program share lies here."""
 
-    def __init__(self, writer: Writer, numbers: Mapping[int, int], debug: bool) -> None:
-        self._writer, self._numbers, self._debug = writer, numbers, debug
+    def __init__(self, writer: Writer, debug: bool) -> None:
+        self._writer, self._debug = writer, debug
 
     def __call__(self, ranges: Ranges) -> LaunchState:
         """A new state that knows ``ranges``."""
-        return LaunchState(self._writer, self._numbers, ranges, debug=self._debug)
+        return LaunchState(self._writer, ranges, debug=self._debug)
 
 
 def emit_launch(

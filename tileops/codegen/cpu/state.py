@@ -48,7 +48,6 @@ class LaunchState:
     """
 
     writer: Writer
-    numbers: Mapping[int, int]
     ranges: Ranges
     gemm_space: str = "0"
     places: dict[int, Place] = field(default_factory=dict)
@@ -93,8 +92,8 @@ class LaunchState:
         return Var(DType("int32"), self._fresh, name)
 
     def number(self, stmt: Stmt) -> int:
-        """The statement's number in the program, -1 for statements that code generation made."""
-        return self.numbers.get(id(stmt), -1)
+        """The number under which a failure of ``stmt`` is reported; -1 where it has none."""
+        return -1 if stmt.origin is None else stmt.origin
 
     @contextmanager
     def scope(self) -> Iterator[None]:

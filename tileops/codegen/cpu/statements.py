@@ -55,8 +55,7 @@ def emit_body(state: LaunchState, body: Body) -> None:
     w = state.writer
     outer = w.statement
     for stmt in body:
-        number = state.number(stmt)
-        w.statement = number if number >= 0 else outer
+        w.statement = outer if stmt.origin is None else stmt.origin
         _emit(state, stmt)
     w.statement = outer
 

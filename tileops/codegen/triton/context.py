@@ -77,7 +77,6 @@ class Context:
         self.defined: set[int] = set()
         self.helpers: set[str] = set()
         self.stages: set[int] = set()
-        self.numbers: dict[int, int] = {}
         self.loc: Location | None = launch.loc
         self._iotas: dict[tuple[int, int, int], str] = {}
         self._next_var = -1

@@ -49,7 +49,7 @@ def as_nest(ctx: Context, stmt: Copy | Fill) -> Parallel:
         source = fold.region_indices(stmt.src, paired(ctx, stmt.src, dims), offsets)
         value = fold.cast(Load(stmt.src.dtype, stmt.src.buffer, source), stmt.dst.dtype)
         target = fold.region_indices(stmt.dst, paired(ctx, stmt.dst, dims), offsets)
-    body: Stmt = Store(stmt.dst.buffer, target, value, loc=stmt.loc)
+    body: Stmt = Store(stmt.dst.buffer, target, value, **stmt.provenance)
     if const_value(guard) is None:
-        body = If(guard, (body,), loc=stmt.loc)
-    return Parallel(vars_, tuple(extents), (body,), loc=stmt.loc)
+        body = If(guard, (body,), **stmt.provenance)
+    return Parallel(vars_, tuple(extents), (body,), **stmt.provenance)

@@ -245,8 +245,9 @@ def _in_pieces(
         inner_vars[n], inner_extents[n] = lane, fold.const(piece)
         loops.append((step, fold.ceildiv(extents[n], fold.const(piece))))
         guard = fold.binary("land", guard, fold.binary("lt", place, extents[n]))
-    moved = map_body_exprs(body, lambda e: substitute(e, mapping), {})
-    out: Stmt = Parallel(tuple(inner_vars), tuple(inner_extents), (If(guard, moved),), loc=nest.loc)
+    moved = map_body_exprs(body, lambda e: substitute(e, mapping))
+    guarded = If(guard, moved, **nest.provenance)
+    out: Stmt = Parallel(tuple(inner_vars), tuple(inner_extents), (guarded,), **nest.provenance)
     for step, count in reversed(loops):
-        out = For("serial", step, fold.const(0), count, (out,), loc=nest.loc)
+        out = For("serial", step, fold.const(0), count, (out,), **nest.provenance)
     return out

@@ -5,37 +5,23 @@ One Triton function a launch, assembled into the text of ``kernel.py``.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
-from tileops.codegen.triton.escapes import lower_escapes
 from tileops.codegen.triton.grid import emit_block_vars, flat_grid
 from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.names import entry_name
 from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
-from tileops.dtypes import DType
 from tileops.errors import InternalError
-from tileops.ir import dump
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
-from tileops.ir.walk import fresh_ids, keep_number, number_statements, walk
-from tileops.passes.analyze_ranges import launch_ranges
-from tileops.passes.hoist_arrays import hoist_arrays
-from tileops.passes.hoist_variables import hoist_variables
-from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
-from tileops.passes.lower_packed import PACKED, lower_packed
-from tileops.passes.place_tensors import place_tensors
-from tileops.passes.round_fp8 import round_fp8
-from tileops.passes.split_extents import split_extents
+from tileops.ir.walk import walk
+from tileops.passes.context import Context as PassContext
+from tileops.passes.pipeline import TRITON, run
 from tileops.target import Target
-
-# Triton has no scalar of these types.
-_LOWERED = PACKED | {"float8_e8m0fnu"}
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
@@ -43,32 +29,13 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
     UnsupportedConstructError for what it cannot express.
     """
-    placed = place_tensors(program)
-    lowered = lower_packed(placed.program, _LOWERED)
-    program = lowered.program
-    numbers = number_statements(program.launches)
-    ids = fresh_ids(program)  # of everything that a pass below makes
-    launches = tuple(keep_number(numbers, n, round_fp8(n, numbers)) for n in program.launches)
-    program = dump.after("round_fp8", replace(program, launches=launches))
-    if not target.supports("convert", DType("float8_e4m3fn")):
-        # After the rounding, which leaves conversions alone to be rewritten.
-        program = dump.after("hold_fp8_as_bytes", hold_fp8_as_bytes(program, numbers, ids))
-    # Escapes first: the flags that they become are scalars of each point, not arrays.
-    launches = tuple(lower_escapes(launch, numbers, ids) for launch in program.launches)
-    dump.after("lower_escapes", replace(program, launches=launches))
-    # After escapes, which make loops' bodies conditions: a variable leaves those as well.
-    launches = tuple(hoist_variables(launch, numbers) for launch in launches)
-    dump.after("hoist_variables", replace(program, launches=launches))
-    # Before arrays of points: it cuts the nests that these get their dimensions from.
-    launches = tuple(split_extents(launch, numbers, ids) for launch in launches)
-    dump.after("split_extents", replace(program, launches=launches))
-    launches = tuple(hoist_arrays(launch, numbers) for launch in launches)
-    dump.after("hoist_arrays", replace(program, launches=launches))
+    known = PassContext(target)
+    program = run(TRITON, program, known)
     written: list[_Written] = []
     workspaces: list[Buffer] = []
-    for n, launch in enumerate(launches):
+    for n, launch in enumerate(program.launches):
         first = len(program.workspaces) + len(workspaces)
-        one = _Written(program, launch, target, spec, _entry(program, n), numbers, first)
+        one = _Written(program, launch, known, spec, _entry(program, n), first)
         written.append(one)
         workspaces += one.workspaces
     head = _head(program, written)
@@ -77,7 +44,6 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
         lines += kernel.lines
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
-    statements = placed.original(lowered.original(statements))
     codes = tuple(k.code for k in written)
     return KernelCode("triton", source, codes, statements, tuple(workspaces))
 
@@ -100,18 +66,17 @@ class _Written:
         self,
         program: Program,
         launch: Launch,
-        target: Target,
+        known: PassContext,
         spec: Specialization,
         entry: str,
-        numbers: dict[int, int],
         first_workspace: int,
     ) -> None:
-        ctx = _emitted(program, launch, target, spec, numbers)
+        ctx = _emitted(program, launch, known, spec)
         params = ctx.params.finish(ctx.memory.params(first_workspace))
         self.workspaces = ctx.memory.workspaces(flat_grid(launch))
         signature = f"def {entry}({', '.join(p.name for p in params)}):"
         self.lines: list[tuple[str, int | None]] = [("", None), ("", None), ("@triton.jit", None)]
-        self.lines += [(signature, numbers.get(id(launch))), *ctx.writer.finish()]
+        self.lines += [(signature, launch.origin), *ctx.writer.finish()]
         self.helpers = ctx.helpers
         self.stages = ctx.stages
         shared = tuple(
@@ -123,24 +88,21 @@ class _Written:
             entry,
             params,
             flat_grid(launch),
-            num_warps(launch.threads, target.warp_size),
+            num_warps(launch.threads, known.target.warp_size),
             max(ctx.stages, default=1),
             shared_buffers=shared,
         )
 
 
-def _emitted(
-    program: Program, launch: Launch, target: Target, spec: Specialization, numbers: dict[int, int]
-) -> Context:
+def _emitted(program: Program, launch: Launch, known: PassContext, spec: Specialization) -> Context:
     """The launch written whole, with the buffers in memory that no tile can hold.
 
     Which those are shows while the text is written; it is then written anew.
     """
-    ranges = launch_ranges(launch, tuple(s.var for s in program.sizes))
+    ranges = known.ranges(program, launch)
     in_memory: Ids = frozenset()
     while True:
-        ctx = Context(program, launch, target, spec, ranges, load_element, in_memory)
-        ctx.numbers = numbers
+        ctx = Context(program, launch, known.target, spec, ranges, load_element, in_memory)
         try:
             ctx.memory.emit_slices(emit_block_vars(ctx))
             emit_body(ctx, launch.body, frozenset())

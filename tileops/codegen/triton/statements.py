@@ -56,7 +56,8 @@ def emit_body(ctx: Context, body: Body, live: Ids) -> None:
     """A statement list; ``live`` are the buffers whose value is used after it."""
     for stmt, after in zip(body, ctx.liveness.after(body, live), strict=True):
         before, ctx.loc = ctx.loc, stmt.loc or ctx.loc
-        ctx.writer.statement = ctx.numbers.get(id(stmt), ctx.writer.statement)
+        if stmt.origin is not None:
+            ctx.writer.statement = stmt.origin
         try:
             _emit(ctx, stmt, after)
         except ProgramError as error:

@@ -1,4 +1,4 @@
-"""Owns `break` and `continue`: rewritten as conditions, since Triton has neither."""
+"""`break` and `continue` as conditions, for generators whose language has neither."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Iterator
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load
+from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Launch, Stmt, Store, While
-from tileops.ir.walk import keep_number, sub_bodies, with_bodies
+from tileops.ir.walk import fresh_ids, map_launches, sub_bodies, with_bodies
+from tileops.passes.context import Context
 
 _ZERO = fold.const(0)
 
 
-def lower_escapes(launch: Launch, numbers: dict[int, int], ids: Iterator[int]) -> Launch:
-    """``launch`` without Break and Continue.
+def lower_escapes(program: Program, context: Context) -> Program:
+    """``program`` without Break and Continue."""
+    rewriter = _Rewriter(fresh_ids(program))
 
-    ``numbers`` learns the rewritten statements; the flags get ``ids``.
-    """
-    if not _has_escape((launch,), inside_loops=True):
-        return launch
-    rewriter = _Rewriter(numbers, ids)
-    return dataclasses.replace(launch, body=rewriter.body(launch.body))
+    def lowered(launch: Launch) -> Body:
+        found = _has_escape((launch,), inside_loops=True)
+        return rewriter.body(launch.body) if found else launch.body
+
+    return map_launches(program, lowered)
 
 
 def _has_escape(body: Body, *, inside_loops: bool) -> bool:
@@ -38,8 +40,8 @@ def _has_escape(body: Body, *, inside_loops: bool) -> bool:
 class _Rewriter:
     """Gives each loop with escapes two flags: whether it goes on, and whether this turn does."""
 
-    def __init__(self, numbers: dict[int, int], ids: Iterator[int]) -> None:
-        self._numbers, self._ids = numbers, ids
+    def __init__(self, ids: Iterator[int]) -> None:
+        self._ids = ids
 
     def body(self, body: Body) -> Body:
         """A statement list outside any loop that it could leave."""
@@ -48,7 +50,7 @@ class _Rewriter:
             if isinstance(stmt, (For, While)) and _has_escape(stmt.body, inside_loops=False):
                 out += self._loop(stmt)
             elif inner := sub_bodies(stmt):
-                out.append(self._same(stmt, with_bodies(stmt, tuple(map(self.body, inner)))))
+                out.append(with_bodies(stmt, tuple(map(self.body, inner))))
             else:
                 out.append(stmt)
         return tuple(out)
@@ -56,17 +58,17 @@ class _Rewriter:
     def _loop(self, loop: For | While) -> list[Stmt]:
         runs, active = self._flag("runs"), self._flag("active")
         inner = self._guarded(loop.body, runs, active)
-        start = Store(active, (_ZERO,), _read(runs), loc=loop.loc)
-        body: Body = (start, If(_read(active), inner, loc=loop.loc))
+        start = Store(active, (_ZERO,), _read(runs), **loop.provenance)
+        body: Body = (start, If(_read(active), inner, **loop.provenance))
         if isinstance(loop, While):
             cond = fold.binary("land", _read(runs), loop.cond)
             new: Stmt = dataclasses.replace(loop, cond=cond, body=body)
         else:
             new = dataclasses.replace(loop, body=body)
         return [
-            Alloc(runs, fold.const(True)),
-            Alloc(active, fold.const(True)),
-            self._same(loop, new),
+            Alloc(runs, fold.const(True), **loop.provenance),
+            Alloc(active, fold.const(True), **loop.provenance),
+            new,
         ]
 
     def _guarded(self, body: Body, runs: Buffer, active: Buffer) -> Body:
@@ -75,24 +77,21 @@ class _Rewriter:
         for n, stmt in enumerate(body):
             if isinstance(stmt, (Break, Continue)):
                 flags = (runs, active) if isinstance(stmt, Break) else (active,)
-                out += [Store(f, (_ZERO,), fold.const(False), loc=stmt.loc) for f in flags]
+                out += [Store(f, (_ZERO,), fold.const(False), **stmt.provenance) for f in flags]
                 return tuple(out)
             if isinstance(stmt, (For, While)) or not _has_escape((stmt,), inside_loops=False):
                 out += self.body((stmt,))
                 continue
             inner = tuple(self._guarded(b, runs, active) for b in sub_bodies(stmt))
-            out.append(self._same(stmt, with_bodies(stmt, inner)))
+            out.append(with_bodies(stmt, inner))
             rest = self._guarded(body[n + 1 :], runs, active)
             if rest:
-                out.append(If(_read(active), rest, loc=stmt.loc))
+                out.append(If(_read(active), rest, **stmt.provenance))
             return tuple(out)
         return tuple(out)
 
     def _flag(self, name: str) -> Buffer:
         return Buffer(next(self._ids), name, (fold.const(1),), fold.BOOL, "var")
-
-    def _same(self, old: Stmt, new: Stmt) -> Stmt:
-        return keep_number(self._numbers, old, new)
 
 
 def _read(flag: Buffer) -> Expr:

@@ -1,0 +1,71 @@
+"""The passes between a traced program and each generator, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tileops import settings
+from tileops.ir import dump
+from tileops.ir.program import Program
+from tileops.ir.verifier import verify
+from tileops.ir.walk import with_origins
+from tileops.passes.context import Context
+from tileops.passes.hoist_arrays import hoist_arrays
+from tileops.passes.hoist_variables import hoist_variables
+from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
+from tileops.passes.lower_escapes import lower_escapes
+from tileops.passes.lower_packed import lower_packed
+from tileops.passes.place_tensors import place_tensors
+from tileops.passes.round_fp8 import round_fp8
+from tileops.passes.split_extents import split_extents
+
+Pass = Callable[[Program, Context], Program]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The passes of one generator. A pass that has nothing to do returns the program itself."""
+
+    passes: tuple[Pass, ...]
+
+
+CPU = Pipeline(
+    (
+        place_tensors,  # first: it makes nests of copies, whose elements may be packed
+        lower_packed,
+    )
+)
+
+TRITON = Pipeline(
+    (
+        place_tensors,  # first: it makes nests of copies, whose elements may be packed
+        lower_packed,  # before the 8-bit floats: half of its dtypes compute in them
+        round_fp8,
+        hold_fp8_as_bytes,  # after the rounding, which leaves conversions alone to be rewritten
+        lower_escapes,  # before arrays: the flags that it makes are scalars of each point
+        hoist_variables,  # after escapes, whose conditions a variable must leave as well
+        split_extents,  # before arrays: it cuts the nests that these get their dimensions from
+        hoist_arrays,
+    )
+)
+
+
+def run(pipeline: Pipeline, program: Program, context: Context) -> Program:
+    """``program`` after all passes of ``pipeline``.
+
+    What each pass made is dumped under the pass's name. With ``option.debug.verify_ir`` the program
+    is verified before the first pass and after each; a fault is an InternalError that names the
+    pass.
+    """
+    if any(launch.origin is None for launch in program.launches):
+        program = with_origins(program)  # built by hand, not traced
+    verifies = settings.current().verify_ir
+    if verifies:
+        verify(program)
+    for step in pipeline.passes:
+        before, program = program, step(program, context)
+        dump.after(step.__name__, program)
+        if verifies and program is not before:
+            verify(program, made_by=step.__name__)
+    return program
