@@ -18,15 +18,15 @@ struct OpInfo {
 
 // In the order of HostOp.
 constexpr OpInfo kOps[] = {
-    {"const", 0, nullptr},    {"add", 2, "+"},          {"sub", 2, "-"},
-    {"mul", 2, "*"},          {"floordiv", 2, "//"},    {"floormod", 2, "%"},
-    {"truncdiv", 2, nullptr}, {"truncmod", 2, nullptr}, {"min", 2, nullptr},
-    {"max", 2, nullptr},      {"and", 2, "&"},          {"or", 2, "|"},
-    {"xor", 2, "^"},          {"shl", 2, "<<"},         {"shr", 2, ">>"},
-    {"eq", 2, "=="},          {"ne", 2, "!="},          {"lt", 2, "<"},
-    {"le", 2, "<="},          {"gt", 2, ">"},           {"ge", 2, ">="},
-    {"land", 2, nullptr},     {"lor", 2, nullptr},      {"neg", 1, nullptr},
-    {"not", 1, nullptr},      {"select", 3, nullptr},
+    {"const", 0, nullptr},   {"add", 2, "+"},          {"sub", 2, "-"},
+    {"mul", 2, "*"},         {"floordiv", 2, "//"},    {"floormod", 2, "%"},
+    {"ceildiv", 2, nullptr}, {"truncdiv", 2, nullptr}, {"truncmod", 2, nullptr},
+    {"min", 2, nullptr},     {"max", 2, nullptr},      {"and", 2, "&"},
+    {"or", 2, "|"},          {"xor", 2, "^"},          {"shl", 2, "<<"},
+    {"shr", 2, ">>"},        {"eq", 2, "=="},          {"ne", 2, "!="},
+    {"lt", 2, "<"},          {"le", 2, "<="},          {"gt", 2, ">"},
+    {"ge", 2, ">="},         {"land", 2, nullptr},     {"lor", 2, nullptr},
+    {"neg", 1, nullptr},     {"not", 1, nullptr},      {"select", 3, nullptr},
 };
 constexpr int kOpCount = sizeof(kOps) / sizeof(kOps[0]);
 
@@ -76,6 +76,8 @@ int64_t divide(HostOp kind, int64_t a, int64_t b, const char* op) {
   const int64_t quotient = a / b, remainder = a % b;
   const bool adjust = remainder != 0 && ((remainder < 0) != (b < 0));
   switch (kind) {
+    case HostOp::kCeilDiv:
+      return remainder != 0 && !adjust ? quotient + 1 : quotient;
     case HostOp::kFloorDiv:
       return adjust ? quotient - 1 : quotient;
     case HostOp::kFloorMod:
@@ -191,6 +193,7 @@ void HostProgram::evaluate(int64_t* slots, const char* op) const {
         break;
       case HostOp::kFloorDiv:
       case HostOp::kFloorMod:
+      case HostOp::kCeilDiv:
       case HostOp::kTruncDiv:
       case HostOp::kTruncMod:
         *out = divide(line.op, a, b, op);

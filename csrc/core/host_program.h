@@ -18,6 +18,7 @@ enum class HostOp : uint8_t {
   kMul,
   kFloorDiv,
   kFloorMod,
+  kCeilDiv,
   kTruncDiv,
   kTruncMod,
   kMin,

@@ -44,6 +44,13 @@ TILEOPS_INLINE T floordiv(T a, T b) {
 }
 
 template <class T>
+TILEOPS_INLINE T ceildiv(T a, T b) {
+  const T q = truncdiv(a, b);
+  const T r = truncmod(a, b);
+  return static_cast<T>(q + T(b != T(0) && r != T(0) && ((r < T(0)) == (b < T(0)))));
+}
+
+template <class T>
 TILEOPS_INLINE T floormod(T a, T b) {
   const T r = truncmod(a, b);
   return static_cast<T>(r + (b != T(0) && r != T(0) && ((r < T(0)) != (b < T(0))) ? b : T(0)));

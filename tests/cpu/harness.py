@@ -61,6 +61,7 @@ _OPERATORS = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b,
+    "ceildiv": lambda a, b: -(-a // b),
     "floormod": lambda a, b: a % b,
     "min": min,
     "max": max,

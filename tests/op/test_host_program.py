@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+import tileops
+import tileops.language as T
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
@@ -84,6 +86,42 @@ def test_symbolic_sizes(number: int) -> None:
         got = value_of(expr, m, n)
         assert not isinstance(got, int)
         assert got == expected(300, 77)
+
+
+def rounded_up(X, n: T.int64, d: T.int64):
+    N = T.const("N")
+    X: T.Tensor((N,), T.int32)
+    n: T.int64
+    d: T.int64
+    Out = T.empty((T.ceildiv(n, d), T.ceildiv(N, 4) + T.align_up(N, 4)), T.int32)
+    with T.Kernel(T.ceildiv(n, d), threads=32) as bx:
+        for j in T.Parallel(T.ceildiv(N, 4) + T.align_up(N, 4)):
+            Out[bx, j] = bx
+    return Out
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(0, 9), d=st.integers(-(2**62), 2**62).filter(bool), part=st.integers(0))
+def test_a_call_rounds_up_exactly(rows: int, d: int, part: int) -> None:
+    """Grids and shapes of calls, in C++ and for fake tensors: -(-n // d) for any n and d."""
+    n = (rows - 1) * d + (1 if d > 0 else -1) * (1 + part % abs(d)) if rows else 0
+    if not -(2**63) <= n < 2**63:
+        return
+    x = torch.empty(7, dtype=torch.int32)
+    expected = torch.arange(-(-n // d), dtype=torch.int32)[:, None].expand(-1, 10)
+    assert torch.equal(ROUNDED(x, n, d), expected)
+    with FakeTensorMode():
+        assert ROUNDED(torch.empty(7, dtype=torch.int32), n, d).shape == expected.shape
+
+
+ROUNDED = tileops.jit(rounded_up)
+
+
+@settings(max_examples=200, deadline=None)
+@given(m=st.integers(-(2**63), 2**63 - 1), n=st.integers(-(2**63), 2**63 - 1).filter(bool))
+def test_quotients_are_those_of_python(m: int, n: int) -> None:
+    for name, right in (("ceildiv", -(-m // n)), ("floordiv", m // n), ("floormod", m % n)):
+        assert value_of(fold.binary(name, M, N), m, n) == right
 
 
 def test_equal_expressions_share_a_slot() -> None:

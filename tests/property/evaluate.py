@@ -32,6 +32,7 @@ from tileops.ir.stmt import (
 
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
+    "ceildiv": lambda a, b: -(-int(a) // int(b)),
     "min": np.minimum, "max": np.maximum, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
     "gt": np.greater, "ge": np.greater_equal, "land": np.logical_and, "lor": np.logical_or,
 }  # fmt: skip

@@ -20,7 +20,7 @@ TEXT = """\
 program double
 size N.0: i32 dynamic
 tensor %A.1: f32[N.0] global
-launch bx.2 in [((N.0 + 127) // 128)] threads 128:
+launch bx.2 in [ceildiv(N.0, 128)] threads 128:
   parallel i.3 in [128]:
     %A.1[((bx.2 * 128) + i.3)] = (%A.1[((bx.2 * 128) + i.3)] * 2.0f32)
 return []

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tileops.dtypes import DType
 
 # Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round
-# towards minus infinity; truncdiv and truncmod towards zero (C). Comparisons and logic give bool.
+# towards minus infinity; ceildiv, of integers, towards plus infinity; truncdiv and truncmod towards
+# zero (C). Comparisons and logic give bool.
 ARITHMETIC = (
     "add",
     "sub",
@@ -15,11 +16,13 @@ ARITHMETIC = (
     "div",
     "floordiv",
     "floormod",
+    "ceildiv",
     "truncdiv",
     "truncmod",
     "min",
     "max",
 )
+INTEGER_DIVISIONS = ("floordiv", "floormod", "ceildiv", "truncdiv", "truncmod")
 BITWISE = ("and", "or", "xor", "shl", "shr")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("land", "lor")

@@ -162,6 +162,8 @@ class ExpressionVerifier:
             self._require(not a.is_float, f"bit operation on floats: {print_expr(expr)}")
         if op == "div":
             self._require(a.is_float, f"true division of {a}: {print_expr(expr)}")
+        if op == "ceildiv":
+            self._require(a.is_integer, f"ceildiv of {a}: {print_expr(expr)}")
 
     def _call(self, expr: Call) -> None:
         self._require(expr.name in MATH_FUNCTIONS, f"unknown function {expr.name!r}")

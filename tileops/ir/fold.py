@@ -11,6 +11,7 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir.expr import (
     BITWISE,
     COMPARISONS,
+    INTEGER_DIVISIONS,
     LOGICAL,
     Binary,
     Call,
@@ -117,6 +118,8 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         if dtype.is_bool and op not in (*BITWISE, *COMPARISONS, "min", "max"):
             dtype = INT32
         a, b = cast(a, dtype), cast(b, dtype)
+        if op == "ceildiv" and dtype.is_float:
+            return unary("neg", binary("floordiv", unary("neg", a), b))
     _check_operands(op, a.dtype)
     result = BOOL if op in COMPARISONS else a.dtype
     if isinstance(a, Const) and isinstance(b, Const):
@@ -154,6 +157,10 @@ def _floordiv(a: int, b: int) -> int:
     return a // b
 
 
+def _ceildiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
 def _truncdiv(a: int, b: int) -> int:
     q = abs(a) // abs(b)
     return q if (a < 0) == (b < 0) else -q
@@ -165,6 +172,7 @@ _INT_FOLD: dict[str, Callable[[int, int], int]] = {
     "mul": operator.mul,
     "floordiv": _floordiv,
     "floormod": operator.mod,
+    "ceildiv": _ceildiv,
     "truncdiv": _truncdiv,
     "truncmod": lambda a, b: a - b * _truncdiv(a, b),
     "min": min,
@@ -198,7 +206,7 @@ def _fold(op: str, a: Const, b: Const, result: DType) -> Const | None:
         if a.dtype == "float64" and op in _FLOAT64_FOLD:
             return const(_FLOAT64_FOLD[op](a.value, b.value), result)
         return None
-    if op in ("floordiv", "floormod", "truncdiv", "truncmod") and b.value == 0:
+    if op in INTEGER_DIVISIONS and b.value == 0:
         raise ProgramValueError("division by zero in a constant expression")
     if op in ("shl", "shr") and not 0 <= b.value < a.dtype.bits:
         raise ProgramValueError(
@@ -222,7 +230,7 @@ def _identities(op: str, a: Expr, b: Expr) -> Expr | None:
         if a_value == 0 or b_value == 0:
             return const(0, a.dtype)
         return b if a_value == 1 else a if b_value == 1 else None
-    if op in ("floordiv", "truncdiv") and b_value == 1:
+    if op in ("floordiv", "ceildiv", "truncdiv") and b_value == 1:
         return a
     if op in ("floormod", "truncmod") and b_value == 1:
         return const(0, a.dtype)
@@ -277,8 +285,8 @@ def mul(a: Expr, b: Expr) -> Expr:
 
 
 def ceildiv(a: Expr, b: Expr) -> Expr:
-    """``(a + b - 1) // b`` for integers, written so that constants fold."""
-    return binary("floordiv", binary("add", a, binary("sub", b, const(1, b.dtype))), b)
+    """``-(-a // b)``; of integers exactly that wherever it fits their dtype."""
+    return binary("ceildiv", a, b)
 
 
 def truth(a: Expr) -> Expr:

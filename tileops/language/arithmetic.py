@@ -20,14 +20,17 @@ from tileops.language.value import (
 
 
 def ceildiv(a: object, b: object) -> object:
-    """``(a + b - 1) // b``: a Python int for two ints, else a value."""
+    """``-(-a // b)``, the quotient rounded up: a Python int for two ints, else a value.
+
+    Of integers it is exact wherever it fits their type.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b) if b else _division_by_zero()
-    return wrap(fold.ceildiv(to_expr(a), to_expr(b)), a, b)
+    return binary("ceildiv", a, b)
 
 
 def align_up(a: object, b: object) -> object:
-    """The least multiple of ``b`` that is at least ``a``."""
+    """``ceildiv(a, b) * b``: for ``b`` above 0 the least multiple of it that is at least ``a``."""
     if isinstance(a, int) and isinstance(b, int):
         return (-(-a // b) if b else _division_by_zero()) * b
     return binary("mul", ceildiv(a, b), b)

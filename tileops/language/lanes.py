@@ -47,7 +47,7 @@ def get_thread_binding(dim: int = 0) -> Value:
         )
     if dim not in state.lanes:
         state.lanes[dim] = tracer.define_permanent(
-            tracer.new_var(tracer.take_name(_NAMES[dim]), DType("int32"))
+            tracer.new_var(tracer.take_name(_NAMES[dim]), DType("int32")), bounded=True
         )
     return Value(state.lanes[dim])
 

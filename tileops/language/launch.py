@@ -54,7 +54,7 @@ class KernelFrame:
         self._state = tracer.launch = LaunchState(block_vars, self._threads)
         tracer.open_region("launch")
         for var in block_vars:
-            tracer.define(var)
+            tracer.define(var, bounded=True)
         for view in tracer.pending_views:
             tracer.emit_view(view)
         indices = tuple(BlockIndex(v) for v in block_vars)

@@ -38,7 +38,10 @@ def constant_difference(a: Expr, b: Expr) -> int | None:
 def difference(a: Expr, b: Expr) -> Expr:
     """``a - b``, a constant where it is one."""
     constant = constant_difference(a, b)
-    return fold.sub(a, b) if constant is None else fold.const(constant, fold.sub(a, b).dtype)
+    if constant is None:
+        return fold.sub(a, b)
+    least, most = a.dtype.limits
+    return fold.const(constant, a.dtype) if least <= constant <= most else fold.const(constant)
 
 
 def are_equal(a: Expr, b: Expr) -> bool:

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tileops.dtypes import DType
 from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.stmt import For, Stmt
 from tileops.ir.stmt import Parallel as ParallelStmt
 from tileops.ir.walk import walk_expr
-from tileops.language.buffers import ZERO
-from tileops.language.linear import difference
+from tileops.language.bounded import fits_its_type
+from tileops.language.steps import Axis, Rounds, rounds
 from tileops.language.tracer import Tracer, here, require_tracer
-from tileops.language.value import INT32, INT64, Value, as_int, bind, describe, has_load, index_expr
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One loop variable: it runs from ``start`` to ``stop``, or counts the steps between them."""
-
-    start: Expr
-    stop: Expr
-    step: int = 1
+from tileops.language.value import INT64, Value, as_int, bind, describe, has_load, index_expr
 
 
 class LoopFrame:
@@ -44,6 +33,7 @@ class LoopFrame:
         self.stages = stages
         self.hints = hints
         self._vars: tuple[Var, ...] = ()
+        self._rounds: tuple[Rounds, ...] = ()
 
     def __iter__(self) -> object:
         raise ProgramSyntaxError(
@@ -65,25 +55,24 @@ class LoopFrame:
         self.axes = tuple(_evaluated_once(axis) for axis in self.axes)
         if self.kind == "parallel":
             return self._open_parallel(tracer, names)
-        values = []
+        self._rounds = tuple(rounds(tracer, axis) for axis in self.axes)
         made = []
-        for name, axis in zip(names, self.axes, strict=True):
-            var = tracer.new_var(name, _loop_dtype(axis))
+        for name, axis, loop in zip(names, self.axes, self._rounds, strict=True):
+            var = tracer.new_var(name, loop.dtype)
             tracer.open_region("for")
-            tracer.define(var)
+            tracer.define(var, bounded=fits_its_type(tracer, axis.start, axis.stop))
             made.append(var)
-            values.append(_user_value(var, axis))
         self._vars = tuple(made)
-        return tuple(values)
+        return tuple(Value(r.value(v)) for v, r in zip(made, self._rounds, strict=True))
 
     def _open_parallel(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
         self._vars = tuple(
-            tracer.new_var(n, _loop_dtype(a)) for n, a in zip(names, self.axes, strict=True)
+            tracer.new_var(n, a.stop.dtype) for n, a in zip(names, self.axes, strict=True)
         )
         extents = [a.stop for a in self.axes]
         tracer.open_region("parallel", tuple(zip(self._vars, extents, strict=True)))
-        for var in self._vars:
-            tracer.define(var)
+        for var, extent in zip(self._vars, extents, strict=True):
+            tracer.define(var, bounded=fits_its_type(tracer, extent))
         return tuple(Value(v) for v in self._vars)
 
     def _check_place(self, tracer: Tracer) -> None:
@@ -116,10 +105,10 @@ class LoopFrame:
                     return
             tracer.emit(ParallelStmt(self._vars, extents, body, loc=loc))
             return
-        for var, axis in zip(reversed(self._vars), reversed(self.axes), strict=True):
+        for var, r in zip(reversed(self._vars), reversed(self._rounds), strict=True):
             body = tracer.close_region()
-            start, stop = _record_bounds(axis)
-            tracer.emit(For(self.kind, var, start, stop, body, self.stages, self.hints, loc=loc))
+            loop = For(self.kind, var, r.start, r.stop, body, self.stages, self.hints, loc=loc)
+            tracer.emit(loop)
 
 
 def _evaluated_once(axis: Axis) -> Axis:
@@ -144,26 +133,6 @@ def _imperfect() -> ProgramValueError:
 def _check_perfect(body: Sequence[Stmt]) -> None:
     if len(body) > 1 and any(isinstance(s, ParallelStmt) for s in body):
         raise _imperfect()
-
-
-def _loop_dtype(axis: Axis) -> DType:
-    return INT64 if INT64 in (axis.start.dtype, axis.stop.dtype) else INT32
-
-
-def _user_value(var: Var, axis: Axis) -> Value:
-    if axis.step == 1:
-        return Value(var)
-    return Value(fold.add(axis.start, fold.mul(var, fold.const(axis.step))))
-
-
-def _record_bounds(axis: Axis) -> tuple[Expr, Expr]:
-    if axis.step == 1:
-        return axis.start, axis.stop
-    span = difference(axis.stop, axis.start)
-    if axis.step < 0:
-        span = difference(axis.start, axis.stop)
-    count = fold.ceildiv(span, fold.const(abs(axis.step)))
-    return ZERO, fold.binary("max", count, ZERO)
 
 
 def _axis(construct: str, start: object, stop: object, step: object = None) -> Axis:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Expr, HostAttr
+from tileops.ir.expr import Const, Expr, HostAttr
 from tileops.ir.stmt import Break, If
 from tileops.language import arguments
 from tileops.language.allocation import alloc_var
-from tileops.language.buffers import ZERO, VarRef
-from tileops.language.loops import Axis, LoopFrame
+from tileops.language.bounded import fits_its_type
+from tileops.language.buffers import VarRef
+from tileops.language.loops import LoopFrame
+from tileops.language.steps import Axis
 from tileops.language.tracer import Tracer, here, require_tracer
-from tileops.language.value import INT32, Value, bind, index_expr, wrap
+from tileops.language.value import INT32, INT64, Value, bind, index_expr, wrap
 
 
 def _product(extents: Sequence[Expr]) -> Expr:
@@ -22,6 +25,20 @@ def _product(extents: Sequence[Expr]) -> Expr:
     for extent in extents:
         out = fold.mul(out, extent)
     return out
+
+
+# The number of a tile that a block would take next ends at most this far below the end of int32.
+_MOST_TILES = (1 << 31) - (1 << 24)
+
+
+def _tile_dtype(tracer: Tracer, domain: Sequence[Expr], given: Sequence[Expr]) -> DType:
+    """The type that holds the number of every tile, and of one more wave of blocks.
+
+    ``given`` are the values that these numbers are computed from.
+    """
+    total = math.prod(int(e.value) for e in domain if isinstance(e, Const))
+    fits = total <= _MOST_TILES and fits_its_type(tracer, *given)
+    return INT64 if not fits or any(e.dtype == INT64 for e in given) else INT32
 
 
 def _div(a: Expr, b: Expr) -> Expr:
@@ -38,8 +55,9 @@ def _grouped_coordinates(tile: Expr, domain: Sequence[Expr], group: Expr) -> tup
     The last dimension is walked in groups and is the fastest inside a group.
     The last group may be narrower, so every tile of the domain occurs once.
     """
+    domain = tuple(fold.cast(e, tile.dtype) for e in domain)
     last = domain[-1]
-    group = fold.binary("min", group, last)
+    group = fold.binary("min", fold.cast(group, tile.dtype), last)
     in_group = fold.mul(_product(domain[:-1]), group)
     number = _div(tile, in_group)
     first = fold.mul(number, group)
@@ -57,13 +75,16 @@ class _PersistentLoop(LoopFrame):
     """A serial loop over waves that ends when the domain is used up."""
 
     def __init__(
-        self, waves: Expr, domain: tuple[Expr, ...], wave: Expr, index: Expr, group: Expr
+        self, domain: tuple[Expr, ...], wave: Expr, index: Expr, group: Expr, dtype: DType
     ) -> None:
-        super().__init__("T.Persistent", "serial", (Axis(ZERO, waves),))
-        self.domain = domain
-        self.wave = wave
-        self.index = index
+        """``dtype`` is the type of the numbers of tiles."""
+        self.dtypes = tuple(e.dtype for e in domain)
+        self.domain = tuple(fold.cast(e, dtype) for e in domain)
+        self.wave = fold.cast(wave, dtype)
+        self.index = fold.cast(index, dtype)
         self.group = group
+        waves = fold.ceildiv(_product(self.domain), self.wave)
+        super().__init__("T.Persistent", "serial", (Axis(fold.const(0, dtype), waves),))
 
     def open(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
         """Start recording the body; the coordinates of this block's tile."""
@@ -79,7 +100,10 @@ class _PersistentLoop(LoopFrame):
         done = fold.binary("ge", tile, total)
         tracer.emit(If(done, (Break(loc=tracer.location),)))
         coordinates = _grouped_coordinates(tile, self.domain, self.group)
-        return tuple(bind(n, c) for n, c in zip(names, coordinates, strict=True))
+        return tuple(
+            bind(name, fold.cast(c, dtype))
+            for name, c, dtype in zip(names, coordinates, self.dtypes, strict=True)
+        )
 
 
 def Persistent(
@@ -89,22 +113,17 @@ def Persistent(
 
     Gives one coordinate a dimension; the last dimension is walked in groups of ``group_size``.
     """
-    require_tracer("T.Persistent")
+    tracer = require_tracer("T.Persistent")
     dims = tuple(
         index_expr(d, "an extent of T.Persistent")
         for d in arguments.items("T.Persistent", "domain", domain)
     )
     if not dims:
         raise ProgramValueError("T.Persistent needs at least one extent", location=here())
-    wave = index_expr(wave_size, "wave_size")
-    waves = fold.ceildiv(_product(dims), wave)
-    return _PersistentLoop(
-        waves,
-        domain=dims,
-        wave=wave,
-        index=index_expr(index, "index"),
-        group=index_expr(group_size, "group_size"),
-    )
+    wave, number = index_expr(wave_size, "wave_size"), index_expr(index, "index")
+    group = index_expr(group_size, "group_size")
+    dtype = _tile_dtype(tracer, dims, (*dims, wave, number))
+    return _PersistentLoop(dims, wave, number, group, dtype)
 
 
 def loop_break() -> None:
@@ -167,6 +186,7 @@ class PersistentTileScheduler:
     def coord(self, tile: object) -> tuple[Value, Value]:
         """The (m, n) coordinates of tile number ``tile``."""
         number = index_expr(tile, "the tile number")
+        number = fold.cast(number, INT64 if number.dtype == INT64 else self._number_dtype())
         group = fold.const(self._swizzle)
         if self._column_major:
             n, m = _grouped_coordinates(
@@ -176,7 +196,11 @@ class PersistentTileScheduler:
             m, n = _grouped_coordinates(
                 number, (self._num_m, self._num_n), self._group(self._num_n, group)
             )
-        return wrap(m), wrap(n)
+        return wrap(fold.cast(m, self._num_m.dtype)), wrap(fold.cast(n, self._num_n.dtype))
+
+    def _number_dtype(self, *steps: Expr) -> DType:
+        given = (self._num_m, self._num_n, *steps)
+        return _tile_dtype(require_tracer("T.PersistentTileScheduler"), given[:2], given)
 
     def _group(self, extent: Expr, group: Expr) -> Expr:
         # A swizzle of 1 is no swizzle: the inner dimension is walked as a whole.
@@ -190,9 +214,10 @@ class PersistentTileScheduler:
                 "T.PersistentTileScheduler(stateful=False) has no init(); use coord(tile)",
                 location=here(),
             )
+        wide = self._number_dtype(self._workers)
         for part in ("tile", "m_idx", "n_idx", "current_iter"):
             tracer.set_names((f"{self._name}_{part}",))
-            self._vars[part] = alloc_var(INT32)
+            self._vars[part] = alloc_var(wide if part == "tile" else INT32)
             self._vars[part].fresh = False
         self._state("tile").store(worker)
         self._state("current_iter").store(0)
@@ -205,8 +230,9 @@ class PersistentTileScheduler:
 
     def valid(self) -> Value:
         """True while the current tile lies in the grid."""
-        total = fold.mul(self._num_m, self._num_n)
-        return wrap(fold.binary("lt", self._state("tile").expr, total))
+        tile = self._state("tile").expr
+        total = _product(tuple(fold.cast(e, tile.dtype) for e in (self._num_m, self._num_n)))
+        return wrap(fold.binary("lt", tile, total))
 
     def next_tile(self) -> None:
         """Go on to this block's next tile."""

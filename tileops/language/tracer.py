@@ -115,6 +115,7 @@ class Tracer(Builder):
         self._live_vars: dict[int, Var] = {}
         self._live_buffers: dict[int, Buffer] = {}
         self._dead: dict[int, str] = {}
+        self._bounded: set[int] = set()
         self._adopted: dict[Var, Var] = {}
 
     # -- names ---------------------------------------------------------------------------------
@@ -130,9 +131,14 @@ class Tracer(Builder):
         """The names that are still to be given."""
         return tuple(self._name_hints)
 
-    def define(self, var: Var) -> Var:
-        """Make ``var`` readable until the innermost region closes (for ever outside regions)."""
+    def define(self, var: Var, *, bounded: bool = False) -> Var:
+        """Make ``var`` readable until the innermost region closes (for ever outside regions).
+
+        ``bounded``: index arithmetic with it is taken as not wrapping.
+        """
         self._live_vars[var.id] = var
+        if bounded:
+            self._bounded.add(var.id)
         if self.regions:
             self.regions[-1].vars.append(var)
         return var
@@ -165,16 +171,22 @@ class Tracer(Builder):
 
     def size(self, name: str, dtype: DType, kind: str) -> Var:
         """A new size variable of the signature."""
-        var = self.define_permanent(self.new_var(name, dtype))
+        var = self.define_permanent(self.new_var(name, dtype), bounded=True)
         self.sizes.append(Size(var, kind))
         if kind == "const":
             self.const_ids.add(var.id)
             self.const_locations[var.id] = self.location
         return var
 
-    def define_permanent(self, var: Var) -> Var:
-        """Make ``var`` readable everywhere in the program."""
+    def is_bounded(self, var: int) -> bool:
+        """True if index arithmetic with the variable of this id is taken as not wrapping."""
+        return var in self._bounded
+
+    def define_permanent(self, var: Var, *, bounded: bool = False) -> Var:
+        """Make ``var`` readable everywhere in the program; ``bounded`` as for ``define``."""
         self._live_vars[var.id] = var
+        if bounded:
+            self._bounded.add(var.id)
         return var
 
     def adopt(self, expr: Expr) -> Expr:

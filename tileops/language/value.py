@@ -11,6 +11,7 @@ from tileops.ir.expr import Const, Expr, Load, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Bind
 from tileops.ir.walk import walk_expr
+from tileops.language.bounded import fits_its_type
 from tileops.language.known import is_of_consts, number_of
 from tileops.language.tracer import active_tracer, here
 
@@ -399,7 +400,7 @@ def bind(name: str, expr: Expr) -> Value:
     assert tracer is not None
     var = tracer.new_var(name, expr.dtype)
     tracer.emit(Bind(var, expr))
-    tracer.define(var)
+    tracer.define(var, bounded=fits_its_type(tracer, expr))
     return Value(var)
 
 

@@ -19,8 +19,8 @@ SlotValue = Any  # int, or torch.SymInt (SymBool inside a condition)
 # literal.
 _BINARY = frozenset(
     (
-        "add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max",
-        "and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "land", "lor",
+        "add", "sub", "mul", "floordiv", "floormod", "ceildiv", "truncdiv", "truncmod", "min",
+        "max", "and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "land", "lor",
     )
 )  # fmt: skip
 
@@ -171,6 +171,13 @@ def _select(cond: SlotValue, a: SlotValue, b: SlotValue) -> SlotValue:
     return torch.sym_ite(truth, a, b)  # type: ignore[no-untyped-call]
 
 
+def _ceildiv(a: SlotValue, b: SlotValue) -> SlotValue:
+    if _is_plain(b) and b > 0:
+        # The form in which users write it: equal symbolic sizes are then seen to be equal.
+        return (a + b - 1) // b
+    return -(-a // b)
+
+
 def _truncdiv(a: SlotValue, b: SlotValue) -> SlotValue:
     return _select(_flag((a < 0) == (b < 0)), a // b, -(-a // b))
 
@@ -200,6 +207,7 @@ _EVALUATE: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b,
     "floormod": lambda a, b: a % b,
+    "ceildiv": _ceildiv,
     "truncdiv": _truncdiv,
     "truncmod": lambda a, b: a - b * _truncdiv(a, b),
     "min": _min,

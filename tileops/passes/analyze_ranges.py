@@ -130,7 +130,7 @@ class Ranges:
             case "max":
                 lo = _negate(_least(_negate(a.lo), _negate(b.lo), both=False))
                 return Interval(lo, _negate(_least(_negate(a.hi), _negate(b.hi), both=True)))
-            case "floordiv" | "truncdiv" | "shr":
+            case "floordiv" | "ceildiv" | "truncdiv" | "shr":
                 found = _quotient(expr.op, a, b)
             case "floormod" | "truncmod":
                 found = _remainder(expr.op, a, b)
@@ -193,7 +193,7 @@ def is_exact(index: Expr) -> bool:
 
 
 # What a size is multiplied by in a program whose sizes and indices fit their type.
-_MOST_FACTOR = 1 << 24
+MOST_FACTOR = 1 << 24
 
 
 def is_unlimited_product(a: Interval, b: Interval) -> bool:
@@ -205,7 +205,7 @@ def is_unlimited_product(a: Interval, b: Interval) -> bool:
 
 
 def _is_factor(found: Interval) -> bool:
-    return (found.lo or 0) >= -_MOST_FACTOR and (found.hi or 0) <= _MOST_FACTOR
+    return (found.lo or 0) >= -MOST_FACTOR and (found.hi or 0) <= MOST_FACTOR
 
 
 def fits(interval: Interval, dtype: DType) -> bool:
@@ -293,6 +293,8 @@ def _quotient(op: str, a: Interval, b: Interval) -> Interval:
     divisor = 1 << b.lo if op == "shr" and 0 <= b.lo < 63 else b.lo
     if divisor <= 0 or (op == "truncdiv" and (a.lo is None or a.lo < 0)):
         return ANY
+    if op == "ceildiv":
+        return _negative(_quotient("floordiv", _negative(a), b))
     return Interval(
         None if a.lo is None else a.lo // divisor, None if a.hi is None else a.hi // divisor
     )

@@ -147,7 +147,7 @@ def _period(exprs: list[Expr], variable: int) -> int | None:
         const_value(e.b)
         for expr in exprs
         for e in walk_expr(expr)
-        if isinstance(e, Binary) and e.op in ("floordiv", "floormod")
+        if isinstance(e, Binary) and e.op in ("floordiv", "floormod", "ceildiv")
     ]
     step = math.lcm(*(d for d in divisors if d)) or 1
     for turns in range(_MOST_PERIODS):
@@ -185,7 +185,7 @@ def _shift_of(op: str, b: Expr, left: int | None, right: int | None, a: Expr) ->
             return left * factor
         case "mul" if other is not None:
             return right * other
-        case "floordiv" if factor and left % factor == 0:
+        case "floordiv" | "ceildiv" if factor and left % factor == 0:
             return left // factor
         case "floormod" if factor and left % factor == 0:
             return 0

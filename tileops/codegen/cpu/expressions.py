@@ -13,6 +13,7 @@ from tileops.codegen.cpu.scalar_types import (
 from tileops.codegen.cpu.state import LaunchState, Proven
 from tileops.errors import InternalError
 from tileops.ir.expr import (
+    INTEGER_DIVISIONS,
     LOGICAL,
     Binary,
     Buffer,
@@ -30,10 +31,10 @@ from tileops.ir.expr import (
 from tileops.ir.program import const_value
 from tileops.ir.walk import children, walk_expr
 from tileops.passes.analyze_index import needs_guard
+from tileops.passes.round_up import cheap_ceildiv
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _PLAIN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
-_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
 def value(state: LaunchState, expr: Expr) -> str:
@@ -90,6 +91,10 @@ def cast_text(text: str, expr: Cast) -> str:
 
 def _binary(state: LaunchState, expr: Binary) -> str:
     op = expr.op
+    if op == "ceildiv":
+        cheap = cheap_ceildiv(expr, state.ranges)
+        if cheap is not None:
+            return value(state, cheap)
     a, b = value(state, expr.a), value(state, expr.b)
     if op in _COMPARE:
         return f"({a} {_COMPARE[op]} {b})"
@@ -98,7 +103,7 @@ def _binary(state: LaunchState, expr: Binary) -> str:
         return f"({a} {short[0] if is_harmless(state, expr.b) else short} {b})"
     if op in ("min", "max"):
         return _extreme(expr, a, b)
-    if op in _DIVISIONS:
+    if op in INTEGER_DIVISIONS:
         return _division(state, expr, a, b)
     if op in ("shl", "shr"):
         return _shift(expr, a, b)
@@ -132,7 +137,7 @@ def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
     if expr.dtype.is_float:
         return _wrapped(f"({expr.op}({a}, {b}))", expr)
     divisor = const_value(expr.b)
-    positive = divisor is not None and divisor > 0
+    positive = divisor is not None and divisor > 0 and expr.op != "ceildiv"
     symbol = "/" if expr.op.endswith("div") else "%"
     if positive and (not expr.dtype.is_signed or state.ranges.is_non_negative(expr.a)):
         return _wrapped(f"({a} {symbol} {b})", expr)
@@ -275,7 +280,9 @@ def is_harmless(state: LaunchState, expr: Expr) -> bool:
     for e in walk_expr(expr):
         if isinstance(e, Load) and not (e in state.hoisted or is_safe(state, e)):
             return False
-        if isinstance(e, Call) or (isinstance(e, Binary) and e.op in (*_DIVISIONS, *LOGICAL)):
+        if isinstance(e, Call) or (
+            isinstance(e, Binary) and e.op in (*INTEGER_DIVISIONS, *LOGICAL)
+        ):
             return False
     return True
 

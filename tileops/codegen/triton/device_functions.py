@@ -43,6 +43,11 @@ _BODIES = {
         "Remainder with the sign of the divisor.",
         ["r = a % b", "return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)"],
     ),
+    "ceildiv": (
+        "a, b",
+        "Division rounded towards plus infinity.",
+        ["q = a // b", "return tl.where((a % b != 0) & ((a < 0) == (b < 0)), q + 1, q)"],
+    ),
     "truncdiv_by_any": (
         "a, b",
         f"Division rounded towards zero{_BY_ZERO}",
@@ -60,6 +65,16 @@ _BODIES = {
             _DIVISOR,
             _QUOTIENT,
             "q = tl.where((a % divisor != 0) & ((a < 0) != (b < 0)), q - 1, q)",
+            "return tl.where(b == 0, ~b, q).to(a.dtype)",
+        ],
+    ),
+    "ceildiv_by_any": (
+        "a, b",
+        f"Division rounded towards plus infinity{_BY_ZERO}",
+        [
+            _DIVISOR,
+            _QUOTIENT,
+            "q = tl.where((a % divisor != 0) & ((a < 0) == (b < 0)), q + 1, q)",
             "return tl.where(b == 0, ~b, q).to(a.dtype)",
         ],
     ),
@@ -82,6 +97,15 @@ _BODIES = {
         "a, b",
         f"Remainder of unsigned integers{_OF_ZERO}",
         [_UNSIGNED_DIVISOR, "return tl.where(b == 0, a, a % divisor).to(a.dtype)"],
+    ),
+    "unsigned_ceildiv_by_any": (
+        "a, b",
+        f"Division of unsigned integers, rounded up{_BY_ZERO}",
+        [
+            _UNSIGNED_DIVISOR,
+            "q = a // divisor + tl.where(a % divisor != 0, 1, 0)",
+            "return tl.where(b == 0, ~b, q).to(a.dtype)",
+        ],
     ),
     "floormod_of_floats": (
         "a, b",

@@ -25,6 +25,7 @@ from tileops.ir.expr import (
     Var,
 )
 from tileops.ir.walk import walk_expr
+from tileops.passes.round_up import cheap_ceildiv
 
 _BOOL = DType("bool")
 _FLOAT32 = DType("float32")
@@ -46,6 +47,13 @@ _INFIX = {
     "ge": (">=", text.COMPARE),
     "land": ("&", text.BIT_AND),
     "lor": ("|", text.BIT_OR),
+}
+_UNSIGNED_DIVISIONS = {
+    "floordiv": "unsigned_div",
+    "truncdiv": "unsigned_div",
+    "ceildiv": "unsigned_ceildiv",
+    "floormod": "unsigned_mod",
+    "truncmod": "unsigned_mod",
 }
 
 
@@ -86,6 +94,9 @@ def _variable(ctx: Context, var: Var) -> Val:
 
 
 def _binary(ctx: Context, expr: Binary) -> Val:
+    cheap = cheap_ceildiv(expr, ctx.scope.ranges) if expr.op == "ceildiv" else None
+    if cheap is not None:
+        return emit_expr(ctx, cheap)
     a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
     if a.static and b.static and not _is_pythons_own(ctx, expr):
         a = text.typed(a)
@@ -104,16 +115,22 @@ def _binary(ctx: Context, expr: Binary) -> Val:
         if dtype == "bfloat16":  # Triton 3.6 gives it in float32
             return convert(Val(extreme.text, _FLOAT32, extreme.axes), dtype)
         return extreme
+    return _division(ctx, expr, a, b, dtype)
+
+
+def _division(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     if expr.op == "div":
         return _divide(ctx, a, b, dtype)
     if dtype.is_float and expr.op in ("truncdiv", "floordiv"):
         return _whole_quotient(ctx, expr.op, a, b, dtype)
     if dtype.is_float:
         return _float_remainder(ctx, expr.op, a, b, dtype)
-    if not _divides_safely(ctx, expr.b):
+    if not _divides_safely(ctx, expr.b) or (expr.op == "ceildiv" and not dtype.is_signed):
         return _divide_by_any(ctx, expr.op, a, b, dtype)
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", text.PRODUCT, a, b, dtype)
+    if expr.op == "ceildiv":
+        return text.call(ctx.helper("ceildiv"), a, b, dtype=dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
 
 
@@ -140,7 +157,7 @@ def _divides_safely(ctx: Context, divisor: Expr) -> bool:
 def _divide_by_any(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
     """A quotient or remainder whose divisor may be 0 or -1, with the results of the CPU path."""
     if not dtype.is_signed:
-        op = "unsigned_div" if op.endswith("div") else "unsigned_mod"
+        op = _UNSIGNED_DIVISIONS[op]
     a, b = (text.typed(convert(v, dtype)) for v in (a, b))
     return text.call(ctx.helper(f"{op}_by_any"), a, b, dtype=dtype)
 
@@ -158,7 +175,7 @@ def _is_pythons_own(ctx: Context, expr: Binary) -> bool:
         return not expr.dtype.is_integer or not ranges.wraps(expr)
     if expr.op in ("truncdiv", "truncmod"):
         return ranges.is_non_negative(expr.a) and ranges.is_non_negative(expr.b)
-    return expr.op != "shl"
+    return expr.op not in ("shl", "ceildiv")
 
 
 def actual_dtype(dtype: DType, a: Val, b: Val) -> DType:

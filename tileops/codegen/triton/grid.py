@@ -21,10 +21,15 @@ _INT64 = DType("int64")
 
 def flat_grid(launch: Launch) -> Expr:
     """The number of blocks of a launch."""
+    constant = 1
     total: Expr = fold.const(1)
     for extent in launch.grid:
-        total = fold.mul(total, extent)
-    return total
+        value = const_value(extent)
+        if value is None:
+            total = fold.mul(total, extent)
+        else:
+            constant *= value
+    return fold.mul(total, fold.const(constant))
 
 
 def emit_block_vars(ctx: Context) -> str:

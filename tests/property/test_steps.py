@@ -1,0 +1,106 @@
+"""Stepped loops make the rounds of Python's ``range``, on the CPU path and under the interpreter.
+
+``TILEOPS_RANDOM_PROGRAMS`` (200 by default) over 100 is how many seeds each kind of bounds gets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tileops.language as T
+from tests.property import steps
+from tests.property.test_divisions import EXECUTORS, SEEDS
+
+
+@pytest.mark.parametrize("run", EXECUTORS)
+@pytest.mark.parametrize("form", steps.FORMS)
+@pytest.mark.parametrize("dtype", steps.DTYPES)
+def test_loops(dtype: str, form: str, run: steps.Run) -> None:
+    found = [text for seed in SEEDS for text in steps.wrong_loops(run, dtype, form, seed)]
+    assert not found, "\n".join(found)
+
+
+def constant_bounds(kind: str, start: int, stop: int, step: int) -> Any:
+    """A program with one loop of constant bounds; the first rounds, then their number."""
+
+    def counted():
+        B = T.empty((steps.SEEN + 1,), T.int64)
+        with T.Kernel(1, threads=32):
+            for k in T.serial(steps.SEEN + 1):
+                B[k] = steps.UNREAD
+            count = T.alloc_var(T.int32, 0)
+            for i in (T.unroll if kind == "unroll" else T.serial)(start, stop, step):
+                if count < steps.SEEN:
+                    B[count] = i
+                count += 1
+            B[steps.SEEN] = count
+        return B
+
+    return counted
+
+
+@pytest.mark.parametrize("run", EXECUTORS)
+@pytest.mark.parametrize("kind", ["serial", "unroll"])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (-(2**31), 2**31 - 1, 2**30),
+        (2**31 - 1, -(2**31), -(2**30)),
+        (2**31 - 1, -(2**31), 2),
+        (0, 2**31 - 1, 2**31 - 1),
+        (-(2**63), 2**63 - 1, 2**62),
+        (2**63 - 1, -(2**63), -(2**61)),
+        (2**31 - 4, 2**31 + 4, 3),
+        (5, 5, -1),
+    ],
+)
+def test_constant_bounds(bounds: tuple[int, int, int], kind: str, run: steps.Run) -> None:
+    assert run(constant_bounds(kind, *bounds)).tolist() == steps.rounds(*bounds)
+
+
+def walked(S):
+    S: T.Tensor((3,), T.int32)
+    B = T.empty((2, 9), T.int32)
+    with T.Kernel(1, threads=32) as block:
+        T.fill(B, -1)
+        count = T.alloc_var(T.int32, 0)
+        for m, n in T.Persistent([S[0], S[1]], S[2], block):
+            B[0, count] = m
+            B[1, count] = n
+            count += 1
+    return B
+
+
+def scheduled(S):
+    S: T.Tensor((3,), T.int32)
+    B = T.empty((2, 9), T.int32)
+    with T.Kernel(1, threads=32) as block:
+        T.fill(B, -1)
+        tiles = T.PersistentTileScheduler(S[0], S[1], num_workers=S[2], column_major=False)
+        tiles.init(block)
+        while tiles.valid():
+            B[0, tiles.current_iter] = tiles.m_idx
+            B[1, tiles.current_iter] = tiles.n_idx
+            tiles.next_tile()
+    return B
+
+
+@pytest.mark.parametrize("run", EXECUTORS)
+@pytest.mark.parametrize(
+    "given", [(65536, 65536, 2**29), (2**31 - 1, 1, 2**30), (1, 2**31 - 1, 2**31 - 1), (3, 2, 1)]
+)
+@pytest.mark.parametrize("program", [walked, scheduled])
+def test_persistent_loops_over_many_tiles(program: Any, given: Any, run: steps.Run) -> None:
+    rows, columns, wave = given
+    seen = list(range(0, rows * columns, wave))
+    # Inside a group of 8 columns, or without groups, the columns run fastest.
+    width = min(columns, 8 if program is walked else columns)
+    places = []
+    for tile in seen:
+        group, inside = divmod(tile, rows * width)
+        places.append((inside // width, group * width + inside % width))
+    got = run(program, torch.tensor(given, dtype=torch.int32)).T.tolist()
+    assert got == [list(p) for p in places] + [[-1, -1]] * (9 - len(places))

@@ -1,0 +1,111 @@
+"""Stepped ranges as loops that count by 1, with as many rounds as Python's ``range`` has.
+
+Bounds that may be anything are counted so that nothing wraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tileops.dtypes import DType
+from tileops.ir import fold
+from tileops.ir.expr import Expr
+from tileops.language.bounded import fits_its_type
+from tileops.language.buffers import ZERO
+from tileops.language.linear import constant_difference
+from tileops.language.tracer import Tracer
+from tileops.language.value import INT32, INT64
+
+_UNSIGNED = {INT32: DType("uint32"), INT64: DType("uint64")}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop variable: it runs from ``start`` to ``stop``, or counts the steps between them."""
+
+    start: Expr
+    stop: Expr
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """A loop of step 1 from ``start`` to ``stop``; ``value`` is the user's of its variable."""
+
+    dtype: DType
+    start: Expr
+    stop: Expr
+    value: Callable[[Expr], Expr]
+
+
+def rounds(tracer: Tracer, axis: Axis) -> Rounds:
+    """The loop that makes the rounds of ``range(start, stop, step)``."""
+    dtype = axis.start.dtype
+    if axis.step == 1:
+        return Rounds(dtype, axis.start, axis.stop, lambda var: var)
+    distance = constant_difference(axis.stop, axis.start)
+    if distance is not None:
+        return _constant(axis, dtype, distance)
+    if fits_its_type(tracer, axis.start, axis.stop):
+        return _plain(axis, dtype)
+    fits = abs(axis.step) <= dtype.limits[1]
+    if axis.step == -1:
+        # All lanes of a nest run the widest range of any: there only counts from 0 overlap.
+        fits = dtype == INT64 or not tracer.in_parallel
+        if fits:
+            return _descending(axis, dtype)
+    return _exact(axis, dtype, dtype if fits else INT64)
+
+
+def _descending(axis: Axis, dtype: DType) -> Rounds:
+    """Steps of -1: ``-1 - i`` counts up, and no bound wraps in it."""
+    minus_one = fold.const(-1, dtype)
+    start, stop = (fold.sub(minus_one, e) for e in (axis.start, axis.stop))
+    return Rounds(dtype, start, stop, lambda var: fold.sub(minus_one, var))
+
+
+def _stepping(axis: Axis, dtype: DType, first: int = 0) -> Callable[[Expr], Expr]:
+    """``start + (var - first) * step``; of ``dtype`` where a step is of it."""
+
+    def value(var: Expr) -> Expr:
+        steps = fold.sub(var, fold.const(first))
+        found = fold.add(axis.start, fold.mul(steps, fold.const(axis.step)))
+        step_fits = dtype.limits[0] <= axis.step <= dtype.limits[1]
+        return fold.cast(found, dtype) if step_fits else found
+
+    return value
+
+
+def _constant(axis: Axis, dtype: DType, distance: int) -> Rounds:
+    # No loop makes more than 2^63 rounds.
+    most = INT64.limits[1]
+    count = min(-(-distance // axis.step), most) if (distance > 0) == (axis.step > 0) else 0
+    wide = INT64 if count > INT32.limits[1] else dtype
+    return Rounds(wide, fold.const(0, wide), fold.const(count, wide), _stepping(axis, dtype))
+
+
+def _plain(axis: Axis, dtype: DType) -> Rounds:
+    """A count of steps that needs no care: no difference and no sum of the bounds wraps."""
+    low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
+    count = fold.ceildiv(fold.sub(high, low), fold.const(abs(axis.step)))
+    return Rounds(dtype, ZERO, fold.binary("max", count, ZERO), _stepping(axis, dtype))
+
+
+def _exact(axis: Axis, dtype: DType, counted: DType) -> Rounds:
+    """A count in the type ``counted``, for any bounds: from their distance as an unsigned integer.
+
+    Steps of 2 from one end of the type to the other are one more than the type holds: the loop
+    then starts at -1.
+    """
+    bounds = fold.cast(axis.start, counted), fold.cast(axis.stop, counted)
+    low, high = bounds if axis.step > 0 else bounds[::-1]
+    unsigned = _UNSIGNED[counted]
+    one = fold.const(1, unsigned)
+    gap = fold.sub(fold.sub(fold.cast(high, unsigned), fold.cast(low, unsigned)), one)
+    last = fold.cast(fold.binary("floordiv", gap, fold.const(abs(axis.step), unsigned)), counted)
+    first = -1 if abs(axis.step) == 2 else 0
+    start = fold.const(first, counted)
+    stop = last if first else fold.add(last, fold.const(1, counted))
+    stop = fold.select(fold.binary("lt", low, high), stop, start)
+    return Rounds(counted, start, stop, _stepping(Axis(*bounds, axis.step), dtype, first))
