@@ -308,9 +308,57 @@ def _code_changed() -> None:
         forget()
 
 
-def search_path() -> str:
-    """The folders in which programs such as compilers are looked for."""
-    return os.environ.get("PATH", os.defpath)
+def find_program(name: str) -> str | None:
+    """The absolute path of the program that a shell would run as ``name`` now; None if none.
+
+    Looked up anew each time, in some microseconds: a program may be installed at any moment.
+    """
+    if "/" in name:
+        places = [_absolute(name)]
+    else:
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        # An empty part means the working directory to a shell, and a relative one a part of it.
+        places = [f"{_absolute(folder or '.')}/{name}" for folder in folders]
+    for path in places:
+        if os.access(path, os.X_OK) and not os.path.isdir(path):  # noqa: PTH112
+            return path
+    return None
+
+
+def _absolute(path: str) -> str:
+    if path.startswith("/"):
+        return path
+    try:
+        return os.path.abspath(path)  # noqa: PTH100
+    except OSError:  # the working directory was deleted
+        return path
+
+
+def compiler_environment(folder: str) -> dict[str, str]:
+    """All that compilers, assemblers and linkers see of the environment.
+
+    The user's ``PATH``, in which g++ looks for its assembler and linker, and constants; ``folder``
+    is for temporary files. Anything else could change the code of a key that does not hold it, as
+    ``LIBRARY_PATH`` or ``LD_RUN_PATH`` do, or write where nobody expects it.
+    """
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return {
+        # Absolute parts only: compilers run in a folder of their own.
+        "PATH": os.pathsep.join(part for part in folders if part.startswith("/")),
+        "LC_ALL": "C",
+        "SOURCE_DATE_EPOCH": "0",
+        "TMPDIR": folder,
+        # Debug information names the working directory by this text, the same for every folder.
+        "PWD": WORKING_DIRECTORY,
+    }
+
+
+WORKING_DIRECTORY = "/proc/self/cwd"
+
+
+def names_beginning(prefixes: tuple[str, ...]) -> list[str]:
+    """The names of the environment's variables that begin with one of ``prefixes``, sorted."""
+    return sorted(name for name in os.environ if name.startswith(prefixes))
 
 
 def child_environment(
@@ -318,8 +366,7 @@ def child_environment(
 ) -> dict[str, str]:
     """The environment without the names that start with a ``drop`` prefix, for a child process.
 
-    Compilers are run with ``drop`` naming their own variables, so that a user's environment cannot
-    change the code of a key that does not hold it.
+    For processes of Python, which need the user's; compilers get ``compiler_environment``.
     """
     kept = {k: v for k, v in os.environ.items() if not (drop and k.startswith(drop))}
     kept.update(extra or {})

@@ -8,6 +8,7 @@ from tests.architecture.imports import Import, all_imports, module_name, package
 
 L0 = frozenset(
     {
+        "cxx",
         "errors",
         "forks",
         "settings",
@@ -78,6 +79,8 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
     # The records of tunings lie in the cache's folders, under its locks.
     "tileops.autotuner.database": frozenset({"cache"}),
+    # Its folder for temporary files.
+    "tileops.autotuner.compilers": frozenset({"cache"}),
     # The process that compiles: everything that a compile needs, in a process of its own.
     "tileops.autotuner.worker": frozenset({"jit", "codegen", "ir"}),
     # From programs to what the processes of a tuning get.

@@ -24,7 +24,7 @@ import pytest
 
 from tests.cache import samples
 from tileops import option
-from tileops.cache import Store, archive, catalog, usage
+from tileops.cache import Store, archive, catalog, staging, usage
 from tileops.cache.directory import Directory
 from tileops.cache.entry import sealed
 from tileops.cache.files import remove
@@ -330,7 +330,7 @@ def test_imports_and_prunes_at_a_time(private: Directory, tmp_path: Path) -> Non
             problems.append(error)
 
     work = [lambda: archive.load(private, tmp_path / "archive.tar")] * 2
-    prune = [lambda: usage.make_room(private, 40_000), lambda: usage.clean_staging(private)]
+    prune = [lambda: usage.make_room(private, 40_000), lambda: staging.sweep(private)]
     threads = [threading.Thread(target=run, args=(job,)) for job in (*work, *prune)]
     for thread in threads:
         thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,13 @@ from tileops import option
 from tileops.cache import memo
 
 VALUE = {"g++": "12.2.0 abcd"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known() -> Iterator[None]:
+    memo.forget()
+    yield
+    memo.forget()
 
 
 @pytest.fixture
@@ -24,12 +32,15 @@ def test_recalled_while_the_file_is_the_same(root: Path, tool: Path) -> None:
     assert memo.recall("toolchain", ["g++"]) is None
     memo.remember("toolchain", ["g++"], [tool], VALUE)
     assert memo.recall("toolchain", ["g++"]) == VALUE
+    memo.forget()  # as another process
+    assert memo.recall("toolchain", ["g++"]) == VALUE
     assert memo.recall("toolchain", ["clang++"]) is None
     assert memo.recall("another", ["g++"]) is None
 
 
+@pytest.mark.parametrize("process", ["this one", "another"])
 @pytest.mark.parametrize("change", ["content", "size", "replaced", "old time", "gone", "touched"])
-def test_forgotten_when_the_file_changes(root: Path, tool: Path, change: str) -> None:
+def test_forgotten_when_the_file_changes(root: Path, tool: Path, change: str, process: str) -> None:
     memo.remember("toolchain", [], [tool], VALUE)
     before = tool.stat()
     match change:
@@ -48,6 +59,8 @@ def test_forgotten_when_the_file_changes(root: Path, tool: Path, change: str) ->
             tool.unlink()
         case "touched":
             tool.touch()
+    if process == "another":
+        memo.forget()
     assert memo.recall("toolchain", []) is None
 
 
@@ -56,11 +69,25 @@ def test_a_damaged_fact_is_not_known(root: Path, tool: Path, text: bytes) -> Non
     memo.remember("toolchain", [], [tool], VALUE)
     (path,) = (root / ".state" / "facts").iterdir()
     path.write_bytes(text)
+    memo.forget()
     assert memo.recall("toolchain", []) is None
 
 
-def test_without_a_directory_nothing_is_known(tool: Path, root: Path) -> None:
+def test_without_a_directory_this_process_knows(tool: Path, root: Path) -> None:
     with option.cache_disable():
         memo.remember("toolchain", [], [tool], VALUE)
+        assert memo.recall("toolchain", []) == VALUE
+        memo.forget()
         assert memo.recall("toolchain", []) is None
     assert not root.exists()
+
+
+def test_a_link_that_leads_elsewhere_is_another_file(root: Path, tool: Path) -> None:
+    link, other = tool.with_name("link"), tool.with_name("other")
+    link.symlink_to(tool)
+    other.write_bytes(tool.read_bytes())
+    memo.remember("toolchain", [], [link], VALUE)
+    assert memo.recall("toolchain", []) == VALUE
+    link.unlink()
+    link.symlink_to(other)
+    assert memo.recall("toolchain", []) is None

@@ -20,7 +20,7 @@ import tileops
 import tileops.language as T
 from tests.cache import samples
 from tileops import counters, log, option
-from tileops.cache import Key, Store, catalog, scripts, usage
+from tileops.cache import Key, Store, catalog, scripts, staging
 from tileops.cli.main import main
 
 
@@ -266,7 +266,7 @@ def test_times_in_the_future_and_the_far_past(root: Path) -> None:
     assert all(samples.ask(root, n)["builds"] == 0 for n in range(3))
     directory = catalog.here().private
     assert directory is not None
-    assert usage.clean_staging(directory) == 0
+    assert staging.sweep(directory) == 0
 
 
 def test_the_entry_vanishes_while_its_process_runs(root: Path) -> None:

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tileops import settings
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import Artifact, compile_kernel
+from tileops.compiler.triton_environment import pinned
 from tileops.target import parse_target
 
 # One of each kind of program on every target; the rest differ in masks only.
@@ -129,6 +132,43 @@ def test_a_compile_depends_on_its_arguments_only(monkeypatch: pytest.MonkeyPatch
     again = compile_kernel(code("add", "cuda:sm_90", fast=True), parse_target("cuda:sm_90"), {})
     assert again.files == plain.files
     assert os.environ["TRITON_OVERRIDE_ARCH"] == "sm80"
+
+
+def test_the_assembler_sees_the_environment_of_all_compilers(monkeypatch, tmp_path):
+    """And works in the folder of the compile, of which it leaves nothing behind elsewhere."""
+    seen = []
+    real = subprocess.run
+
+    def run(command, **more):
+        seen.append((command, more.get("env")))
+        return real(command, **more)
+
+    for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "PTXAS_OPTIONS", "NVCC_APPEND_FLAGS", "LANG"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setattr(subprocess, "run", run)
+    target = parse_target("cuda:sm_90")
+    compile_kernel(code("add", "cuda:sm_90", fast=True), target, {}, tmp_path)
+    runs = [(command, env) for command, env in seen if "--version" not in command]
+    assert runs
+    for command, env in runs:
+        assert env == settings.compiler_environment(str(tmp_path)), command
+        assert any(str(word).startswith(f"{tmp_path}/") for word in command)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_threads_tools_are_left_alone(tmp_path):
+    """A program of the user's may call Triton meanwhile."""
+    from triton.backends.nvidia import compiler
+
+    found = []
+    with pinned(tmp_path):
+        files = compiler.tempfile
+        thread = threading.Thread(target=lambda: found.append(files.NamedTemporaryFile))
+        thread.start()
+        thread.join()
+        assert files.NamedTemporaryFile is not tempfile.NamedTemporaryFile
+    assert found == [tempfile.NamedTemporaryFile]
+    assert compiler.tempfile is tempfile
 
 
 def test_artifacts_hold_no_path() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from tileops import counters, settings
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message
+from tileops.cache import staging
 
 MODULE = "tileops.autotuner.worker"
 START_SECONDS = 300.0  # importing torch takes seconds, a minute on a busy machine
@@ -76,12 +77,10 @@ class CompilePool:
     def __init__(self, cache_dir: str, timeout_s: float, workers: int | None = None) -> None:
         self._limit = workers or worker_count()
         self._timeout_s = timeout_s
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: Path | None = None
         if not cache_dir:
-            self._temporary = tempfile.TemporaryDirectory(
-                prefix="tileops-tune-", ignore_cleanup_errors=True
-            )
-            cache_dir = self._temporary.name
+            self._temporary = staging.temporary_path("tune")
+            cache_dir = str(self._temporary)
         self._environment = {
             **settings.as_environment(),
             "TILEOPS_CACHE_DIR": os.path.abspath(cache_dir),  # noqa: PTH100 - symlinks stay
@@ -182,7 +181,7 @@ class CompilePool:
         for child in idle:
             child.kill()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            staging.discard_temporary(self._temporary)
 
     def __enter__(self) -> CompilePool:
         return self

@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 import threading
 import time
@@ -19,9 +18,16 @@ from typing import Any
 
 from tileops import log, settings
 from tileops.autotuner.spaces import Config, canonical, plain
-from tileops.cache import scripts
+from tileops.cache import scripts, staging
 from tileops.cache.directory import Directory, resolve
-from tileops.cache.files import UntrustedError, make_directories, read_file, remove, replace_file
+from tileops.cache.files import (
+    UntrustedError,
+    children,
+    make_directories,
+    read_file,
+    remove,
+    replace_file,
+)
 from tileops.cache.flight import Flights
 
 FORMAT = 1
@@ -135,15 +141,18 @@ class Record:
         """Keep measurements: one write, one line each. Only warns where that cannot be written."""
         if not rows:
             return
-        if self.folder is None or not self._append(self.folder, rows):
+        if not self._append(rows):
             kept, best = _memory.get(self._place, ([], None))
             _memory[self._place] = ([*kept, *rows], best)
 
-    def _append(self, folder: Path, rows: Sequence[Row]) -> bool:
+    def _append(self, rows: Sequence[Row]) -> bool:
+        folder = self.folder
+        if folder is None or self.directory is None:
+            return False
         text = "".join(json.dumps(plain(asdict(row)), sort_keys=True) + "\n" for row in rows)
         try:
             make_directories(folder)
-            _replace(folder / KEY, {"op": self.key.op, **self.key.facts})
+            _replace(self.directory, folder / KEY, {"op": self.key.op, **self.key.facts})
             _append_lines(folder / ROWS, text.encode())
         except OSError as error:
             return self._unwritten(folder, error)
@@ -151,17 +160,21 @@ class Record:
 
     def choose(self, best: Best) -> None:
         """Make ``best`` the winner."""
-        is_kept = self.folder is not None and self._choose(self.folder, best)
+        is_kept = self._choose(best)
         rows = _memory.get(self._place, ([], None))[0]
         if rows or not is_kept:
             _memory[self._place] = (rows, None if is_kept else best)
 
-    def _choose(self, folder: Path, best: Best) -> bool:
+    def _choose(self, best: Best) -> bool:
+        folder = self.folder
+        if folder is None or self.directory is None:
+            return False
         try:
             make_directories(folder)
-            _replace(folder / BEST, {"format": FORMAT, **plain(asdict(best))})
-            _replace(folder / LATENCY, {"latency": best.latency, "ref_latency": best.ref_latency})
-            write_table(folder.parent.parent)
+            times = {"latency": best.latency, "ref_latency": best.ref_latency}
+            _replace(self.directory, folder / BEST, {"format": FORMAT, **plain(asdict(best))})
+            _replace(self.directory, folder / LATENCY, times)
+            write_table(self.directory, folder.parent.parent)
         except OSError as error:
             return self._unwritten(folder, error)
         return True
@@ -210,10 +223,11 @@ def folder_of(key: TuningKey, directory: Directory) -> Path:
 
 def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
     """The folders of all tunings, or of those of one op."""
-    if directory is None or not directory.scripts.is_dir():
+    if directory is None:
         return []
-    found = sorted(directory.scripts.glob("*/*/tuning/*"))
-    return [f for f in found if f.is_dir() and op in (None, f.parent.parent.parent.name)]
+    ops = [path for path in children(directory.scripts) if op in (None, path.name)]
+    tunings = [script / "tuning" for path in ops for script in children(path)]
+    return [path for tuning in tunings for path in children(tuning) if os.path.isdir(path)]  # noqa: PTH112
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -289,7 +303,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def table_of(script: Path) -> str:
     """The choices of one script as a table: what holds, the config, milliseconds."""
     lines = [["device", "sizes", "bucket", "arguments", "milliseconds", "config"]]
-    for folder in sorted((script / "tuning").glob("*")):
+    for folder in children(script / "tuning"):
         best, key = read_best(folder), read_key(folder)
         if best is not None:
             lines.append(
@@ -312,15 +326,15 @@ def words(values: object) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def write_table(script: Path) -> None:
+def write_table(directory: Directory, script: Path) -> None:
     """Write the choices of one script for people. Raises OSError."""
-    place(script / "tuning" / TABLE, table_of(script).encode())
+    place(directory, script / "tuning" / TABLE, table_of(script).encode())
 
 
-def place(path: Path, data: bytes) -> None:
-    """Put a file in its place in one step. Raises OSError."""
-    replace_file(path, data, path.with_name(f".{path.name}.{secrets.token_hex(6)}"))
+def place(directory: Directory, path: Path, data: bytes) -> None:
+    """Put a file of ``directory`` in its place in one step. Raises OSError."""
+    replace_file(path, data, staging.fresh(directory, path.name))
 
 
-def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    place(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+def _replace(directory: Directory, path: Path, content: Mapping[str, Any]) -> None:
+    place(directory, path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())

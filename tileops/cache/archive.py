@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from tileops.cache import usage
+from tileops.cache import staging, usage
 from tileops.cache.directory import Directory
 from tileops.cache.entry import MANIFEST, DamagedError, Entry, is_name, read_entry
 from tileops.cache.files import (
@@ -50,11 +50,11 @@ def export(
     """
     if os.path.lexists(file):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
-    staging = file.with_name(f".export.{secrets.token_hex(6)}")
+    half = file.with_name(f".export.{secrets.token_hex(6)}")
     count = 0
     left_out: list[str] = []
     try:
-        with tarfile.open(staging, mode="x") as archive:
+        with tarfile.open(half, mode="x") as archive:
             for folder in sorted(set(folders), key=lambda path: path.name):
                 try:
                     members = _members(folder, trust)
@@ -67,9 +67,9 @@ def export(
                 for member, data in members:
                     archive.addfile(member, io.BytesIO(data))
                 count += 1
-        _put(staging, file)
+        _put(half, file)
     finally:
-        remove(staging)
+        remove(half)
     return count, left_out
 
 
@@ -107,9 +107,10 @@ def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[in
     no archive, unpacks to more than ``limit`` bytes, or does not fit in the directory; OSError if
     it cannot be opened.
     """
-    stage = directory.staging / f"import.{secrets.token_hex(6)}"
     with contextlib.closing(file.open("rb")) as stream:
+        stage = None
         try:
+            stage = staging.fresh(directory, "import")
             make_directories(stage)
             make_directories(directory.programs)
             refused = _Unpacking(stage, limit).run(stream, file)
@@ -120,7 +121,8 @@ def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[in
         except OSError as error:
             raise CacheError(f"cannot import into {directory.root}: {error}") from None
         finally:
-            remove(stage)
+            if stage is not None:
+                remove(stage)
 
 
 def _folders(stage: Path) -> list[Path]:

@@ -132,11 +132,7 @@ def why_missed(key: Key, name: str, where: Resolved | None = None) -> str:
     private = (where or here()).private
     if private is None:
         return "no cache directory"
-    hashes = [
-        row["program"]
-        for folder in sorted(scripts.folder_of(private, name).glob("*"))
-        for row in scripts.dispatch_rows(folder)
-    ]
+    hashes = [row["program"] for row in scripts.rows_of(private, name)]
     candidates = []
     for entry_hash in dict.fromkeys(hashes[::-1][:_COMPARED]):
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import secrets
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from tileops import log, settings
-from tileops.cache.directory import resolve
+from tileops.cache import staging
+from tileops.cache.directory import Directory, resolve
 from tileops.cache.files import (
     Trust,
     UntrustedError,
+    children,
     make_directories,
     read_file,
     remove,
@@ -28,6 +29,7 @@ from tileops.cache.files import (
 )
 from tileops.cache.key import canonical
 
+_FOLDER = "cubins"
 _FORMAT = 1
 _FILE = re.compile(r"[0-9a-f]{64}\.(cubin|ptx|json)")
 _LIMIT = 1 << 30  # bytes of one file
@@ -119,11 +121,13 @@ class CubinCache:
         with self._guard:
             self._memory.clear()
         folder = self.cache_dir if disk else None
-        if folder is None or not folder.is_dir():
+        if folder is None:
             return
-        for path in sorted(folder.iterdir()):
+        for path in children(folder):
             if _FILE.fullmatch(path.name):
                 remove(path)
+        if self._given is not None:
+            remove(_own(self._given).state)
 
     def _read(self, key: CacheKey, name: str) -> CacheEntry | None:
         folder = self.cache_dir
@@ -161,6 +165,12 @@ def _verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
 
 def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
     make_directories(folder)
+    # A folder of the caller's own has its own staging: it may be on another file system.
+    private = resolve(settings.current()).private
+    place = _own(folder)
+    if private is not None and folder == private.root / _FOLDER:
+        place = private
+    staging.sweep(place)
     ptx = entry.ptx_source.encode()
     content = {
         "format": _FORMAT,
@@ -174,14 +184,17 @@ def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
     if entry.cubin_bytes is not None:
         files = {"cubin": entry.cubin_bytes, **files}
     for suffix, data in files.items():  # the facts last: they say that the others are whole
-        staging = folder / f".{name}.{suffix}.{secrets.token_hex(6)}"
-        replace_file(folder / f"{name}.{suffix}", data, staging)
+        replace_file(folder / f"{name}.{suffix}", data, staging.fresh(place, suffix))
+
+
+def _own(folder: Path) -> Directory:
+    return Directory(folder, True, Trust(shared=False))
 
 
 def default_directory() -> Path | None:
     """``cubins`` in the cache directory of the moment; None if no directory can be used."""
     private = resolve(settings.current()).private
-    return private.root / "cubins" if private is not None else None
+    return private.root / _FOLDER if private is not None else None
 
 
 _global: CubinCache | None = None

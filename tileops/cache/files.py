@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -86,18 +87,25 @@ def _read_all(descriptor: int, size: int) -> bytes:
 def replace_file(path: Path, data: bytes, staging: Path) -> None:
     """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError.
 
-    A folder that stands at ``path`` is removed: it would be in the way for ever.
+    A folder that stands at ``path`` is removed: it would be in the way for ever. Where ``staging``
+    is on another file system, a name beside ``path`` stands in for it.
     """
     try:
         write_file(staging, data)
-        try:
-            os.replace(staging, path)  # noqa: PTH105
-        except IsADirectoryError:
-            remove(path)
-            os.replace(staging, path)  # noqa: PTH105
-    except OSError:
+        _put(staging, path)
+    except OSError as error:
         remove(staging)
-        raise
+        if error.errno != errno.EXDEV or staging.parent == path.parent:
+            raise
+        replace_file(path, data, path.with_name(f".{staging.name}"))
+
+
+def _put(staging: Path, path: Path) -> None:
+    try:
+        os.replace(staging, path)  # noqa: PTH105
+    except IsADirectoryError:
+        remove(path)
+        os.replace(staging, path)  # noqa: PTH105
 
 
 def remove(path: Path) -> bool:
@@ -115,6 +123,14 @@ def _remove_once(path: Path) -> bool:
     except OSError:
         return not os.path.lexists(path)
     return not os.path.lexists(path)
+
+
+def children(folder: Path) -> list[Path]:
+    """What is in ``folder``, sorted by name; nothing if it cannot be read."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def tree_bytes(path: Path) -> int:

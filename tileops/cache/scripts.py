@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tileops import log, settings
+from tileops.cache import staging
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.entry import Entry
-from tileops.cache.files import make_directories, remove, replace_file
+from tileops.cache.files import children, make_directories, remove, replace_file
 from tileops.cache.key import canonical
 
 FORMAT = 1
@@ -76,16 +76,16 @@ def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
     if directory is None or entry.path is None or entry.path.parent != directory.programs:
         return
     folder = script.folder(directory)
-    row = {"program": entry.hash, "when": json.loads(canonical(dict(when)))}
+    row: dict[str, Any] = {"program": entry.hash, "when": json.loads(canonical(dict(when)))}
     table = _read_table(folder)
     is_known = row in table.rows
     if is_known and _is_shown(folder, table, entry.hash):
         return
     try:
         try:
-            _record(folder, entry.path.parent, row, script)
+            _record(directory, script, row)
         except FileNotFoundError:  # cleared or swept meanwhile; not again at once
-            _record(folder, entry.path.parent, row, script)
+            _record(directory, script, row)
     except OSError as error:
         # A link that cannot be put back is no loss: the table is the truth.
         if not is_known:
@@ -101,15 +101,16 @@ def _is_shown(folder: Path, table: _Table, program: str) -> bool:
     return link == f"{_UP}/{program}" and os.path.isfile(folder / TABLE)  # noqa: PTH113
 
 
-def _record(folder: Path, programs: Path, row: dict[str, Any], script: Script) -> None:
+def _record(directory: Directory, script: Script, row: dict[str, Any]) -> None:
     # Imported where something is written: a warm start has no use for it, and it costs 15 ms.
     from filelock import FileLock, Timeout
 
+    folder = script.folder(directory)
     _make_way(folder)
     make_directories(folder / "programs")
     try:
         with FileLock(folder / ".lock", mode=0o644).acquire(timeout=_LOCK_SECONDS):
-            _add_row(folder, programs, row, script)
+            _add_row(directory, script, row)
     except (Timeout, NotImplementedError) as error:
         raise OSError(str(error)) from None
 
@@ -121,6 +122,12 @@ def _make_way(folder: Path) -> None:
     links = folder / "programs"
     if links.is_symlink() or links.is_file():
         remove(links)
+
+
+def rows_of(directory: Directory, name: str) -> list[dict[str, Any]]:
+    """The rows of all scripts of op ``name``; what cannot be read is left out."""
+    folders = children(folder_of(directory, name))
+    return [row for folder in folders for row in _read_table(folder).rows]
 
 
 def dispatch_rows(folder: Path) -> list[dict[str, Any]]:
@@ -140,7 +147,10 @@ def _read_table(folder: Path) -> _Table:
     stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
     known = _tables.get(folder)
     if known is None or known.stamp != stamp:
-        rows = _parsed_rows(folder)
+        try:
+            rows = _rows_in((folder / DISPATCH).read_bytes())
+        except OSError:
+            return _NO_TABLE
         known = _tables[folder] = _Table(stamp, rows, {h: n for n, h in enumerate(_programs(rows))})
     return known
 
@@ -149,12 +159,12 @@ def _programs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["program"] for row in rows))
 
 
-def _parsed_rows(folder: Path) -> list[dict[str, Any]]:
+def _rows_in(text: bytes) -> list[dict[str, Any]]:
     try:
-        content = json.loads((folder / DISPATCH).read_text(encoding="utf-8"))
+        content = json.loads(text)
         rows = content["rows"] if content["format"] == FORMAT else []
         return [row for row in rows if _is_row(row)]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return []
 
 
@@ -165,26 +175,28 @@ def _is_row(row: object) -> bool:
     return isinstance(program, str) and _PROGRAM.fullmatch(program) is not None
 
 
-def _add_row(folder: Path, programs: Path, row: dict[str, Any], script: Script) -> None:
+def _add_row(directory: Directory, script: Script, row: dict[str, Any]) -> None:
+    folder = script.folder(directory)
     # Evicted programs leave the table with the next compile.
-    rows = [old for old in dispatch_rows(folder) if (programs / old["program"]).is_dir()]
+    rows = [old for old in dispatch_rows(folder) if _is_there(directory, old)]
     if row not in rows:
         rows.append(row)
     hashes = _programs(rows)
     _link(folder / "programs", hashes)
     content = {"format": FORMAT, "name": script.name, "rows": rows}
-    _replace(folder / DISPATCH, json.dumps(content, indent=1, sort_keys=True) + "\n")
-    _replace(folder / TABLE, render_table(rows, hashes))
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    replace_file(folder / DISPATCH, text.encode(), staging.fresh(directory, DISPATCH))
+    table = render_table(rows, hashes)
+    replace_file(folder / TABLE, table.encode(), staging.fresh(directory, TABLE))
 
 
-def _replace(path: Path, text: str) -> None:
-    staging = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    replace_file(path, text.encode(), staging)
+def _is_there(directory: Directory, row: Mapping[str, Any]) -> bool:
+    return os.path.isdir(directory.programs / row["program"])  # noqa: PTH112  (raises nothing)
 
 
 def _link(links: Path, hashes: Sequence[str]) -> None:
     wanted = {str(n): f"{_UP}/{program}" for n, program in enumerate(hashes)}
-    for path in links.iterdir():
+    for path in children(links):
         if not path.is_symlink() or os.readlink(path) != wanted.get(path.name):  # noqa: PTH115
             remove(path)
     for name, target in wanted.items():
@@ -221,8 +233,8 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 def clear(directory: Directory) -> None:
     """Remove all scripts, their links, tables and tunings, and nothing that is not one."""
     # The directory may be one that holds other things under the name ``scripts``.
-    for folder in directory.scripts.glob("*/*"):
-        if _HASH.fullmatch(folder.name) and not folder.is_symlink() and _is_script(folder):
+    for folder in _folders(directory):
+        if _is_script(folder):
             remove(folder)
             with suppress(OSError):
                 folder.parent.rmdir()
@@ -238,28 +250,36 @@ def sweep(directory: Directory) -> int:
     """
     return sum(
         _removed_if_dead(directory, folder)
-        for folder in directory.scripts.glob("*/*")
-        if _HASH.fullmatch(folder.name) and not folder.is_symlink() and _is_dead(directory, folder)
+        for folder in _folders(directory)
+        if _is_dead(directory, folder)
     )
 
 
+def _folders(directory: Directory) -> list[Path]:
+    found = [folder for op in children(directory.scripts) for folder in children(op)]
+    return [f for f in found if _HASH.fullmatch(f.name) and not os.path.islink(f)]  # noqa: PTH114
+
+
 def _is_dead(directory: Directory, folder: Path) -> bool:
-    if not (folder / DISPATCH).is_file() or os.path.lexists(folder / "tuning"):
+    """True if it is known that no program is left; what cannot be read is not."""
+    try:
+        text = (folder / DISPATCH).read_bytes()
+    except OSError:
         return False
-    rows = _parsed_rows(folder)
-    return not any((directory.programs / row["program"]).is_dir() for row in rows)
+    if os.path.lexists(folder / "tuning"):
+        return False
+    return not any(_is_there(directory, row) for row in _rows_in(text))
 
 
 def _removed_if_dead(directory: Directory, folder: Path) -> bool:
     from filelock import FileLock, Timeout
 
-    aside = directory.staging / f"script.gone.{secrets.token_hex(6)}"
     try:
+        aside = staging.fresh(directory, "script.gone")
         # Who adds a row holds the lock: the folder is taken out between two of them, or not at all.
         with FileLock(folder / ".lock", mode=0o644).acquire(timeout=0):
             if not _is_dead(directory, folder):
                 return False
-            make_directories(directory.staging)
             os.rename(folder, aside)  # noqa: PTH104
     except (OSError, Timeout, NotImplementedError):
         return False
@@ -270,4 +290,4 @@ def _removed_if_dead(directory: Directory, folder: Path) -> bool:
 
 
 def _is_script(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (DISPATCH, "programs", "tuning"))
+    return any(os.path.exists(folder / name) for name in (DISPATCH, "programs", "tuning"))  # noqa: PTH110

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tileops import counters, forks, log, settings
-from tileops.cache import usage
+from tileops.cache import staging, usage
 from tileops.cache.directory import Directory, Resolved, resolve
 from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, tree_bytes
@@ -157,9 +156,8 @@ class Store:
         return dataclasses.replace(entry, path=final)
 
     def _place(self, entry: Entry, directory: Directory, final: Path) -> None:
-        stage = directory.staging / f"{entry.hash[:12]}.{os.getpid()}.{secrets.token_hex(6)}"
+        stage = staging.fresh(directory, entry.hash[:12])
         try:
-            make_directories(directory.staging)
             make_directories(directory.programs)
             write_entry(stage, entry)
             self._rename(stage, final, directory, entry.hash)
@@ -195,7 +193,7 @@ class Store:
             self._users.note(directory, entry.hash)
             if directory.root not in self._cleaned:
                 self._cleaned.add(directory.root)
-                usage.clean_staging(directory)
+                staging.sweep(directory)
             if limit is None:
                 return
             estimate = usage.Growth(directory).add(tree_bytes(final))

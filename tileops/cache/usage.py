@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tileops.cache import scripts
+from tileops.cache import scripts, staging
 from tileops.cache.directory import Directory
 from tileops.cache.files import (
     UntrustedError,
+    children,
     make_directories,
     read_file,
     remove,
@@ -97,7 +98,7 @@ def _append(descriptor: int, data: bytes) -> None:
 
 def _new_mark(folder: Path) -> _Mark:
     make_directories(folder)
-    found = _children(folder)
+    found = children(folder)
     # Any of them: the first ones may all be of living processes. Not with the generator of the
     # module, whose numbers are the user's.
     for path in random.Random().sample(found, min(len(found), _REAPED)):
@@ -127,7 +128,7 @@ def _lock(descriptor: int) -> None:
 def used_hashes(directory: Directory) -> set[str]:
     """Hashes that a living process uses; files of dead processes are removed on the way."""
     used: set[str] = set()
-    for path in _children(directory.in_use):
+    for path in children(directory.in_use):
         used.update(_hashes_or_remove(path))
     return used
 
@@ -174,7 +175,7 @@ def stored_entries(directory: Directory) -> list[Stored]:
     What is not named like an entry is somebody else's: it is neither counted nor ever removed.
     """
     found = []
-    for path in _children(directory.programs):
+    for path in children(directory.programs):
         if not _ENTRY_NAME.fullmatch(path.name):
             continue
         with suppress(OSError):
@@ -195,6 +196,7 @@ class Growth:
     """
 
     def __init__(self, directory: Directory) -> None:
+        self._directory = directory
         self._path = directory.state / "size"
 
     def add(self, size: int) -> int | None:
@@ -214,9 +216,7 @@ class Growth:
 
     def restart(self, total: int) -> None:
         """Begin anew from what a scan found. Raises OSError."""
-        staging = self._path.with_name(f"size.{secrets.token_hex(6)}")
-        make_directories(self._path.parent)
-        replace_file(self._path, f"{total}\n".encode(), staging)
+        replace_file(self._path, f"{total}\n".encode(), staging.fresh(self._directory, "size"))
 
 
 def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset()) -> list[Path]:
@@ -264,28 +264,10 @@ def discard(directory: Directory, path: Path) -> bool:
 
 
 def _take_out(directory: Directory, path: Path, asides: list[Path]) -> bool:
-    aside = directory.staging / f"{path.name[:12]}.gone.{secrets.token_hex(6)}"
     try:
-        make_directories(directory.staging)
+        aside = staging.fresh(directory, f"{path.name[:12]}.gone")
         os.rename(path, aside)  # noqa: PTH104
     except OSError:
         return not os.path.lexists(path)
     asides.append(aside)
     return True
-
-
-def clean_staging(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
-    """Remove what writers that were killed left in staging more than ``older_than`` seconds ago."""
-    count = 0
-    for path in _children(directory.staging):
-        with suppress(OSError):
-            if time.time() - path.lstat().st_mtime >= older_than and remove(path):
-                count += 1
-    return count
-
-
-def _children(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []

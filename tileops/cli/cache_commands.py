@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tileops import settings
-from tileops.cache import archive, catalog, scripts, usage
+from tileops.cache import archive, catalog, scripts, staging, usage
 from tileops.cache.directory import Directory
 from tileops.cache.entry import Entry
 from tileops.errors import CacheError
@@ -198,7 +198,7 @@ def prune_entries(options: argparse.Namespace) -> int:
     if limit is not None:
         removed += usage.make_room(directory, limit)
     scripts.sweep(directory)
-    usage.clean_staging(directory)
+    staging.sweep(directory)
     _report_removed(removed, options.json)
     return 0
 
@@ -211,7 +211,7 @@ def clear_entries(options: argparse.Namespace) -> int:
         for stored in usage.stored_entries(directory)
         if usage.discard(directory, stored.path)
     ]
-    usage.clean_staging(directory, older_than=0.0)
+    staging.sweep(directory, older_than=0.0)
     scripts.clear(directory)
     usage.Growth(directory).restart(0)
     _report_removed(removed, options.json)

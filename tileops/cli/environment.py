@@ -7,15 +7,16 @@ import importlib.util
 import json
 import platform
 import re
-import shutil
-import subprocess
+import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tileops import settings
+from tileops import cxx, settings
 from tileops.cache import catalog
-from tileops.target import host_cpu_level
+from tileops.compiler import cxx_identity
+from tileops.errors import ToolchainError
+from tileops.target import Target, host_cpu_level
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
@@ -42,7 +43,7 @@ def show_environment(options: argparse.Namespace) -> int:
 def gather() -> dict[str, Any]:
     """The facts, by name: plain text or a list of lines."""
     current = settings.current()
-    compiler = current.cxx or "g++"
+    compiler = current.cxx if current.cxx is not None else "g++"
     facts: dict[str, Any] = {
         "tileops": _version("tileops"),
         "python": f"{platform.python_version()} ({platform.machine()}, {platform.system()})",
@@ -50,7 +51,7 @@ def gather() -> dict[str, Any]:
         "triton": _version("triton"),
         "filelock": _version("filelock"),
         "cpu target": f"cpu:{host_cpu_level()}",
-        "c++ compiler": _compiler_version(compiler),
+        "c++ compiler": _compiler_version(),
         "native runtime": "built" if _has_runtime() else "not built",
         "cuda devices": _devices(),
     }
@@ -76,12 +77,12 @@ def _has_runtime() -> bool:
     return importlib.util.find_spec("tileops._C") is not None
 
 
-def _compiler_version(compiler: str) -> str:
-    path = shutil.which(compiler)
-    if path is None:
-        return "not found"
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return f"{path}: {done.stdout.splitlines()[0] if done.stdout else 'no version'}"
+def _compiler_version() -> str:
+    try:
+        words = cxx.command(Target("cpu", host_cpu_level()))
+        return f"{shlex.join(words)}: {cxx_identity.first_line(words)}"
+    except ToolchainError as error:
+        return f"not found: {error}"
 
 
 def _devices() -> list[str]:
@@ -104,7 +105,7 @@ def _missing(facts: dict[str, Any], compiler: str, problem: str | None) -> list[
         missing.append("the native runtime: build it with pip install -e . --no-build-isolation")
     if facts["triton"] == "not installed":
         missing.append("triton, to compile for GPUs: pip install 'triton>=3.6,<3.10'")
-    if facts["c++ compiler"] == "not found":
+    if facts["c++ compiler"].startswith("not found"):
         missing.append(f"{compiler}, to compile for the CPU: install g++ 11 or newer")
     elif (version := _number(facts["c++ compiler"].rpartition(" ")[2])) and version < (11,):
         missing.append(f"a newer compiler than {facts['c++ compiler']}: install g++ 11 or newer")

@@ -77,10 +77,10 @@ def load(directory: Directory, file: Path) -> int:
         if place.name == database.ROWS:
             database.merge_rows(place.parent, data)
         elif database.read_json(place) is None:
-            database.place(place, data)
+            database.place(directory, place, data)
         changed.add(place.parent)
     for script in {folder.parent.parent for folder in changed}:
-        database.write_table(script)
+        database.write_table(directory, script)
     return len(changed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tileops.errors import ToolchainError
@@ -35,14 +35,10 @@ class LaunchImage:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Compiled bytes and metadata, not loaded.
-
-    ``toolchain`` names what made it, by version and content.
-    """
+    """Compiled bytes and metadata, not loaded."""
 
     files: dict[str, bytes]
     launches: tuple[LaunchImage, ...]
-    toolchain: dict[str, str] = field(default_factory=dict)
 
 
 class StageError(ToolchainError):
@@ -62,3 +58,7 @@ class StageError(ToolchainError):
             return self
         where = found.render().replace("\n", "\n  ")
         return StageError(f"{self.message}\n  from {where}", self.statement)
+
+
+class PlaceError(ToolchainError):
+    """A compiler failed for a reason that its folder may have: no room, no permission, no file."""

@@ -1,50 +1,75 @@
-"""Owns the identity of the toolchain.
-
-What made an artifact, by version and content, never by path.
-"""
+"""The identity of the toolchain: what makes an artifact, by version and content, never by path."""
 
 from __future__ import annotations
 
+import base64
+import csv
 import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 
+from tileops import cxx
+from tileops.compiler import cxx_identity
 from tileops.errors import ToolchainError
 from tileops.target import Target
 
+_DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
+_LIBRARY = "_C/libtriton.so"
+# The parts of Triton that turn a program into the text its assembler takes, beside its library.
+_SOURCES = ("compiler", "language", "runtime", "backends/{kind}")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """``versions`` is a key's part: tool to version and content. While ``files`` stay, so do they.
+
+    ``is_settled`` is False where other files may decide too, so that the tools are to be asked
+    again at the next look.
+    """
+
+    versions: dict[str, str]
+    files: tuple[Path, ...]
+    is_settled: bool
+
+
+def toolchain_of(target: Target, hash_of: Callable[[Path], str] | None = None) -> Toolchain:
+    """The tools that code for ``target`` goes through; imports no compiler.
+
+    ``hash_of`` gives the hash of a file's content, by default computed once while the file stays.
+    ToolchainError where a tool is missing.
+    """
+    hash_of = hash_of or _known_hash
+    if target.kind == "cpu":
+        found = cxx_identity.composition(cxx.command(target))
+        return Toolchain(found.identity(hash_of), found.files, not found.is_wrapper)
+    package = _package()
+    versions = {"triton": f"{triton_version()} {_triton_content(package, target, hash_of)}"}
+    files = [package / "__init__.py", package / _LIBRARY, *_sources(package, target)]
+    if target.kind == "cuda":
+        assemblers = _assemblers(package)
+        versions["ptxas"] = " ".join(hash_of(path) for path in assemblers)
+        files += assemblers
+    return Toolchain(versions, tuple(path for path in files if path.exists()), True)
+
 
 def toolchain_versions(target: Target) -> dict[str, str]:
-    """The tools that code for ``target`` goes through: name to version and content hash.
-
-    Reads package metadata and hashes files; imports no compiler. ToolchainError where a tool is
-    missing.
-    """
-    if target.kind == "cpu":
-        from tileops.compiler import gxx
-
-        return dict(gxx.toolchain_versions(target))
-    out = {"triton": _triton_version()}
-    if target.kind == "cuda":
-        out["ptxas"] = _content_hash(_ptxas(target))
-    return out
+    """The ``versions`` of ``toolchain_of``."""
+    return toolchain_of(target).versions
 
 
-def toolchain_files(target: Target) -> tuple[Path, ...]:
-    """The files that ``toolchain_versions`` speaks of: while they stay, so does its answer."""
-    if target.kind == "cpu":
-        from tileops.compiler import gxx
-
-        return (Path(gxx.command(target)[0]).resolve(),)
-    spec = util.find_spec("triton")
-    package = (Path(spec.origin),) if spec is not None and spec.origin is not None else ()
-    return (*package, _ptxas(target)) if target.kind == "cuda" else package
+def triton_version() -> str:
+    """The version of the installed Triton; ToolchainError if there is none."""
+    return _distribution().version
 
 
-def _triton_version() -> str:
-    for name in ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm"):
+def _distribution() -> metadata.Distribution:
+    for name in _DISTRIBUTIONS:
         try:
-            return metadata.version(name)
+            return metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
     raise ToolchainError(
@@ -52,24 +77,76 @@ def _triton_version() -> str:
     )
 
 
-def _ptxas(target: Target) -> Path:
-    """The assembler that Triton calls for the target: since 3.8 the newer one from Hopper on."""
+def _package() -> Path:
     spec = util.find_spec("triton")
     if spec is None or spec.origin is None:
+        _distribution()  # says so if it is not installed at all
         raise ToolchainError("Triton's package folder was not found; reinstall triton")
-    folder = Path(spec.origin).parent / "backends" / "nvidia" / "bin"
-    newer = folder / "ptxas-blackwell"
-    both = [newer, folder / "ptxas"] if target.capability >= 90 else [folder / "ptxas"]
-    for path in both:
-        if path.is_file():
-            return path
-    raise ToolchainError(f"Triton's assembler is missing from {folder}; reinstall triton")
+    return Path(spec.origin).parent
 
 
-@lru_cache(maxsize=8)
-def _content_hash(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()[:32]
+def _triton_content(package: Path, target: Target, hash_of: Callable[[Path], str]) -> str:
+    total = hashlib.sha256()
+    for path in _sources(package, target):
+        content = hashlib.sha256(_read(path)).hexdigest()
+        total.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
+    library = package / _LIBRARY
+    if library.exists():
+        total.update((_recorded_hash(package) or hash_of(library)).encode())
+    return total.hexdigest()[:32]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ToolchainError(f"{path} could not be read: {error.strerror}") from error
+
+
+def _sources(package: Path, target: Target) -> Sequence[Path]:
+    kind = {"cuda": "nvidia", "hip": "amd"}[target.kind]
+    folders = [package / name.format(kind=kind) for name in _SOURCES]
+    return [path for folder in folders for path in sorted(folder.glob("*.py"))]
+
+
+def _recorded_hash(package: Path) -> str | None:
+    """The hash of Triton's library as its installer recorded it, if it is the installed file.
+
+    The library has half a gigabyte; to read it takes longer than a compile. A build in place is in
+    no record, or has another size.
+    """
+    found = _distribution()
+    name = f"triton/{_LIBRARY}"
+    if os.path.realpath(str(found.locate_file(name))) != os.path.realpath(package / _LIBRARY):
+        return None
+    for row in csv.reader((found.read_text("RECORD") or "").splitlines()):
+        if len(row) == 3 and row[0] == name and row[1].startswith("sha256="):
+            is_same = row[2] == str((package / _LIBRARY).stat().st_size)
+            text = row[1].partition("=")[2]
+            digest = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
+            return digest[:32] if is_same else None
+    return None
+
+
+def _assemblers(package: Path) -> list[Path]:
+    """Those that Triton may call, which differ by version and architecture."""
+    folder = package / "backends" / "nvidia" / "bin"
+    found = [path for name in ("ptxas", "ptxas-blackwell") if (path := folder / name).is_file()]
+    if not found:
+        raise ToolchainError(f"Triton's assembler is missing from {folder}; reinstall triton")
+    return found
+
+
+def _known_hash(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ToolchainError(f"{path} could not be read: {error.strerror}") from error
+    stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return _hash_of(path, stamp)
+
+
+@lru_cache(maxsize=32)
+def _hash_of(path: Path, stamp: tuple[int, ...]) -> str:
+    del stamp  # while it stays, the content does
+    return cxx_identity.content_hash(path)

@@ -1,15 +1,19 @@
-"""Owns Triton's environment during a compile.
-
-Every variable and knob that changes code is set aside.
-"""
+"""Triton's environment during a compile: what changes code is set aside, its tools see little."""
 
 # ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
+import subprocess
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from tileops import settings
 
 # Compiles share Triton's process-wide knobs and the environment that its C++ parts read.
 _lock = threading.RLock()
@@ -46,13 +50,18 @@ _CPP_VARIABLES = (
 )
 
 
+# Families of such names, for versions that read more of them; Triton's own cache is not used here.
+_PREFIXES = ("AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "PTXAS_", "TRITON_")
+_HARMLESS = frozenset({"cache", "redis", "proton", "autotuning"})
+
+
 @contextmanager
-def pinned() -> Iterator[None]:
+def pinned(folder: Path) -> Iterator[None]:
     """Compile as if no variable of Triton's were set, without line information.
 
-    Restored at the end.
-
-    Holds a process-wide lock: compiles in threads of one process run one after another.
+    Its tools run in the environment that all compilers get, with their files in ``folder``. All is
+    restored at the end. Holds a process-wide lock: compiles in threads of one process run one after
+    another.
     """
     from triton import knobs
 
@@ -67,13 +76,60 @@ def pinned() -> Iterator[None]:
         stack.callback(_restore, knobs, _set_aside(knobs, families))
         knobs.compilation.disable_line_info = True
         knobs.runtime.add_stages_inspection_hook = None
+        stack.enter_context(_tools_in(folder))
         yield
+
+
+@contextmanager
+def _tools_in(folder: Path) -> Iterator[None]:
+    """Let this thread run Triton's tools in the compilers' environment, files in ``folder``."""
+    from triton import knobs
+    from triton.backends.amd import compiler as amd
+    from triton.backends.nvidia import compiler as nvidia
+
+    environment = settings.compiler_environment(str(folder))
+    run = _Functions(
+        subprocess,
+        run=partial(subprocess.run, env=environment, stdin=subprocess.DEVNULL),
+        check_output=partial(subprocess.check_output, env=environment, stdin=subprocess.DEVNULL),
+    )
+    files = _Functions(
+        tempfile, NamedTemporaryFile=partial(tempfile.NamedTemporaryFile, dir=str(folder))
+    )
+    with ExitStack() as stack:
+        for module, name, functions in (
+            (knobs, "subprocess", run),
+            (nvidia, "subprocess", run),
+            (nvidia, "tempfile", files),
+            (amd, "tempfile", files),
+        ):
+            if hasattr(module, name):
+                stack.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, functions)
+        yield
+
+
+class _Functions:
+    """A module in which some functions are others, for the thread that made it."""
+
+    def __init__(self, module: ModuleType, **functions: Callable[..., Any]) -> None:
+        self._module = module
+        self._functions = functions
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._functions and threading.get_ident() == self._thread:
+            return self._functions[name]
+        return getattr(self._module, name)
 
 
 def _set_aside(knobs: Any, families: list[Any]) -> dict[str, str]:
     from triton._C.libtriton import getenv
 
-    names = set(_CPP_VARIABLES)
+    names = set(_CPP_VARIABLES) | set(settings.names_beginning(_PREFIXES))
+    for name in _HARMLESS:
+        family = getattr(knobs, name, None)
+        names -= {knob.key for knob in family.knob_descriptors.values()} if family else set()
     for family in families:
         names |= {knob.key for knob in family.knob_descriptors.values()}
         for knob in family.knob_descriptors:

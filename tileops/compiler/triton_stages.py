@@ -1,24 +1,23 @@
-"""Owns the run of Triton's compile stages, from text in memory to device code.
-
-Without Triton's cache.
-"""
+"""The run of Triton's compile stages, from text in memory to device code, without its cache."""
 
 # ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
 import linecache
 import re
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tileops import log
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.compiler import ptx_repairs
-from tileops.compiler.artifact import Artifact, LaunchImage, StageError
+from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
 from tileops.compiler.elf import kernel_resources
-from tileops.compiler.toolchain import toolchain_versions
+from tileops.compiler.toolchain import triton_version
 from tileops.errors import SharedMemoryError, ToolchainError
 from tileops.target import Target
 
@@ -27,6 +26,7 @@ _FILE = "kernel.py"
 # Bytes of local memory a thread that cost less than a second compilation could win back.
 _HARMLESS_SPILL = 64
 _MOST_WARPS = 8
+_ROOM = 1 << 20  # bytes, more than an assembler writes for a kernel
 _STAGES_LINE = re.compile(r"^(STAGES_(\d+) = tl\.constexpr\()(\d+)\)$", re.MULTILINE)
 _text_lock = threading.RLock()
 
@@ -63,24 +63,44 @@ class _Compiled:
     notes: tuple[str, ...] = ()
 
 
-def compile_triton(code: KernelCode, target: Target, options: Mapping[str, str]) -> Artifact:
-    """Compile every launch of ``code``.
+def compile_triton(
+    code: KernelCode, target: Target, options: Mapping[str, str], folder: Path | None = None
+) -> Artifact:
+    """Compile every launch of ``code``; Triton's tools keep their files in ``folder``.
 
-    ToolchainError without Triton, StageError with Triton's words, SharedMemoryError where no
-    pipeline depth fits the target.
+    ToolchainError without Triton, StageError with Triton's words, PlaceError where the folder
+    cannot be written, SharedMemoryError where no pipeline depth fits the target.
     """
     _require_triton()
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="tileops-triton-") as temporary:
+            return compile_triton(code, target, options, Path(temporary))
+    from tileops.compiler.triton_environment import pinned
+
     files: dict[str, bytes] = {}
     images = []
     source = code.source
-    for number, launch in enumerate(code.launches):
-        built = _compile_unspilled(code, source, launch, target, options)
-        source = built.source
-        for stage, content in built.stages.items():
-            files[f"launch{number}.{stage}"] = content
-        images.append(_image(number, launch, target, built))
+    with pinned(folder):
+        for number, launch in enumerate(code.launches):
+            try:
+                built = _compile_unspilled(code, source, launch, target, options)
+            except StageError:
+                _require_room(folder)
+                raise
+            source = built.source
+            for stage, content in built.stages.items():
+                files[f"launch{number}.{stage}"] = content
+            images.append(_image(number, launch, target, built))
     files[_FILE] = source.encode()
-    return Artifact(files, tuple(images), toolchain_versions(target))
+    return Artifact(files, tuple(images))
+
+
+def _require_room(folder: Path) -> None:
+    """PlaceError where the assembler may have failed because it could not write its output."""
+    try:
+        (folder / "room").write_bytes(bytes(_ROOM))
+    except OSError as error:
+        raise PlaceError(f"Triton's tools could not write in {folder}: {error}") from None
 
 
 def _require_triton() -> None:
@@ -94,6 +114,13 @@ def _require_triton() -> None:
     if triton.knobs.runtime.interpret:
         raise ToolchainError(
             "Triton was imported with TRITON_INTERPRET=1; such a process cannot compile for a GPU"
+        )
+    # A key names the Triton that is installed, and this process compiles with the one it imported.
+    installed = triton_version()
+    if installed.partition("+")[0] != triton.__version__.partition("+")[0]:
+        raise ToolchainError(
+            f"Triton {triton.__version__} was imported and {installed} is installed; restart this "
+            "process to compile with the installed one"
         )
 
 
@@ -187,12 +214,12 @@ def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedM
 def _run_stages(
     code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
 ) -> _Compiled:
-    from tileops.compiler.triton_environment import pinned
-
-    with pinned(), _text_lock:
+    with _text_lock:
         function = _function(source, launch.entry)
         try:
             return _stages_of(function, source, launch, target, options)
+        except OSError as error:
+            raise PlaceError(f"Triton's tools could not do their work: {error}") from error
         except Exception as error:
             raise _explained(error, code, source, launch, function) from error
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileops import cache, counters, log, settings
-from tileops.cache import scripts, sources
+from tileops.cache import scripts, sources, staging
+from tileops.cache.directory import resolve
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import (
     ArgumentError,
     CompileMissError,
+    InternalError,
     ToolchainError,
     UnsupportedOnTargetError,
 )
@@ -75,8 +79,7 @@ def obtain(request: Request) -> cache.Entry:
     request = _with_used_facts(request)
     entry = _from_bundle(request) if settings.current().bundle else None
     if entry is None:
-        key = key_of(request)
-        entry = cache.store().fetch(key, lambda: _build(request, key))
+        entry = _fetched(request)
     if settings.current().dump_ir:
         from tileops.jit import dumping
 
@@ -85,6 +88,24 @@ def obtain(request: Request) -> cache.Entry:
     if request.debug_root is not None:
         _export(entry, Path(request.debug_root), request.op)
     return entry
+
+
+class _ToolsChangedError(Exception):
+    """The compiler was replaced while it compiled: the code belongs to no key."""
+
+
+def _fetched(request: Request) -> cache.Entry:
+    for is_last in (False, False, True):
+        key = key_of(request)
+        try:
+            return cache.store().fetch(key, partial(_build, request, key))
+        except _ToolsChangedError:
+            if is_last:
+                raise ToolchainError(
+                    f"op {request.op}: the compiler for {request.target} changed during each of "
+                    "three compiles"
+                ) from None
+    raise InternalError("not reached")
 
 
 def _with_used_facts(request: Request) -> Request:
@@ -115,7 +136,9 @@ def _build(request: Request, key: cache.Key) -> cache.Built:
         code = generate(request.program, request.target, request.spec)
     with counters.timed("compile"):
         artifact = _compile(code, request)
-    built = _built(request, code, artifact)
+    if json.loads(key.fields["toolchain"]) != toolchain.versions(request.target):
+        raise _ToolsChangedError
+    built = _built(request, code, artifact, key)
     event = counters.CompileEvent(
         op=request.op,
         target=str(request.target),
@@ -144,12 +167,14 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
 
 def _compile(code: KernelCode, request: Request) -> Artifact:
-    from tileops.compiler import StageError, compile_kernel
+    from tileops.compiler import PlaceError, StageError
 
     try:
-        return compile_kernel(code, request.target, dict(request.program.options))
+        return _compiled_somewhere(code, request)
     except StageError as error:
         raise error.at(locations(request.program)) from error
+    except PlaceError as error:
+        raise ToolchainError(str(error)) from None
     except OSError as error:
         raise ToolchainError(
             f"op {request.op}: the compile for {request.target} could not write its files or start "
@@ -157,14 +182,27 @@ def _compile(code: KernelCode, request: Request) -> Artifact:
         ) from error
 
 
-def _built(request: Request, code: KernelCode, artifact: Artifact) -> cache.Built:
+def _compiled_somewhere(code: KernelCode, request: Request) -> Artifact:
+    from tileops.compiler import PlaceError, compile_kernel
+
+    options = dict(request.program.options)
+    private = resolve(settings.current()).private
+    if private is not None:
+        # A full disk, say, of which the caller need not know if there is another.
+        with contextlib.suppress(OSError, PlaceError), staging.folder(private, "compile") as folder:
+            return compile_kernel(code, request.target, options, folder)
+    with staging.temporary("compile") as folder:
+        return compile_kernel(code, request.target, options, folder)
+
+
+def _built(request: Request, code: KernelCode, artifact: Artifact, key: cache.Key) -> cache.Built:
     program = request.program
     manifest = {
         "format": MANIFEST_FORMAT,
         "name": program.name,
         "target": str(request.target),
         "language": code.language,
-        "toolchain": dict(artifact.toolchain),
+        "toolchain": json.loads(key.fields["toolchain"]),
         "record": record_of(program, code, artifact.launches, request.spec),
         "resources": [
             {

@@ -6,11 +6,11 @@ them. So an entry that was made without them gets them when they are asked for.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterator
 
 from tileops import cache, log
-from tileops.cache import catalog
+from tileops.cache import catalog, staging
 from tileops.cache.files import make_directories, remove, write_file
 from tileops.codegen.kernel_code import KernelCode
 from tileops.ir import dump
@@ -31,17 +31,19 @@ def dump_ir(program: Program, entry: cache.Entry, generate: Callable[[], KernelC
         log.warn_once("dump_ir", "dump_ir: the program lies in no directory that can be written")
         return
     folder = entry.path / FOLDER
-    if folder.exists():
+    if os.path.lexists(folder):
         return
-    stage = private.staging / f"{entry.hash[:12]}.{FOLDER}.{secrets.token_hex(6)}"
+    stage = None
     try:
+        stage = staging.fresh(private, f"{entry.hash[:12]}.{FOLDER}")
         make_directories(stage)
         for number, (name, text) in enumerate(_texts(program, entry, generate)):
             write_file(stage / f"{number:02d}_{name}.txt", text.encode())
         stage.rename(folder)
     except OSError as error:
-        remove(stage)
-        if not folder.exists():  # another process may have been faster
+        if stage is not None:
+            remove(stage)
+        if not os.path.lexists(folder):  # another process may have been faster
             log.warn_once("dump_ir", f"dump_ir: cannot write {folder}: {error}")
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from tileops import settings
+from tileops.cache import staging
 from tileops.errors import ToolchainError
 
 
@@ -18,15 +17,15 @@ def disassemble(cubin: bytes) -> str:
     ToolchainError where neither ``nvdisasm`` nor ``cuobjdump`` is found, or the tool fails.
     """
     command = _command()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
+    with staging.temporary("sass") as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(cubin)
         done = subprocess.run(
             [*command, str(path)],
             capture_output=True,
             text=True,
             check=False,
-            env=settings.child_environment(),
+            env=settings.compiler_environment(str(folder)),
         )
     if done.returncode != 0:
         raise ToolchainError(f"{command[0]} failed: {done.stderr.strip()}")
@@ -35,7 +34,7 @@ def disassemble(cubin: bytes) -> str:
 
 def _command() -> list[str]:
     for name, arguments in (("nvdisasm", ["-c"]), ("cuobjdump", ["-sass"])):
-        found = shutil.which(name) or _beside_triton(name)
+        found = settings.find_program(name) or _beside_triton(name)
         if found is not None:
             return [found, *arguments]
     raise ToolchainError(

@@ -1,4 +1,4 @@
-"""Owns the toolchain's part of a key at a warm start: recalled, so that no compiler is imported.
+"""The toolchain's part of a key at a warm start: recalled, so that no compiler is imported.
 
 Asking the compilers means importing them, hashing an assembler and starting g++. What they said is
 remembered beside the cache while the files they said it of stay the same.
@@ -7,27 +7,48 @@ remembered beside the cache while the files they said it of stay the same.
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tileops import settings
+from tileops import cxx, settings
 from tileops.cache import memo
-from tileops.target import Target, host_cpu_level
+from tileops.target import Target
+
+if TYPE_CHECKING:
+    from tileops.compiler import Toolchain
 
 
 def versions(target: Target) -> dict[str, str]:
-    """The tools that code for ``target`` goes through: name to version and content.
+    """The tools that code for ``target`` goes through now: name to version and content.
 
-    ToolchainError where one is missing and was never seen here.
+    ToolchainError where one is missing.
     """
     name, choice = f"toolchain of {target}", _choice(target)
     known = memo.recall(name, choice)
     if isinstance(known, dict):
         return known
-    from tileops.compiler import toolchain_files, toolchain_versions
+    found = _asked(target)
+    if found.is_settled:
+        memo.remember(name, choice, found.files, found.versions)
+    return found.versions
 
-    found = toolchain_versions(target)
-    memo.remember(name, choice, toolchain_files(target), found)
+
+def _asked(target: Target) -> Toolchain:
+    from tileops.compiler import toolchain_of
+
+    return toolchain_of(target, _hash_of)
+
+
+def _hash_of(path: Path) -> str:
+    # Apart from what the tools said: a wrapper is asked each time, and hashing what is behind it
+    # takes much longer than asking.
+    known = memo.recall("content", str(path))
+    if isinstance(known, str):
+        return known
+    from tileops.compiler import content_hash
+
+    found: str = content_hash(path)
+    memo.remember("content", str(path), [path], found)
     return found
 
 
@@ -36,30 +57,6 @@ def _choice(target: Target) -> list[str | None]:
     if target.kind != "cpu":
         spec = importlib.util.find_spec("triton")
         return [spec.origin if spec is not None else None]
-    named = settings.current().cxx
-    architecture = "aarch64" if target.arch == "aarch64" else "x86_64"
-    is_own = (architecture == "aarch64") == (host_cpu_level() == "aarch64")
-    default = "g++" if is_own else f"{architecture}-linux-gnu-g++"
-    return [named, _where(_first_word(named) or default, settings.search_path())]
-
-
-def _first_word(command: str | None) -> str:
-    if not command or not command.strip():
-        return ""
-    import shlex  # only where a setting names a compiler
-
-    return shlex.split(command)[0]
-
-
-def _where(name: str, path: str) -> str | None:
-    # Looking through the folders of the path costs as much as all the rest of a key. What was found
-    # is believed while it is there; what was not found may have been installed since.
-    found = _found.get((name, path))
-    if found is None or not os.access(found, os.X_OK):
-        found = shutil.which(name, path=path)
-        if found is not None:
-            _found[name, path] = found
-    return found
-
-
-_found: dict[tuple[str, str], str] = {}
+    # g++ looks for its assembler and its linker on the path.
+    programs = [settings.find_program(name) for name in ("as", "ld")]
+    return [*cxx.command(target), *programs]

@@ -1,0 +1,89 @@
+"""The staging of a cache directory: files on their way to their places, and compiles at work.
+
+A process that is killed leaves them behind; they are removed when they are old.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tileops.cache.directory import Directory
+from tileops.cache.files import make_directories, remove
+
+# Longer than any compile (ten minutes), with room for clocks that differ between machines.
+_STALE_SECONDS = 3600.0
+
+
+def fresh(directory: Directory, name: str) -> Path:
+    """A path in staging that nobody uses; makes the folder. Raises OSError."""
+    make_directories(directory.staging)
+    return directory.staging / f"{name}.{os.getpid()}.{secrets.token_hex(6)}"
+
+
+def sweep(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
+    """Remove what was left here more than ``older_than`` seconds ago; returns its number."""
+    count = 0
+    try:
+        paths = sorted(directory.staging.iterdir())
+    except OSError:
+        return count
+    for path in paths:
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime >= older_than and remove(path):
+                count += 1
+    return count
+
+
+@contextmanager
+def folder(directory: Directory, name: str) -> Iterator[Path]:
+    """A new empty folder in staging, removed at the end. Raises OSError."""
+    path = fresh(directory, name)
+    os.mkdir(path, 0o700)  # noqa: PTH102
+    try:
+        # Resolved, as the working directory of a compiler is.
+        yield Path(os.path.realpath(path))
+    finally:
+        remove(path)
+
+
+# Folders for temporary files of this process, to be removed at its end. A child that was forked has
+# others: the process in which a folder was made is its owner.
+_temporary: dict[str, int] = {}
+
+
+def temporary_path(name: str) -> Path:
+    """A new folder for temporary files; removed by ``discard_temporary`` or at the end."""
+    if not _temporary:
+        atexit.register(_discard_all)
+    path = os.path.realpath(tempfile.mkdtemp(prefix=f"tileops-{name}-"))
+    _temporary[path] = os.getpid()
+    return Path(path)
+
+
+def discard_temporary(path: Path) -> None:
+    """Remove a folder that ``temporary_path`` made."""
+    _temporary.pop(str(path), None)
+    remove(path)
+
+
+def _discard_all() -> None:
+    for path, owner in tuple(_temporary.items()):
+        if owner == os.getpid():
+            discard_temporary(Path(path))
+
+
+@contextmanager
+def temporary(name: str) -> Iterator[Path]:
+    """A folder outside the cache: where none can be used, or in its staging nothing can be done."""
+    path = temporary_path(name)
+    try:
+        yield path
+    finally:
+        discard_temporary(path)
