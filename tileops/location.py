@@ -9,22 +9,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+# A chain of macros that is longer is shown by its ends.
+_SHOWN_CALLS = 8
+
 
 @dataclass(frozen=True)
 class Location:
-    """A place in a user's program. ``column`` is 0-based, -1 where unknown."""
+    """A place in a user's program. ``column`` is 0-based, -1 where unknown.
+
+    ``calls`` are the macros that the place stands in, the innermost first, each with the place of
+    its call.
+    """
 
     file: str
     line: int
     column: int = -1
     end_column: int = -1
+    calls: tuple[tuple[str, Location], ...] = ()
+
+    @property
+    def outermost(self) -> Location:
+        """The place in the program itself: of the call, where this one stands in a macro."""
+        return self.calls[-1][1] if self.calls else self
 
     def text(self) -> str:
         """The source line, stripped of its newline; empty where the file cannot be read."""
         return linecache.getline(self.file, self.line).rstrip("\n")
 
     def render(self) -> str:
-        """``file:line`` followed by the line's text and a caret under the column."""
+        """``file:line`` followed by the line's text and a caret under the column.
+
+        For a place in a macro, then the same for each call that led there.
+        """
+        shown = [(name, place._render_alone()) for name, place in self.calls]
+        if len(shown) > _SHOWN_CALLS:
+            half = _SHOWN_CALLS // 2
+            between = ("", f"... {len(shown) - 2 * half} calls more ...")
+            shown = [*shown[:half], between, *shown[-half:]]
+        lines = [f"in the macro `{n}`, called at {at}" if n else at for n, at in shown]
+        return "\n".join([self._render_alone(), *lines])
+
+    def _render_alone(self) -> str:
         head = f"{self.file}:{self.line}"
         source = self.text()
         if not source.strip():

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontend import bad_programs, bad_signatures
+from tests.frontend import bad_forms, bad_programs, bad_signatures, macros_elsewhere
 from tests.frontend.goldens import GOLDEN, check
 from tests.frontend.registry import BAD
 from tileops.errors import ProgramError, TileopsError
 
-FILES = tuple(Path(str(m.__file__)) for m in (bad_programs, bad_signatures))
+MODULES = (bad_forms, bad_programs, bad_signatures, macros_elsewhere)
+FILES = tuple(Path(str(m.__file__)) for m in MODULES)
 
 
 def normalised(text: str) -> str:
@@ -40,6 +41,7 @@ def test_a_program_error_points_at_the_program(name: str) -> None:
     location = caught.value.location
     assert location is not None
     assert Path(location.file) in FILES
+    location = location.outermost  # where it stands in a macro, the place of the call
     source = Path(location.file).read_text(encoding="utf-8").splitlines()
     first = next(i for i, line in enumerate(source) if line.startswith(f"def {name}("))
     starts = (i for i in range(first + 1, len(source)) if source[i].startswith(("def ", "@")))

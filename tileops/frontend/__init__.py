@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileops.frontend.prim_func import PrimFunc, make_prim_func
-from tileops.frontend.signature import ParamInfo, Signature, signature_of
+from tileops.frontend.signature import ParamInfo, Signature, location_of_parameter, signature_of
 from tileops.frontend.trace import trace, trace_prim_func, with_out_idx
 from tileops.frontend.trial import check_specialised
 
@@ -12,6 +12,7 @@ __all__ = [
     "PrimFunc",
     "Signature",
     "check_specialised",
+    "location_of_parameter",
     "make_prim_func",
     "signature_of",
     "trace",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import CellType, CodeType, FunctionType
 from typing import cast
 
-from tileops.errors import ProgramTypeError
+from tileops.errors import ProgramError, ProgramTypeError
 from tileops.frontend.expressions import HOOKS
 from tileops.frontend.frame import Frame
 from tileops.frontend.rewrite import Rewritten, rewritten
@@ -16,6 +17,10 @@ from tileops.language.annotations import Ref, Var
 from tileops.language.buffers import Element, RegionRef, VarRef
 from tileops.language.tracer import Tracer
 from tileops.language.value import Value, snapshot
+from tileops.location import Location
+
+# Each takes several frames of Python's stack, which holds a thousand.
+_DEEPEST = 64
 
 
 def run(
@@ -23,10 +28,14 @@ def run(
     func: FunctionType,
     arguments: Mapping[str, object],
     declare_parameter: Callable[[str, object], object] | None = None,
+    calls: tuple[tuple[str, Location], ...] = (),
 ) -> object:
-    """Run ``func`` rewritten, with one value a parameter; what it returns."""
+    """Run ``func`` rewritten, with one value a parameter; what it returns.
+
+    ``calls`` are the macros that led here, ``func`` first.
+    """
     code = rewritten(func)
-    frame = Frame(tracer, code.locations, arguments, declare_parameter)
+    frame = Frame(tracer, code.locations, arguments, declare_parameter, calls)
     by_position, by_name = _bound(func.__code__, arguments)
     return _instance(func, code, frame)(*by_position, **by_name)
 
@@ -61,6 +70,13 @@ def inline_macro(
     reference; other scalars are bound to what they are now.
     """
     caller, names = tracer.location, tracer.take_names()
+    calls = () if caller is None else ((func.__name__, replace(caller, calls=())), *caller.calls)
+    if len(calls) > _DEEPEST:
+        raise ProgramError(
+            f"macro {func.__name__}: macros call each other more than {_DEEPEST} deep; a macro "
+            "that calls itself needs a condition that Python decides",
+            location=caller,
+        )
     signature = inspect.signature(func)
     try:
         bound = signature.bind(*args, **kwargs)
@@ -77,7 +93,7 @@ def inline_macro(
             arguments[name] = value
         else:
             arguments[name] = _by_value(name, value)
-    result = run(tracer, func, arguments)
+    result = run(tracer, func, arguments, calls=calls)
     tracer.location = caller
     tracer.set_names(names)
     return result

@@ -6,8 +6,9 @@ import ast
 
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend.source import location_of
+from tileops.language.loops import REWRITTEN
 
-HOOKS = "__tileops_hooks__"
+HOOKS = REWRITTEN
 _OVERRIDDEN = ("range", "min", "max")
 
 

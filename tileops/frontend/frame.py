@@ -6,6 +6,7 @@ import builtins
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 
 from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.frontend.branches import Branch
@@ -15,7 +16,7 @@ from tileops.ir.stmt import Assert, Break, Continue, If, While
 from tileops.language.arithmetic import maximum, minimum
 from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
 from tileops.language.launch import KernelFrame
-from tileops.language.loops import LoopFrame, serial
+from tileops.language.loops import LoopFrame, not_a_loop, range_, serial
 from tileops.language.tracer import OpenRegion, Tracer
 from tileops.language.value import (
     Value,
@@ -64,7 +65,7 @@ class Frame:
     """The hooks of one running function: its names, its open branches and loops.
 
     ``declare_parameter`` handles ``name: T.Tensor(...)``; only the outermost function of a program
-    has it.
+    has it. ``calls`` are the macros that led here (see ``Location``).
     """
 
     def __init__(
@@ -73,9 +74,11 @@ class Frame:
         locations: tuple[Location, ...],
         parameters: Mapping[str, object],
         declare_parameter: Callable[[str, object], object] | None = None,
+        calls: tuple[tuple[str, Location], ...] = (),
     ) -> None:
         self._tracer = tracer
         self._locations = locations
+        self._calls = calls
         self._declare_parameter = declare_parameter
         self._base = len(tracer.regions)
         self._refs: dict[str, Element | RegionRef] = {}
@@ -92,7 +95,8 @@ class Frame:
     # -- places and names ------------------------------------------------------------------------
     def at(self, number: int, names: tuple[str, ...] = ()) -> None:
         """The statement that runs next, and the names of what it makes."""
-        self._tracer.location = self._locations[number]
+        place = self._locations[number]
+        self._tracer.location = replace(place, calls=self._calls) if self._calls else place
         self._tracer.set_names(names)
 
     def read(self, name: str, value: object) -> object:
@@ -177,7 +181,7 @@ class Frame:
     def builtin(self, function: object) -> object:
         """The language's form of a Python builtin."""
         if function is builtins.range:
-            return serial
+            return range_
         if function is builtins.min:
             return lambda *args, **kwargs: _extreme(builtins.min, minimum, args, kwargs)
         if function is builtins.max:
@@ -305,14 +309,7 @@ class Frame:
         if isinstance(loop, builtins.range):
             loop = serial(loop.start, loop.stop, loop.step)
         if not isinstance(loop, LoopFrame):
-            raise ProgramTypeError(
-                "a `for` in a tile program runs over range(...) or a loop of the language; unroll "
-                "other "
-                "iterables in a plain Python function",
-                expected="range, T.serial, T.unroll, T.Parallel, T.Pipelined, T.grid, ...",
-                found=describe(loop),
-                location=self._tracer.location,
-            )
+            raise not_a_loop(loop)
         values = loop.open(self._tracer, names)
         self._loops.append(loop)
         for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NoReturn
 
 from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -31,16 +32,21 @@ class Undeclared:
     def __getattr__(self, attribute: str) -> object:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
+        return self._refuse()
+
+    def _refuse(self, *_: object) -> NoReturn:
         raise ProgramValueError(
             f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`"
         )
 
-    def __getitem__(self, key: object) -> object:
-        raise ProgramValueError(
-            f"the parameter `{self.name}` is used before its annotation `{self.name}: ...`"
-        )
-
-    __setitem__ = __getitem__
+    __getitem__ = __setitem__ = __call__ = __iter__ = __len__ = __contains__ = _refuse
+    __bool__ = __int__ = __float__ = __index__ = __hash__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rshift__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __neg__ = __pos__ = __invert__ = __abs__ = _refuse
 
 
 class Parameters:
@@ -52,6 +58,12 @@ class Parameters:
         self._order = tuple(order)
         self._absent = frozenset(absent)
         self._declared: dict[str, TensorParam | ScalarParam] = {}
+        # Of names that stand for None, why.
+        self.nones = {
+            name: f"`{name}` is None, for this call leaves it out; use it under "
+            f"`if {name} is not None`"
+            for name in absent
+        }
 
     def declare(self, name: str, annotation: object) -> object:
         """Handle ``name: annotation``; what ``name`` stands for from then on."""

@@ -51,6 +51,8 @@ def _rewrite(func: FunctionType) -> Rewritten:
     file = func.__code__.co_filename
     rewriter = _StatementRewriter(tree, file)
     changed = {
+        # Not its own name, which would make that a name of the factory around it.
+        "name": "__tileops_function__",
         "args": _bare(tree.args),
         "body": rewriter.block(tree.body) or [ast.Pass()],
         "decorator_list": [],
@@ -75,7 +77,7 @@ def _rewrite(func: FunctionType) -> Rewritten:
     module = ast.Module(body=[factory], type_ignores=[])
     _fill_places(module)
     compiled = compile(module, file, "exec")
-    code = _inner_code(_inner_code(compiled))
+    code = _inner_code(_inner_code(compiled)).replace(co_name=func.__code__.co_name)
     keep_inner(tree, code)
     return Rewritten(code, tuple(rewriter.locations))
 

@@ -14,6 +14,7 @@ from tileops.errors import ProgramSyntaxError
 from tileops.frontend.by_code import ByCode
 from tileops.frontend.scopes import own_nodes
 from tileops.frontend.source import function_tree, location_of
+from tileops.location import Location
 
 _TENSOR_TYPES = ("Tensor", "StridedTensor", "Buffer", "ptr")
 _EAGER_MARKS = ("Kernel", "const", "empty", "alloc_global", "ClusterKernel", "CUDASourceCodeKernel")
@@ -91,6 +92,14 @@ def signature_of(func: FunctionType) -> Signature:
                 annotation = ast.unparse(node) if kind == "tensor" else _dtype_name(node)
         params.append(ParamInfo(name, kind, parameter.default, annotation))
     return Signature(facts.mode, tuple(params))
+
+
+def location_of_parameter(func: FunctionType, name: str) -> Location:
+    """Where the signature of ``func`` names a parameter."""
+    tree = function_tree(func)
+    args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
+    node: ast.AST = next((a for a in args if a.arg == name), tree)
+    return location_of(node, func.__code__.co_filename)
 
 
 def is_annotated_in_body(func: FunctionType, name: str) -> bool:

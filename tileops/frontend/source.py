@@ -194,6 +194,31 @@ def _column(file: str, line: int, offset: int) -> int:
     return len(text.encode("utf-8")[:offset].decode("utf-8", errors="ignore"))
 
 
+def refuse_own_name(func: FunctionType) -> None:
+    """ProgramSyntaxError where a program reads the name that it is bound to: it cannot be called.
+
+    A name of a class is none that its functions see, and a local one hides the program.
+    """
+    code, name = func.__code__, func.__name__
+    is_seen = func.__qualname__ == name or func.__qualname__.endswith(f"<locals>.{name}")
+    is_hidden = name in code.co_varnames or name in code.co_cellvars
+    if not is_seen or is_hidden or not _reads_from_outside(code, name):
+        return
+    for node in ast.walk(function_tree(func)):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+            raise ProgramSyntaxError(
+                f"the program `{name}` names itself; a program cannot call itself or another one",
+                expected="a @T.macro or a plain Python function that both use",
+                location=location_of(node, code.co_filename),
+            )
+
+
+def _reads_from_outside(code: CodeType, name: str) -> bool:
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    is_read = name in code.co_names or name in code.co_freevars
+    return is_read or any(_reads_from_outside(c, name) for c in inner)
+
+
 def forget(func: FunctionType) -> None:
     """Drop what is remembered of a function's source (it will not be traced again)."""
     _parsed.drop(func.__code__)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import FunctionType, TracebackType
+from types import FunctionType
 
 from tileops.errors import (
     ArgumentError,
     ProgramError,
-    ProgramIndexError,
     ProgramSyntaxError,
     ProgramTypeError,
     ProgramValueError,
@@ -21,8 +17,9 @@ from tileops.errors import (
 )
 from tileops.frontend.call import inline_macro, run
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes
+from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
-from tileops.frontend.source import function_tree, location_of
+from tileops.frontend.source import function_tree, location_of, refuse_own_name
 from tileops.frontend.trial import agreed
 from tileops.ir.builder import activate
 from tileops.ir.expr import Region
@@ -32,7 +29,6 @@ from tileops.ir.stmt import Fill, Launch
 from tileops.ir.walk import written_ids
 from tileops.language.buffers import ZERO, BufferRef
 from tileops.language.known import ConstNeededError
-from tileops.language.missing import is_of_the_language, unknown_attribute
 from tileops.language.tracer import Tracer
 from tileops.location import Location
 from tileops.pass_configs import merged
@@ -65,6 +61,7 @@ def trace(
     holds run-time sizes in 64 bits. ``signature`` is that of ``func``, where the caller has it.
     Raises located ProgramErrors.
     """
+    refuse_own_name(func)
     job = _EagerTrace(func, name, signature or signature_of(func), dict(static), options, target)
     if consts is not None:
         return job.run(consts, wide_sizes=wide_sizes)
@@ -158,6 +155,7 @@ class _EagerTrace:
             if p.kind == "tensor" and self._arguments[p.name] is None
         ]
         parameters = Parameters(tracer, runtime, absent)
+        parameters.nones.update(self._default_nones())
         arguments = dict(self._arguments)
 
         def body() -> object:
@@ -169,9 +167,19 @@ class _EagerTrace:
             try:
                 return run(tracer, self._func, arguments, parameters.declare)
             except NameError as error:
-                raise (_hidden_name(self._func, error) or error) from None
+                raise (hidden_name(self._func, error) or error) from None
 
-        return _finish(tracer, body, parameters, self._options, self._location)
+        return _finish(self._func, tracer, body, parameters, self._options, self._location)
+
+    def _default_nones(self) -> dict[str, str]:
+        """Why compile-time parameters are None, where they are."""
+        return {
+            p.name: f"`{p.name}` is None, for it has no annotation and nothing was passed"
+            if p.annotation is inspect.Parameter.empty
+            else f"`{p.name}` is None, for nothing was passed"
+            for p in self._signature.params
+            if p.kind == "static" and self._arguments[p.name] is None
+        }
 
     def without_body(self, tried: int | None = None) -> Program | None:
         """The symbolic signature, with launches that only tell which parameters they write.
@@ -204,22 +212,6 @@ class _EagerTrace:
             if program is not None:
                 found.append(program)
         return agreed(found)
-
-
-def _hidden_name(func: FunctionType, error: NameError) -> ProgramValueError | None:
-    """What to say of a name that only annotations use, which Python then does not keep."""
-    for node in ast.walk(function_tree(func)):
-        if not isinstance(node, ast.AnnAssign):
-            continue
-        for name in ast.walk(node.annotation):
-            if isinstance(name, ast.Name) and name.id == error.name:
-                return ProgramValueError(
-                    f"`{name.id}` is not known here: under `from __future__ import annotations` a "
-                    "function keeps no name of the one around it that only its annotations use",
-                    expected=f"the module without that import, or `{name.id}` used in the program",
-                    location=location_of(name, func.__code__.co_filename),
-                )
-    return None
 
 
 def _with_writes_of(outline: Program, sample: Program) -> Program:
@@ -266,6 +258,7 @@ def trace_prim_func(
 
     ``names_in_scope`` are the caller's names, for annotations under postponed evaluation.
     """
+    refuse_own_name(func)
     location = location_of(function_tree(func), func.__code__.co_filename)
     tracer = Tracer(name)
     tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
@@ -302,10 +295,11 @@ def trace_prim_func(
             arguments[key] = parameters.declare(key, annotation)
         return run(tracer, func, arguments, parameters.declare)
 
-    return _finish(tracer, body, parameters, options, location)
+    return _finish(func, tracer, body, parameters, options, location)
 
 
 def _finish(
+    func: FunctionType,
     tracer: Tracer,
     body: Callable[[], object],
     parameters: Parameters,
@@ -316,16 +310,10 @@ def _finish(
         with activate(tracer):
             returned = body()
     except ProgramError as error:
-        raise error.at(tracer.location) from error.__cause__
-    except AttributeError as error:
-        if _raised_by_user(sys.exc_info()[2]) and is_of_the_language(error.obj):
-            raise unknown_attribute(error.obj, str(error.name)).at(tracer.location) from None
-        raise
-    except (TypeError, IndexError) as error:
-        if _raised_by_user(sys.exc_info()[2]):
-            kind = ProgramTypeError if isinstance(error, TypeError) else ProgramIndexError
-            raise kind(str(error), location=tracer.location) from error
-        raise
+        located = error.at(tracer.location)
+        raise with_reason(located, parameters.nones, func) from error.__cause__
+    except (AttributeError, TypeError, IndexError) as error:
+        raise of_python(error, tracer.location, parameters.nones, func) from error.__cause__
     parameters.finish()
     returns, is_tuple = _outputs(tracer, returned, location)
     check_sizes(tracer, location)
@@ -333,17 +321,6 @@ def _finish(
         raise ProgramValueError("the program has no `with T.Kernel(...)` block", location=location)
     tracer.options = dict(merged(tracer.options, dict(options)))
     return tracer.finish(returns, is_tuple)
-
-
-_LANGUAGE = str(Path(__file__).parent.parent)
-
-
-def _raised_by_user(trace: TracebackType | None) -> bool:
-    """True if the innermost frame is the user's: Python refused a call, index or name there."""
-    last = None
-    while trace is not None:
-        last, trace = trace, trace.tb_next
-    return last is not None and not last.tb_frame.f_code.co_filename.startswith(_LANGUAGE)
 
 
 def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tuple[int, ...], bool]:

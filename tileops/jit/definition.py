@@ -11,7 +11,7 @@ from typing import Any
 
 from tileops import counters, frontend, settings
 from tileops.dtypes import dtype_of
-from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, NotCarriedError, StaticParam, static_param
 from tileops.pass_configs import merged, options_of
@@ -123,18 +123,34 @@ class Definition:
         )
 
     def static_values(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Every compile-time parameter with its value; ArgumentTypeError for one without."""
+        """Every compile-time parameter with its value; ArgumentTypeError for one without.
+
+        ProgramTypeError for a tensor among those ``given``: its parameter lacks an annotation.
+        """
         values: dict[str, object] = {}
         for param in self.signature.params:
             if param.kind != "static":
                 continue
             if param.name in given:
                 values[param.name] = given[param.name]
+                if _is_array(given[param.name]):
+                    raise self._without_annotation(param, given[param.name])
             elif param.name in self.defaults:
                 values[param.name] = self.defaults[param.name]
             else:
                 raise ArgumentTypeError(f"{self.name}: missing argument '{param.name}'")
         return values
+
+    def _without_annotation(self, param: frontend.ParamInfo, value: Any) -> ProgramTypeError:  # noqa: ANN401
+        dtype = str(value.dtype).removeprefix("torch.")
+        has_one = param.annotation is not EMPTY
+        return ProgramTypeError(
+            f"`{param.name}` has no annotation"
+            + (" that makes it a tensor" if has_one else "")
+            + f"; write `{param.name}: T.Tensor(shape, dtype)` in {self.func.__name__}",
+            found=f"a call that passes a tensor for it, {dtype}{list(value.shape)}",
+            location=frontend.location_of_parameter(self.func, param.name),
+        )
 
     @property
     def target_name(self) -> str | None:
@@ -208,6 +224,11 @@ class Definition:
             except ArgumentTypeError as error:
                 raise ArgumentTypeError(f"{self.name}: bind: {error}") from None
         return replace(self, bound={**self.bound, **values})
+
+
+def _is_array(value: object) -> bool:
+    """True for what has elements, as a tensor: one of no dimension may stand for a number."""
+    return hasattr(value, "dtype") and len(getattr(value, "shape", ())) > 0
 
 
 def with_options(program: Program, options: tuple[tuple[str, str], ...]) -> Program:

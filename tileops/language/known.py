@@ -24,7 +24,8 @@ _ASKED = {
     ),
     "int": (
         "a Python int",
-        "use T functions (T.exp for math.exp, T.cast for int() and float()) and operators",
+        "index tiles and tensors by it, not lists; loop over range(...) of it in the kernel "
+        "function or in a @T.macro; T.cast stands for int()",
         _OF_CONSTS,
     ),
     "float": (

@@ -88,15 +88,19 @@ class KernelFrame:
         )
 
 
-def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> KernelFrame:
+def Kernel(
+    *blocks: object, threads: object = None, prelude: object = None, **others: object
+) -> KernelFrame:
     """A launch of a grid of up to 3 extents; ``with T.Kernel(gx, gy, threads=128) as (bx, by)``.
 
     Without an extent it is one block.
 
     ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the
-    meaning.
+    meaning. ``others`` are the names of other languages: the error says what stands for each here.
     """
     tracer = require_tracer("T.Kernel")
+    for word, value in others.items():
+        raise _unknown_argument(word, value)
     if prelude is not None:
         raise UnsupportedConstructError("T.Kernel(prelude=...) inserts C text", location=here())
     if len(blocks) > 3:
@@ -117,6 +121,45 @@ def Kernel(*blocks: object, threads: object = None, prelude: object = None) -> K
                 "a grid extent of T.Kernel is negative", found=str(extent.value), location=here()
             )
     return KernelFrame(tracer, grid, _thread_extents(threads))
+
+
+_CLUSTERS = ("cluster", "cluster_dim", "cluster_dims", "cluster_size", "cluster_shape", "num_ctas")
+# What other languages call an argument of a launch, by what stands for it here.
+_ELSEWHERE = {
+    "write threads={value}": "thread num_threads nthreads n_threads block blocks block_size "
+    "block_dim block_dims blockdim blockDim threads_per_block num_threads_per_block numthreads",
+    "a warp has 32 threads: threads={of_warps}": "num_warps warps n_warps",
+    "the extents of the grid come first: T.Kernel({extents}, threads=128)": "grid grid_dim "
+    "grid_dims grid_size griddim gridDim blocks_per_grid num_blocks",
+    "the pipeline belongs to a loop, for k in T.Pipelined(n, num_stages={value})": "num_stages "
+    "stages",
+    "shared memory is what T.alloc_shared takes": "shared smem shared_mem shared_memory smem_size",
+    "the kernel runs where its arguments are; leave it out": "is_cpu device target",
+    "the kernel runs on torch's current stream; leave it out": "stream",
+    "the registers of a thread follow from T.annotate_min_blocks_per_sm": "maxnreg max_registers "
+    "num_regs min_blocks_per_sm",
+    "the name belongs to the decorator, @tileops.jit(name=...)": "name",
+}
+
+
+def _unknown_argument(word: str, value: object) -> ProgramTypeError | UnsupportedConstructError:
+    if word in _CLUSTERS:
+        return UnsupportedConstructError(
+            f"T.Kernel({word}=...): a cluster of blocks; leave it out", location=here()
+        )
+    number = as_int(value)
+    extents = value if isinstance(value, (tuple, list)) else (value,)
+    shown = ["..." if as_int(e) is None else str(as_int(e)) for e in extents]
+    instead = next((s for s, words in _ELSEWHERE.items() if word in words.split()), "").format(
+        value="..." if number is None else number,
+        of_warps="32 * warps" if number is None else 32 * number,
+        extents=", ".join(shown),
+    )
+    return ProgramTypeError(
+        f"T.Kernel has no argument {word!r}" + (f"; {instead}" if instead else ""),
+        expected="T.Kernel(grid extents, threads=128)",
+        location=here(),
+    )
 
 
 def _thread_extents(threads: object) -> tuple[int, ...]:

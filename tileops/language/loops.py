@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
@@ -14,6 +16,9 @@ from tileops.language.bounded import fits_its_type
 from tileops.language.steps import Axis, Rounds, rounds
 from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import INT64, Value, as_int, bind, describe, has_load, index_expr
+
+# The free name that each rewritten function has.
+REWRITTEN = "__tileops_hooks__"
 
 
 class LoopFrame:
@@ -35,13 +40,25 @@ class LoopFrame:
         self._vars: tuple[Var, ...] = ()
         self._rounds: tuple[Rounds, ...] = ()
 
-    def __iter__(self) -> object:
+    def _refuse(self, *_: object) -> NoReturn:
+        # A rewritten program never asks for an iterator of what stands in its own `for`.
+        asks = sys._getframe(1)
+        if REWRITTEN in asks.f_code.co_freevars:
+            raise ProgramTypeError(
+                f"the rounds of {self.construct} run in the kernel: enumerate, zip, reversed, "
+                "list, sum, map, `in`, comprehensions and the like cannot go through them",
+                expected=f"a `for` over one of {_LOOPS}; what is counted or taken along is "
+                "computed from its variable",
+                location=here(),
+            )
         raise ProgramSyntaxError(
             f"a loop over {self.construct} stands in a plain Python function; decorate the "
             "function with "
             "@T.macro",
             location=here(),
         )
+
+    __iter__ = __reversed__ = __contains__ = __getitem__ = __len__ = _refuse
 
     def open(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
         """Start recording the body; the values of the loop variables."""
@@ -111,6 +128,35 @@ class LoopFrame:
             tracer.emit(loop)
 
 
+_LOOPS = "range, T.serial, T.unroll, T.Parallel, T.Pipelined, T.grid, T.Persistent"
+# What to write for Python's other iterables, by the name of their type.
+_INSTEAD = {
+    "enumerate": "count with `for i in range(n)` and index by i",
+    "zip": "write one `for i in range(n)` and index both by i",
+    "range_iterator": "write the steps into range itself, as in range(n - 1, -1, -1)",
+    "list_reverseiterator": "write range(n - 1, -1, -1) and index by its variable",
+    "map": "write `for i in range(n)` and compute from i in the body",
+    "filter": "write `for i in range(n)` with an `if` in the body",
+    "generator": "write `for i in range(n)` and compute from i in the body",
+}
+
+
+def not_a_loop(value: object) -> ProgramTypeError:
+    """The error for a `for` over ``value``, which is no loop of the language."""
+    kind = type(value).__name__
+    is_other = type(value).__module__ in ("builtins", "itertools")
+    instead = _INSTEAD.get(kind, "")
+    article = "an" if kind[0] in "aeiou" else "a"
+    return ProgramTypeError(
+        "a `for` in a tile program runs over range(...) or a loop of the language; "
+        + (f"{instead}, or " if instead else "")
+        + "unroll other iterables in a plain Python function",
+        expected=_LOOPS,
+        found=f"{article} {kind}" if is_other and hasattr(value, "__iter__") else describe(value),
+        location=here(),
+    )
+
+
 def _evaluated_once(axis: Axis) -> Axis:
     """Bounds that read memory are read before the loop, as Python's ``range`` does."""
     start = bind("start", axis.start).expr if has_load(axis.start) else axis.start
@@ -158,6 +204,18 @@ def serial(
     """A loop in order, as ``range``; bounds may be run-time values, the step is a constant."""
     require_tracer("T.serial")
     return LoopFrame("T.serial", "serial", (_axis("T.serial", start, stop, step),))
+
+
+def range_(start: object, stop: object = None, step: object = None) -> LoopFrame | range:
+    """Python's ``range`` in a program: itself for plain numbers, else a loop in order.
+
+    A ``for`` makes a loop of the kernel of either; Python's own can go through ``list`` and ``zip``
+    as well.
+    """
+    given = [x for x in (start, stop, step) if x is not None]
+    if all(isinstance(x, int) for x in given) and step != 0:
+        return range(*given)  # type: ignore[call-overload,no-any-return]
+    return LoopFrame("range", "serial", (_axis("range", start, stop, step),))
 
 
 def unroll(
