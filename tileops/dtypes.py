@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -138,6 +139,45 @@ class DType(str):
         if found is None:
             raise ArgumentTypeError(f"torch {torch.__version__} has no dtype for {str(self)!r}")
         return found  # type: ignore[no-any-return]
+
+
+# What torch stores a dtype in, beyond its own counterpart: bytes stand for bools, and formats that
+# torch lacks travel as raw bytes.
+_STORAGE: dict[str, tuple[str, ...]] = {
+    "bool": ("bool", "int8", "uint8"),
+    "int4": ("int8", "uint8"),
+    "uint4": ("uint8", "int8"),
+    "tfloat32": ("float32",),
+    "float4_e2m1fn": ("float4_e2m1fn_x2", "int8", "uint8"),
+}
+
+
+def storage_names(dtype: DType) -> tuple[str, ...]:
+    """The torch dtype names that a tensor of ``dtype`` may have, the usual one first."""
+    return _STORAGE.get(str(dtype), (str(dtype),))
+
+
+def by_storage(dtypes: Sequence[DType]) -> dict[str, DType]:
+    """Which of ``dtypes`` a tensor of each torch dtype, a name, has.
+
+    The usual storage of a dtype is its own; another one belongs to the dtype that alone claims it.
+    ArgumentTypeError for two dtypes of one usual storage.
+    """
+    found: dict[str, DType] = {}
+    claims: dict[str, list[DType]] = {}
+    for dtype in dtypes:
+        usual, *others = storage_names(dtype)
+        if usual in found:
+            raise ArgumentTypeError(
+                f"torch stores {found[usual]} and {dtype} in {usual}: a call cannot tell them apart"
+            )
+        found[usual] = dtype
+        for name in others:
+            claims.setdefault(name, []).append(dtype)
+    for name, claimants in claims.items():
+        if name not in found and len(claimants) == 1:
+            found[name] = claimants[0]
+    return found
 
 
 def names() -> tuple[str, ...]:

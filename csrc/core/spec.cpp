@@ -105,7 +105,8 @@ DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t 
 }
 
 TensorRule read_tensor(const json::Value& value, const OpSpec& op, const VariantSpec& variant) {
-  value.check_members({"arg", "name", "dtypes", "shape", "strides", "pack", "raw"}, "tensors");
+  value.check_members({"arg", "name", "dtypes", "shape", "strides", "pack", "raw", "leading"},
+                      "tensors");
   TensorRule rule;
   rule.arg = static_cast<uint16_t>(
       value.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensors.arg"));
@@ -120,6 +121,10 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
   }
   if (const json::Value* pack = value.find("pack")) rule.pack = pack->as_int_in(1, 8, "pack");
   if (const json::Value* raw = value.find("raw")) rule.raw = raw->as_bool("raw");
+  if (const json::Value* leading = value.find("leading"))
+    rule.leading = leading->as_bool("leading");
+  if (rule.leading && rule.shape.empty())
+    raise(ErrorKind::kInternal, "leading dimensions need a rule");
   const json::Value* strides = value.find("strides");
   if (strides != nullptr && !strides->is_null()) {
     rule.contiguous = false;
@@ -154,13 +159,39 @@ uint16_t read_return(const std::string& text) {
 }
 
 OutputRule read_output(const json::Value& value, const HostProgram& host) {
-  value.check_members({"dtype", "shape", "pack"}, "outputs");
+  value.check_members({"dtype", "shape", "pack", "leading"}, "outputs");
   OutputRule rule;
   rule.dtype = value.at("dtype").as_string("outputs.dtype");
   for (const json::Value& slot : value.at("shape").as_array("outputs.shape")) {
     rule.shape.push_back(host.checked_slot(slot, "outputs.shape"));
   }
   if (const json::Value* pack = value.find("pack")) rule.pack = pack->as_int_in(1, 8, "pack");
+  if (const json::Value* leading = value.find("leading"))
+    rule.leading = leading->as_bool("leading");
+  if (rule.leading && rule.shape.empty())
+    raise(ErrorKind::kInternal, "leading dimensions need a slot");
+  return rule;
+}
+
+DTypeRule read_dtype_rule(const json::Value& value, const OpSpec& op) {
+  value.check_members({"name", "args", "stored"}, "dtype_rules");
+  DTypeRule rule;
+  rule.name = value.at("name").as_string("dtype_rules.name");
+  for (const json::Value& item : value.at("args").as_array("dtype_rules.args")) {
+    const auto arg = static_cast<uint16_t>(
+        item.as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "dtype_rules.args"));
+    if (op.args[arg].kind != ArgKind::kTensor)
+      raise(ErrorKind::kInternal, "dtype_rules.args is no tensor");
+    rule.args.push_back(arg);
+  }
+  for (const json::Value& item : value.at("stored").as_array("dtype_rules.stored")) {
+    const auto& pair = item.as_array("dtype_rules.stored");
+    if (pair.size() != 2) raise(ErrorKind::kInternal, "dtype_rules.stored holds pairs");
+    rule.stored.emplace_back(pair[0].as_string("dtype_rules.stored"),
+                             pair[1].as_string("dtype_rules.stored"));
+  }
+  if (rule.stored.empty() || rule.args.empty())
+    raise(ErrorKind::kInternal, "a dtype rule needs dtypes and tensors");
   return rule;
 }
 
@@ -198,8 +229,9 @@ void check_inputs(const HostProgram& host, const VariantSpec& variant) {
 
 OpSpec OpSpec::from_json(const json::Value& value) {
   if (value.at("format").as_int("format") != 1) raise(ErrorKind::kInternal, "format is not 1");
-  value.check_members({"format", "namespace", "name", "schema", "args", "returns", "contiguous"},
-                      "op");
+  value.check_members(
+      {"format", "namespace", "name", "schema", "args", "returns", "contiguous", "dtype_rules"},
+      "op");
   OpSpec op;
   op.ns = value.at("namespace").as_string("namespace");
   op.name = value.at("name").as_string("name");
@@ -208,8 +240,7 @@ OpSpec OpSpec::from_json(const json::Value& value) {
     ArgSpec arg = read_arg(item);
     op.has_tensor |= arg.kind == ArgKind::kTensor;
     op.has_mutated |= arg.mutated;
-    op.has_key_args |=
-        arg.role == ArgRole::kStatic || (arg.role == ArgRole::kTensor && arg.optional);
+    op.has_keys |= arg.role == ArgRole::kStatic || (arg.role == ArgRole::kTensor && arg.optional);
     op.args.push_back(std::move(arg));
   }
   for (ArgRole role : {ArgRole::kStatic, ArgRole::kTensor}) {
@@ -217,6 +248,11 @@ OpSpec OpSpec::from_json(const json::Value& value) {
       if (op.args[i].role == role && (role == ArgRole::kStatic || op.args[i].optional))
         op.key_args.push_back(static_cast<uint16_t>(i));
     }
+  }
+  if (const json::Value* rules = value.find("dtype_rules")) {
+    for (const json::Value& item : rules->as_array("dtype_rules"))
+      op.dtype_rules.push_back(read_dtype_rule(item, op));
+    op.has_keys |= !op.dtype_rules.empty();
   }
   if (const json::Value* contiguous = value.find("contiguous"))
     op.copies = contiguous->as_string("contiguous") == "copy";
@@ -236,10 +272,16 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
       "variant");
   VariantSpec variant;
   const auto& statics = value.at("static").as_array("static");
-  if (statics.size() != op.key_args.size())
+  if (statics.size() != op.key_args.size() + op.dtype_rules.size())
     raise(ErrorKind::kInternal, "wrong number of static values");
   for (std::size_t i = 0; i < op.key_args.size(); ++i)
     variant.statics.push_back(read_static(statics[i], op.args[op.key_args[i]]));
+  for (std::size_t i = op.key_args.size(); i < statics.size(); ++i) {
+    if (statics[i].is_null())
+      variant.statics.push_back(std::monostate{});
+    else
+      variant.statics.push_back(statics[i].as_string("static"));
+  }
   for (const json::Value& item : value.at("sizes").as_array("sizes")) {
     item.check_members({"name", "kind", "bits"}, "sizes");
     const bool is_const = item.at("kind").as_string("sizes.kind") == "const";
@@ -268,6 +310,8 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
   check_host_inputs(variant.host, variant);
   for (const json::Value& item : value.at("tensors").as_array("tensors")) {
     variant.tensors.push_back(read_tensor(item, op, variant));
+    const TensorRule& made = variant.tensors.back();
+    if (made.leading) variant.leading_dims += made.shape.size();
   }
   if (const json::Value* aligned = value.find("align_sizes")) {
     for (const json::Value& item : aligned->as_array("align_sizes")) {

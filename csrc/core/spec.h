@@ -28,13 +28,22 @@ struct ArgSpec {
   bool mutated;
 };
 
+// A dtype that a call decides: that of the tensors `args`, which agree. It selects a variant.
+struct DTypeRule {
+  std::string name;
+  std::vector<uint16_t> args;
+  // torch's dtype and the tile dtype that a tensor of it has.
+  std::vector<std::pair<std::string, std::string>> stored;
+};
+
 struct OpSpec {
   std::string ns, name, schema;
   std::vector<ArgSpec> args;
   std::vector<uint16_t> returns;   // numbers of allocated outputs
-  std::vector<uint16_t> key_args;  // what selects a variant: static arguments, optional tensors
+  std::vector<uint16_t> key_args;  // what selects a variant: static arguments, optional tensors,
+  std::vector<DTypeRule> dtype_rules;  // and dtypes
   bool has_tensor = false;
-  bool has_key_args = false;  // static arguments or optional tensors: a variant is chosen per call
+  bool has_keys = false;  // any of them: a variant is chosen per call
   bool has_mutated = false;
   bool copies = false;  // inputs that are not contiguous are copied instead of refused
 
@@ -62,6 +71,7 @@ struct TensorRule {
   std::vector<DimRule> strides;  // where not contiguous
   int64_t pack = 1;              // elements in one of torch's, along the last dimension
   bool raw = false;              // any tensor: only its address is taken
+  bool leading = false;          // the first dimension stands for any number of them
 };
 
 struct SizeSpec {
@@ -101,6 +111,7 @@ struct OutputRule {
   std::string dtype;
   std::vector<uint16_t> shape;  // slots
   int64_t pack = 1;             // elements in one of torch's, along the last dimension
+  bool leading = false;         // the first slot is the product of the call's leading dimensions
 };
 
 // A run-time size by which entries are chosen. Its key word is the number of upper bounds below the
@@ -127,6 +138,8 @@ struct VariantSpec {
   HostProgram host;
   std::vector<uint16_t> align_sizes;
   std::vector<OutputRule> outputs;
+
+  std::size_t leading_dims = 0;  // of all tensors with leading dimensions, as the rules count them
 
   // How many sizes choose an entry.
   std::size_t key_sizes() const { return const_sizes.size() + buckets.size(); }

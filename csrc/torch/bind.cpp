@@ -1,6 +1,8 @@
 // Owns the hot checks of a call; every failure leaves through torch/messages.cpp.
 #include "torch/bind.h"
 
+#include <algorithm>
+
 #include "core/launch.h"
 
 namespace tileops {
@@ -91,6 +93,7 @@ class Binder {
     bool known = false;
     for (int32_t dtype : call_.variant->tensor_dtypes[number]) known |= dtype == facts.dtype;
     if (__builtin_expect(!known, 0)) fail_dtype(call_, rule);
+    if (__builtin_expect(rule.leading, 0)) flatten(rule);
     if (__builtin_expect(static_cast<std::size_t>(facts.rank) != rule.shape.size(), 0))
       fail_rank(call_, rule);
     for (std::size_t i = 0; i < rule.shape.size(); ++i)
@@ -101,6 +104,68 @@ class Binder {
       bind_strides(rule, facts);
     call_.fast &= (reinterpret_cast<uintptr_t>(facts.data) & 15) == 0;
     call_.index64 |= exceeds_int32(facts.sizes, facts.strides, rule.shape.size(), rule.pack);
+  }
+
+  // Lets the facts of a tensor show its leading dimensions as one.
+  __attribute__((noinline)) void flatten(const TensorRule& rule) {
+    TensorFacts& facts = call_.tensors[rule.arg];
+    const std::size_t dims = rule.shape.size();
+    if (static_cast<std::size_t>(facts.rank) + 1 < dims) fail_rank(call_, rule);
+    const std::size_t count = static_cast<std::size_t>(facts.rank) + 1 - dims;
+    if (call_.leading == nullptr) {
+      call_.leading = facts.sizes;
+      call_.leading_rank = count;
+      call_.leading_arg = rule.arg;
+      if (2 * spec_.leading_dims > sizeof(call_.flat_inline) / sizeof(int64_t))
+        call_.flat_heap.reset(new int64_t[2 * spec_.leading_dims]);
+      flat_ = call_.flat_heap ? call_.flat_heap.get() : call_.flat_inline;
+    } else if (count != call_.leading_rank ||
+               !std::equal(facts.sizes, facts.sizes + count, call_.leading)) {
+      fail_leading(call_, rule);
+    }
+    int64_t step = 1;
+    if (rule.contiguous) {
+      check_contiguous(rule, facts);
+    } else if (!has_one_stride(facts, count, step)) {
+      if (!call_.op->spec.copies) fail_leading_layout(call_, rule);
+      copy_contiguous(call_, rule.arg);
+    }
+    has_one_stride(facts, count, step);
+    int64_t product = 1;
+    for (std::size_t d = 0; d < count; ++d) {
+      // Where another extent is 0, no memory bounds the product.
+      if (__builtin_mul_overflow(product, facts.sizes[d], &product)) product = INT64_MAX;
+    }
+    if (std::find(facts.sizes, facts.sizes + count, 0) != facts.sizes + count) product = 0;
+    call_.index64 |= product > INT32_MAX;
+    int64_t* sizes = flat_;
+    int64_t* strides = flat_ + dims;
+    flat_ += 2 * dims;
+    sizes[0] = product;
+    strides[0] = step;
+    std::copy(facts.sizes + count, facts.sizes + facts.rank, sizes + 1);
+    std::copy(facts.strides + count, facts.strides + facts.rank, strides + 1);
+    facts.sizes = sizes;
+    facts.strides = strides;
+    facts.rank = static_cast<int64_t>(dims);
+  }
+
+  // Whether the first `count` dimensions can be viewed as one, and with which stride; `step` is
+  // left alone where none is stepped over.
+  static bool has_one_stride(const TensorFacts& facts, std::size_t count, int64_t& step) {
+    if (is_empty(facts)) return true;
+    int64_t expected = 0;
+    bool is_first = true;
+    for (std::size_t d = count; d-- > 0;) {
+      if (facts.sizes[d] == 1) continue;
+      if (is_first)
+        step = expected = facts.strides[d];
+      else if (facts.strides[d] != expected)
+        return false;
+      is_first = false;
+      expected *= facts.sizes[d];
+    }
+    return true;
   }
 
   void bind_raw(const TensorFacts& facts) {
@@ -122,13 +187,21 @@ class Binder {
     }
   }
 
+  [[noreturn]] __attribute__((cold, noinline)) void refuse_layout(const TensorRule& rule,
+                                                                  const TensorFacts& facts) {
+    int64_t step = 1;
+    const std::size_t count = static_cast<std::size_t>(facts.rank) + 1 - rule.shape.size();
+    if (rule.leading && !has_one_stride(facts, count, step)) fail_leading_layout(call_, rule);
+    fail_contiguous(call_, rule);
+  }
+
   // Dimensions of extent 0 and 1 are never stepped over: their strides mean nothing.
   void check_contiguous(const TensorRule& rule, const TensorFacts& facts) {
     int64_t expected = 1;
     for (int64_t i = facts.rank - 1; i >= 0; --i) {
       if (facts.sizes[i] != 1) {
         if (__builtin_expect(facts.strides[i] != expected && !is_empty(facts), 0)) {
-          if (!call_.op->spec.copies) fail_contiguous(call_, rule);
+          if (!call_.op->spec.copies) refuse_layout(rule, facts);
           return copy_contiguous(call_, rule.arg);
         }
         expected *= facts.sizes[i];
@@ -206,6 +279,7 @@ class Binder {
   const VariantSpec& spec_;
   uint64_t bound_[kMaxSizes / 64] = {};
   std::size_t bound_count_ = 0;
+  int64_t* flat_ = nullptr;  // free places of the call's
 };
 
 }  // namespace

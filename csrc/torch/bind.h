@@ -46,8 +46,28 @@ struct Binding {
   int32_t device_index = 0;
   int capability = 0;
   bool fast = true, index64 = false;
+  // The leading dimensions of the tensors whose rules have some, and the argument that they were
+  // read from. `flat` holds what stands for the shapes and strides of such tensors.
+  const int64_t* leading = nullptr;
+  std::size_t leading_rank = 0, leading_arg = 0;
+  int64_t flat_inline[32];
+  std::unique_ptr<int64_t[]> flat_heap;
   std::vector<ContiguousCopy> copies;
 };
+
+// The dimensions of an output, of which one rule may stand for several.
+inline std::size_t output_rank(const OutputRule& rule, std::size_t leading_rank) {
+  return rule.shape.size() + (rule.leading ? leading_rank - 1 : 0);
+}
+inline void put_output_shape(const OutputRule& rule, const Binding& call, const int64_t* slots,
+                             int64_t* sizes) {
+  std::size_t first = 0;
+  if (rule.leading) {
+    for (std::size_t d = 0; d < call.leading_rank; ++d) *sizes++ = call.leading[d];
+    first = 1;
+  }
+  for (std::size_t d = first; d < rule.shape.size(); ++d) *sizes++ = slots[rule.shape[d]];
+}
 
 // The extent of a dimension in the rule's elements.
 inline int64_t extent_of(const TensorRule& rule, const TensorFacts& facts, std::size_t dim) {
@@ -64,6 +84,9 @@ void read_tensors(const Inputs& inputs, Binding& call);
 // Checks dtypes, ranks, shapes and strides, binds sizes and scalars, and finds `fast` and
 // `index64`.
 void bind_sizes(const Inputs& inputs, Binding& call);
+// The tile dtype that the call's tensors give to a dtype rule, none if it gives none of them;
+// refuses a dtype that is not allowed and tensors that differ.
+StaticValue bound_dtype(const Op& op, const Binding& call, std::size_t rule);
 // Reads the scalars, checks that their types hold them.
 void bind_scalars(const Inputs& inputs, Binding& call);
 // Refuses tensors that an op writes where two elements of a call share memory.
@@ -87,6 +110,12 @@ void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots)
 [[noreturn]] void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim,
                              int64_t expected);
 [[noreturn]] void fail_contiguous(const Binding& call, const TensorRule& rule);
+[[noreturn]] void fail_leading(const Binding& call, const TensorRule& rule);
+[[noreturn]] void fail_leading_layout(const Binding& call, const TensorRule& rule);
+[[noreturn]] void fail_dtype_rule(const Op& op, const Binding& call, const DTypeRule& rule,
+                                  std::size_t arg);
+[[noreturn]] void fail_dtype_agreement(const Op& op, const Binding& call, const DTypeRule& rule,
+                                       std::size_t first, std::size_t other);
 [[noreturn]] void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim,
                               int64_t expected);
 [[noreturn]] void fail_overlap(const Binding& call, std::size_t written, std::size_t other);

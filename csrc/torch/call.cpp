@@ -101,6 +101,8 @@ std::string static_key(const OpSpec& op, const std::vector<StaticValue>& values)
       text += (text.empty() ? " with " : ", ") + arg.name + " = " + describe(values[next++]);
     }
   }
+  for (const DTypeRule& rule : op.dtype_rules)
+    text += (text.empty() ? " with " : ", ") + rule.name + " = " + describe(values[next++]);
   return text;
 }
 
@@ -133,8 +135,8 @@ __attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Bin
   flight.insert(flight.begin(), 0);
   const Variant* variant = nullptr;
   auto found = [&] {
-    variant = op.spec.has_key_args ? find_variant(op.tables(), key)
-                                   : op.tables().only.load(std::memory_order_acquire);
+    variant = op.spec.has_keys ? find_variant(op.tables(), key)
+                               : op.tables().only.load(std::memory_order_acquire);
     return variant != nullptr;
   };
   op.resolve(flight, request, found);
@@ -142,12 +144,12 @@ __attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Bin
 }
 
 const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call) {
-  if (!op.spec.has_key_args) {
+  if (!op.spec.has_keys) {
     const Variant* variant = op.tables().only.load(std::memory_order_acquire);
     return __builtin_expect(variant != nullptr, 1) ? *variant
                                                    : resolve_variant(op, call, Request(), {});
   }
-  if (inputs.are_defaults()) {
+  if (op.spec.dtype_rules.empty() && inputs.are_defaults()) {
     const Variant* variant = op.tables().only.load(std::memory_order_acquire);
     if (__builtin_expect(variant != nullptr, 1)) return *variant;
   }
@@ -158,6 +160,10 @@ const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call)
     const bool is_tensor = op.spec.args[arg].kind == ArgKind::kTensor;
     request.statics.push_back(is_tensor ? StaticValue(inputs.has_value(arg))
                                         : inputs.static_value(arg));
+    append_key_words(key, request.statics.back());
+  }
+  for (std::size_t i = 0; i < op.spec.dtype_rules.size(); ++i) {
+    request.statics.push_back(bound_dtype(op, call, i));
     append_key_words(key, request.statics.back());
   }
   const Variant* variant = find_variant(op.tables(), key);
@@ -239,20 +245,19 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
 void allocate_outputs(const Binding& call, const std::vector<OutputRule>& rules,
                       const std::vector<int32_t>& dtypes, const int64_t* slots, Outputs& outputs) {
   for (std::size_t i = 0; i < rules.size(); ++i) {
-    const auto& shape = rules[i].shape;
-    SmallBuffer<int64_t, 16> sizes(shape.size());
-    for (std::size_t d = 0; d < shape.size(); ++d) sizes.data()[d] = slots[shape[d]];
+    const std::size_t rank = output_rank(rules[i], call.leading_rank);
+    SmallBuffer<int64_t, 16> sizes(rank);
+    put_output_shape(rules[i], call, slots, sizes.data());
     const int64_t pack = rules[i].pack;
     if (pack > 1) {
-      int64_t& last = sizes.data()[shape.size() - 1];
+      int64_t& last = sizes.data()[rank - 1];
       if (last % pack != 0) {
         raise(ErrorKind::kArgument, call.op->spec.name, ": an output of ", pack,
               " elements a byte needs a last dimension divisible by ", pack, ", got ", last);
       }
       last /= pack;
     }
-    outputs.push(
-        allocate(call, sizes.data(), static_cast<int64_t>(shape.size()), dtypes[i], "an output"));
+    outputs.push(allocate(call, sizes.data(), static_cast<int64_t>(rank), dtypes[i], "an output"));
   }
 }
 
@@ -381,7 +386,7 @@ void repeat(const Inputs& inputs, Binding& call, RecentCall& recent, StableIValu
   Outputs outputs;
   std::size_t at = 0;
   for (std::size_t i = 0; i < entry.spec.outputs.size(); ++i) {
-    const std::size_t rank = entry.spec.outputs[i].shape.size();
+    const std::size_t rank = output_rank(entry.spec.outputs[i], recent.leading_rank);
     outputs.push(allocate_strided(call, recent.shapes + at, recent.strides + at,
                                   static_cast<int64_t>(rank), entry.output_dtypes[i], "an output"));
     at += rank;

@@ -32,6 +32,7 @@ std::string dim_text(const Binding& call, const DimRule& rule) {
 std::string shape_text(const Binding& call, const TensorRule& rule) {
   std::vector<std::string> parts;
   for (const DimRule& dim : rule.shape) parts.push_back(dim_text(call, dim));
+  if (rule.leading) parts[0] = "...";
   return "(" + join(parts, ", ") + (parts.size() == 1 ? ",)" : ")");
 }
 
@@ -44,8 +45,37 @@ std::string head(const Binding& call, const std::string& argument) {
   return call.op->spec.name + ": argument '" + argument + "': ";
 }
 
+// A tensor as its caller has it: facts may show its leading dimensions as one.
+struct Original {
+  int64_t rank = 0;
+  int64_t* sizes = nullptr;
+  int64_t* strides = nullptr;
+
+  explicit Original(const TensorFacts& facts) {
+    check_torch(aoti_torch_get_dim(facts.handle, &rank), "aoti_torch_get_dim");
+    check_torch(aoti_torch_get_sizes(facts.handle, &sizes), "aoti_torch_get_sizes");
+    check_torch(aoti_torch_get_strides(facts.handle, &strides), "aoti_torch_get_strides");
+  }
+};
+
 std::string shape_of(const TensorFacts& facts) {
-  return tuple_text(facts.sizes, facts.rank);
+  const Original tensor(facts);
+  return tuple_text(tensor.sizes, tensor.rank);
+}
+
+std::string strides_of(const TensorFacts& facts) {
+  const Original tensor(facts);
+  return tuple_text(tensor.strides, tensor.rank);
+}
+
+// What a message calls a dimension of the rule, or its stride: by its place in the tensor.
+std::string place_of(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride) {
+  const std::string kind = is_stride ? "stride" : "dimension";
+  if (!rule.leading) return kind + " " + std::to_string(dim);
+  if (dim == 0)
+    return "the " + std::string(is_stride ? "stride" : "product") + " of the leading dimensions";
+  const auto rank = static_cast<std::size_t>(Original(call.tensors[rule.arg]).rank);
+  return kind + " " + std::to_string(dim + rank - rule.shape.size());
 }
 
 // Where a size got its value: the first tensor dimension or stride that binds it.
@@ -53,7 +83,9 @@ std::string source_of(const Binding& call, uint16_t size) {
   for (const TensorRule& rule : call.variant->spec.tensors) {
     for (std::size_t i = 0; i < rule.shape.size(); ++i) {
       if (rule.shape[i].kind != DimRule::kEqual && rule.shape[i].index == size) {
-        return rule.name + ".shape[" + std::to_string(i) + "]";
+        if (!rule.leading) return rule.name + ".shape[" + std::to_string(i) + "]";
+        if (i == 0) return "the leading dimensions of " + rule.name;
+        return rule.name + ".shape[-" + std::to_string(rule.shape.size() - i) + "]";
       }
     }
     for (std::size_t i = 0; i < rule.strides.size(); ++i) {
@@ -99,9 +131,11 @@ void fail_dtype(const Binding& call, const TensorRule& rule) {
 
 void fail_rank(const Binding& call, const TensorRule& rule) {
   const TensorFacts& facts = call.tensors[rule.arg];
-  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", rule.shape.size(),
-        rule.shape.size() == 1 ? " dimension " : " dimensions ", shape_text(call, rule), ", got ",
-        facts.rank, " with shape ", shape_of(facts), packed_text(rule));
+  const std::size_t least = rule.shape.size() - (rule.leading ? 1 : 0);
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", least,
+        least == 1 ? " dimension " : " dimensions ", rule.leading ? "or more " : "",
+        shape_text(call, rule), ", got ", facts.rank, " with shape ", shape_of(facts),
+        packed_text(rule));
 }
 
 void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bool is_stride) {
@@ -111,19 +145,17 @@ void fail_bound(const Binding& call, const TensorRule& rule, std::size_t dim, bo
   const int64_t bound = call.sizes[dim_rule.index];
   const int64_t expected =
       dim_rule.kind == DimRule::kSolve ? bound * dim_rule.scale + dim_rule.shift : bound;
-  const std::string got =
-      is_stride ? "strides " + tuple_text(facts.strides, facts.rank) : "shape " + shape_of(facts);
+  const std::string got = is_stride ? "strides " + strides_of(facts) : "shape " + shape_of(facts);
   raise(ErrorKind::kArgument, head(call, rule.name), "expected ",
-        is_stride ? "stride " : "dimension ", dim, " to be ", expected, " (",
-        dim_text(call, dim_rule), ", where ", size.name, " is ", bound, " by ",
-        source_of(call, dim_rule.index), "), got ",
+        place_of(call, rule, dim, is_stride), " to be ", expected, " (", dim_text(call, dim_rule),
+        ", where ", size.name, " is ", bound, " by ", source_of(call, dim_rule.index), "), got ",
         is_stride ? stride_of(rule, facts, dim) : extent_of(rule, facts, dim), " in ", got,
         packed_text(rule));
 }
 
 void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim) {
-  raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ",
-        dim_text(call, rule.shape[dim]), " for a whole ",
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", place_of(call, rule, dim, false),
+        " to be ", dim_text(call, rule.shape[dim]), " for a whole ",
         call.variant->spec.sizes[rule.shape[dim].index].name, ", got ",
         extent_of(rule, call.tensors[rule.arg], dim), " in shape ",
         shape_of(call.tensors[rule.arg]), packed_text(rule));
@@ -132,10 +164,47 @@ void fail_solve(const Binding& call, const TensorRule& rule, std::size_t dim) {
 void fail_equal(const Binding& call, const TensorRule& rule, std::size_t dim, int64_t expected) {
   const std::string text = dim_text(call, rule.shape[dim]);
   const std::string value = std::to_string(expected);
-  raise(ErrorKind::kArgument, head(call, rule.name), "expected dimension ", dim, " to be ", value,
-        text == value ? "" : " (" + text + ")", ", got ",
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", place_of(call, rule, dim, false),
+        " to be ", value, text == value ? "" : " (" + text + ")", ", got ",
         extent_of(rule, call.tensors[rule.arg], dim), " in shape ",
         shape_of(call.tensors[rule.arg]), packed_text(rule));
+}
+
+void fail_leading(const Binding& call, const TensorRule& rule) {
+  const TensorFacts& facts = call.tensors[rule.arg];
+  const auto count = facts.rank + 1 - static_cast<int64_t>(rule.shape.size());
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected the leading dimensions ",
+        tuple_text(call.leading, static_cast<int64_t>(call.leading_rank)), " of '",
+        call.op->spec.args[call.leading_arg].name, "', whose shape is ",
+        shape_of(call.tensors[call.leading_arg]), ", got ", tuple_text(facts.sizes, count),
+        " in shape ", shape_of(facts));
+}
+
+void fail_leading_layout(const Binding& call, const TensorRule& rule) {
+  const TensorFacts& facts = call.tensors[rule.arg];
+  raise(ErrorKind::kArgument, head(call, rule.name),
+        "expected leading dimensions that can be viewed as one dimension with one stride, got "
+        "strides ",
+        strides_of(facts), " for shape ", shape_of(facts), "; pass ", rule.name,
+        ".contiguous(), or declare @tileops.jit(contiguous=\"copy\")");
+}
+
+void fail_dtype_rule(const Op& op, const Binding& call, const DTypeRule& rule, std::size_t arg) {
+  std::vector<std::string> allowed;
+  for (const auto& stored : rule.stored) allowed.push_back(stored.first);
+  const std::string last = allowed.back();
+  allowed.pop_back();
+  raise(ErrorKind::kArgumentType, op.spec.name, ": argument '", op.spec.args[arg].name,
+        "': expected dtype ", join(allowed, ", "), allowed.empty() ? "" : " or ", last, " (",
+        rule.name, "), got ", dtype_name(call.tensors[arg].dtype));
+}
+
+void fail_dtype_agreement(const Op& op, const Binding& call, const DTypeRule& rule,
+                          std::size_t first, std::size_t other) {
+  raise(ErrorKind::kArgumentType, op.spec.name, ": argument '", op.spec.args[other].name,
+        "': expected dtype ", dtype_name(call.tensors[first].dtype), ", which '",
+        op.spec.args[first].name, "' has (", rule.name, "), got ",
+        dtype_name(call.tensors[other].dtype));
 }
 
 void fail_contiguous(const Binding& call, const TensorRule& rule) {
@@ -152,10 +221,10 @@ void fail_stride(const Binding& call, const TensorRule& rule, std::size_t dim, i
   const TensorFacts& facts = call.tensors[rule.arg];
   const std::string text = dim_text(call, rule.strides[dim]);
   const std::string value = std::to_string(expected);
-  raise(ErrorKind::kArgument, head(call, rule.name), "expected stride ", dim, " to be ", value,
-        text == value ? "" : " (" + text + ")", ", got ", stride_of(rule, facts, dim),
-        " in strides ", tuple_text(facts.strides, facts.rank), packed_text(rule), "; pass ",
-        rule.name, ".contiguous() or a tensor of that layout");
+  raise(ErrorKind::kArgument, head(call, rule.name), "expected ", place_of(call, rule, dim, true),
+        " to be ", value, text == value ? "" : " (" + text + ")", ", got ",
+        stride_of(rule, facts, dim), " in strides ", strides_of(facts), packed_text(rule),
+        "; pass ", rule.name, ".contiguous() or a tensor of that layout");
 }
 
 void fail_overlap(const Binding& call, std::size_t written, std::size_t other) {
@@ -180,7 +249,7 @@ std::string describe_call(const Binding& call) {
     const TensorFacts& facts = call.tensors[i];
     if (facts.handle == nullptr) continue;
     parts.push_back(spec.args[i].name + " " + dtype_name(facts.dtype) + " " + shape_of(facts) +
-                    " with strides " + tuple_text(facts.strides, facts.rank));
+                    " with strides " + strides_of(facts));
   }
   const VariantSpec& variant = call.variant->spec;
   for (std::size_t i = 0; i < variant.scalars.size(); ++i) {

@@ -27,6 +27,7 @@ std::vector<int32_t> dtype_codes(const std::vector<std::string>& names) {
 // True for the variant of calls that leave every compile-time argument to its default and every
 // optional tensor out.
 bool is_default(const OpSpec& op, const VariantSpec& variant) {
+  if (!op.dtype_rules.empty()) return false;
   for (std::size_t i = 0; i < op.key_args.size(); ++i) {
     const bool is_tensor = op.args[op.key_args[i]].kind == ArgKind::kTensor;
     if (variant.statics[i] != (is_tensor ? StaticValue(false) : StaticValue())) return false;

@@ -40,12 +40,19 @@ struct OpTables {
   std::map<uint32_t, Variant*> by_number;
 };
 
+std::vector<std::vector<int32_t>> codes_of(const std::vector<DTypeRule>& rules);
+
 class Op {
  public:
   Op(OpSpec op_spec, uint32_t slot)
-      : spec(std::move(op_spec)), slot_(slot), tables_(new OpTables()) {}
+      : spec(std::move(op_spec)),
+        rule_codes(codes_of(spec.dtype_rules)),
+        slot_(slot),
+        tables_(new OpTables()) {}
 
   const OpSpec spec;
+  // Per dtype rule: torch's number for each dtype that it has stored, -1 where torch lacks it.
+  const std::vector<std::vector<int32_t>> rule_codes;
   uint64_t handle() const { return slot_; }
 
   OpTables& tables() const { return *tables_.load(std::memory_order_seq_cst); }

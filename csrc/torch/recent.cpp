@@ -52,24 +52,28 @@ bool is_repeatable(const Binding& call, const Entry& entry) {
     return false;
   }
   std::size_t dims = 0;
-  for (const OutputRule& output : entry.spec.outputs) dims += output.shape.size();
+  for (const OutputRule& output : entry.spec.outputs)
+    dims += output_rank(output, call.leading_rank);
   return entry.spec.host.slot_count() <= RecentCall::kMostSlots &&
          variant.sizes.size() <= RecentCall::kMostSizes && dims <= RecentCall::kMostDims &&
          is_loaded(entry.spec, call.device_index);
 }
 
-void note_outputs(const Entry& entry, const int64_t* slots, RecentCall& recent) {
+void note_outputs(const Binding& call, const Entry& entry, const int64_t* slots,
+                  RecentCall& recent) {
   std::size_t at = 0;
+  recent.leading_rank = call.leading_rank;
   for (const OutputRule& output : entry.spec.outputs) {
+    const std::size_t rank = output_rank(output, call.leading_rank);
+    put_output_shape(output, call, slots, recent.shapes + at);
     int64_t step = 1;
-    for (std::size_t d = output.shape.size(); d-- > 0;) {
-      int64_t extent = slots[output.shape[d]];
-      if (d + 1 == output.shape.size()) extent /= output.pack;
-      recent.shapes[at + d] = extent;
+    for (std::size_t d = rank; d-- > 0;) {
+      int64_t& extent = recent.shapes[at + d];
+      if (d + 1 == rank) extent /= output.pack;
       recent.strides[at + d] = step;
       step *= extent > 1 ? extent : 1;
     }
-    at += output.shape.size();
+    at += rank;
   }
 }
 
@@ -141,7 +145,7 @@ void remember(const CallWords& words, const Binding& call, const Entry& entry,
   place->entry = &entry;
   std::memcpy(place->slots, slots, entry.spec.host.slot_count() * sizeof(int64_t));
   std::memcpy(place->sizes, call.sizes, call.variant->spec.sizes.size() * sizeof(int64_t));
-  note_outputs(entry, slots, *place);
+  note_outputs(call, entry, slots, *place);
 }
 
 }  // namespace tileops

@@ -41,6 +41,7 @@ struct RecentCall {
   uint64_t words[CallWords::kMost];
   const Variant* variant = nullptr;
   const Entry* entry = nullptr;
+  std::size_t leading_rank = 0;
   int64_t slots[kMostSlots];
   int64_t sizes[kMostSizes];
   int64_t shapes[kMostDims], strides[kMostDims];  // of the outputs, one after the other

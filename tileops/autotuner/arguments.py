@@ -163,6 +163,10 @@ def _holds(dtype: torch.dtype, wanted: torch.dtype) -> bool:
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
+    if wanted and wanted[0] == "...":
+        rest = wanted[1:]
+        count = len(shape) - len(rest)
+        return count >= 0 and _fits(shape[count:], rest)
     return len(shape) == len(wanted) and all(
         isinstance(w, str) or n == w for n, w in zip(shape, wanted, strict=True)
     )

@@ -15,6 +15,7 @@ from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Assert, Break, Continue, If, While
 from tileops.language.arithmetic import maximum, minimum
 from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
+from tileops.language.dtype_variables import OpenDType
 from tileops.language.launch import KernelFrame
 from tileops.language.loops import LoopFrame, not_a_loop, range_, serial
 from tileops.language.tracer import OpenRegion, Tracer
@@ -165,7 +166,8 @@ class Frame:
     def annotated(self, value: object, annotation: Callable[[], object]) -> object:
         """``name: annotation = value``: a scalar is converted to an annotated dtype."""
         kind = annotation()
-        if is_scalar(value) and isinstance(kind, str) and not isinstance(value, VarRef):
+        is_dtype = isinstance(kind, (str, OpenDType))
+        if is_scalar(value) and is_dtype and not isinstance(value, VarRef):
             return Value(fold.cast(to_expr(value), as_dtype(kind)))
         return value
 

@@ -9,9 +9,10 @@ from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
-from tileops.ir.program import ScalarParam, TensorParam
+from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
 from tileops.language.annotations import TensorType, require_tensor_type
-from tileops.language.buffers import BufferRef, check_packed, static_shape
+from tileops.language.buffers import BufferRef, check_packed, leading_shape
+from tileops.language.dtype_variables import variable_of
 from tileops.language.pointers import Pointer, PointerType
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
@@ -69,7 +70,16 @@ class Parameters:
         """Handle ``name: annotation``; what ``name`` stands for from then on."""
         tracer = self._tracer
         if name in self._absent:
+            if isinstance(annotation, TensorType) and annotation.variable is not None:
+                annotation.variable.declare(tracer).params.append(name)
             return None
+        if variable_of(annotation) is not None:
+            raise ProgramTypeError(
+                f"the scalar parameter `{name}` cannot have a dtype variable: a call passes a "
+                "Python number, which tells no dtype",
+                expected="the dtype of a scalar, such as T.float32; T.cast converts its value",
+                location=tracer.location,
+            )
         if name not in self._order:
             raise ProgramTypeError(
                 f"`{name}` is annotated but is no run-time parameter of the program",
@@ -115,15 +125,31 @@ class Parameters:
                 found=f"scope {annotation.scope!r}",
                 location=tracer.location,
             )
-        shape = static_shape(f"the tensor `{name}`", annotation.shape) if annotation.shape else ()
+        what, kind, variable = f"the tensor `{name}`", annotation.dtype, annotation.variable
+        if variable is not None:
+            variable.declare(tracer).params.append(name)
+            kind = as_dtype(variable.now())
+        shape: tuple[Expr, ...] = ()
+        leading = False
+        if annotation.shape:
+            leading, shape = leading_shape(tracer, what, annotation.shape)
         strides = None
         if annotation.strides is not None:
-            strides = tuple(index_expr(s, f"a stride of `{name}`") for s in annotation.strides)
-        check_packed(f"the tensor `{name}`", shape, annotation.dtype, strides)
-        buffer = tracer.new_buffer(name, shape, annotation.dtype, "global", strides)
+            strides = tuple(self._stride(name, s) for s in annotation.strides)
+        check_packed(what, shape[leading:], kind, strides)
+        buffer = tracer.new_buffer(name, shape, kind, "global", strides)
         tracer.define_global(buffer)
-        self._declared[name] = TensorParam(name, buffer, loc=tracer.location)
+        self._declared[name] = TensorParam(name, buffer, leading=leading, loc=tracer.location)
         return BufferRef(buffer)
+
+    def _stride(self, name: str, stride: object) -> Expr:
+        if stride is Ellipsis:
+            raise ProgramValueError(
+                f"`...` in the strides of the tensor `{name}`",
+                expected="one stride for all leading dimensions, such as a T.dynamic size",
+                location=self._tracer.location,
+            )
+        return index_expr(stride, f"a stride of `{name}`")
 
     def _pointer(self, name: str) -> Pointer:
         tracer = self._tracer
@@ -148,6 +174,7 @@ class Parameters:
 
 def check_sizes(tracer: Tracer, function: Location | None) -> None:
     """Refuse size constants that are no entry of a shape, and dynamic sizes that no input tells."""
+    _check_leading(tracer)
     entries: list[Expr] = []
     for param in tracer.params:
         if isinstance(param, TensorParam) and not param.allocated:
@@ -175,6 +202,54 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
             continue
         kept.append(size)
     tracer.sizes = kept
+
+
+def _check_leading(tracer: Tracer) -> None:
+    """Refuse leading dimensions that no input tells, and another size of that name."""
+    if tracer.leading is None:
+        return
+    names = [s.var.name for s in tracer.sizes] + list(tracer.consts or ())
+    if names.count(tracer.leading.name) > 1:
+        raise ProgramValueError(
+            f"the size name `{tracer.leading.name}` belongs to the product of the dimensions "
+            "that `...` stands for; choose another name",
+            location=tracer.location,
+        )
+    params = [p for p in tracer.params if isinstance(p, TensorParam)]
+    made = [p for p in params if p.allocated and p.leading]
+    if made and not any(p.leading for p in params if not p.allocated):
+        raise ProgramValueError(
+            f"the leading dimensions of the output `{made[0].name}` are those of no tensor that a "
+            "call gives",
+            expected="a tensor parameter whose shape begins with `...`",
+            location=made[0].loc,
+        )
+
+
+def dtype_variables(tracer: Tracer, parameters: Collection[str]) -> tuple[DTypeVariable, ...]:
+    """The dtype variables of the trace, each with the parameters that tell it.
+
+    ``parameters`` are all names that the program's function takes.
+    """
+    order = list(parameters)
+    sizes = {s.var.name for s in tracer.sizes} | set(tracer.consts or ())
+    found = []
+    for name, declared in tracer.dtype_variables.items():
+        if name in order or name in sizes:
+            raise ProgramValueError(
+                f"the dtype variable `{name}` has the name of a "
+                f"{'parameter' if name in order else 'size'}; choose another name",
+                location=declared.loc,
+            )
+        if not declared.params:
+            raise ProgramValueError(
+                f"the dtype variable `{name}` is the dtype of no tensor parameter, so no call can "
+                "tell it",
+                location=declared.loc,
+            )
+        params = tuple(sorted(declared.params, key=order.index))
+        found.append(DTypeVariable(name, declared.dtypes, params))
+    return tuple(sorted(found, key=lambda v: order.index(v.params[0])))
 
 
 def _used_sizes(tracer: Tracer) -> set[int]:

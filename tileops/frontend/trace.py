@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 
+from tileops.dtypes import DType
 from tileops.errors import (
     ArgumentError,
     ProgramError,
@@ -16,7 +17,7 @@ from tileops.errors import (
     UnsupportedConstructError,
 )
 from tileops.frontend.call import inline_macro, run
-from tileops.frontend.parameters import Parameters, Undeclared, check_sizes
+from tileops.frontend.parameters import Parameters, Undeclared, check_sizes, dtype_variables
 from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
 from tileops.frontend.source import function_tree, location_of, refuse_own_name
@@ -52,6 +53,7 @@ def trace(
     target: str | None = None,
     wide_sizes: bool = False,
     signature: Signature | None = None,
+    dtypes: Mapping[str, DType | None] | None = None,
 ) -> Program:
     """Trace an eager function.
 
@@ -59,12 +61,14 @@ def trace(
     optional tensor that a call leaves out. ``consts`` are the numbers of its size constants; None
     makes them size variables (a symbolic trace). ``target`` is named in messages; ``wide_sizes``
     holds run-time sizes in 64 bits. ``signature`` is that of ``func``, where the caller has it.
-    Raises located ProgramErrors.
+    ``dtypes`` are the values of its dtype variables (see ``Tracer``), which only a symbolic trace
+    lists. Raises located ProgramErrors.
     """
     refuse_own_name(func)
     job = _EagerTrace(func, name, signature or signature_of(func), dict(static), options, target)
+    job.dtypes = dtypes or {}
     if consts is not None:
-        return job.run(consts, wide_sizes=wide_sizes)
+        return dataclasses.replace(job.run(consts, wide_sizes=wide_sizes), dtype_vars=())
     tracer = job.new_tracer(None)
     try:
         return job.run_with(tracer)
@@ -102,6 +106,7 @@ class _EagerTrace:
         self._options = options
         self._location = location_of(function_tree(func), func.__code__.co_filename)
         self._arguments = self._bind(static)
+        self.dtypes: Mapping[str, DType | None] = {}
 
     def _bind(self, static: dict[str, object]) -> dict[str, object]:
         arguments: dict[str, object] = {}
@@ -132,6 +137,7 @@ class _EagerTrace:
         """A tracer for this function."""
         tracer = Tracer(self._name, consts=consts, skip_bodies=skip_bodies)
         tracer.target = self._target
+        tracer.dtypes = self.dtypes
         tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
         tracer.location = self._location
         return tracer
@@ -169,7 +175,9 @@ class _EagerTrace:
             except NameError as error:
                 raise (hidden_name(self._func, error) or error) from None
 
-        return _finish(self._func, tracer, body, parameters, self._options, self._location)
+        program = _finish(self._func, tracer, body, parameters, self._options, self._location)
+        names = [p.name for p in self._signature.params]
+        return dataclasses.replace(program, dtype_vars=dtype_variables(tracer, names))
 
     def _default_nones(self) -> dict[str, str]:
         """Why compile-time parameters are None, where they are."""
@@ -261,6 +269,7 @@ def trace_prim_func(
     refuse_own_name(func)
     location = location_of(function_tree(func), func.__code__.co_filename)
     tracer = Tracer(name)
+    tracer.dtypes = None
     tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
     tracer.location = location
     arguments: dict[str, object] = {}
@@ -328,7 +337,10 @@ def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tupl
     first = len(tracer.params)
     for buffer in tracer.outputs:
         loc = tracer.output_locations[buffer.id]
-        tracer.params.append(TensorParam(buffer.name, buffer, allocated=True, loc=loc))
+        leading = buffer.id in tracer.leading_outputs
+        tracer.params.append(
+            TensorParam(buffer.name, buffer, allocated=True, leading=leading, loc=loc)
+        )
     is_tuple = isinstance(returned, (tuple, list))
     values: list[object] = []
     if isinstance(returned, (tuple, list)):

@@ -236,10 +236,14 @@ def print_program(program: Program) -> str:
         lines.append(f"size {print_expr(size.var)}: {size.var.dtype.short} {size.kind}")
     for param in program.params:
         match param:
-            case TensorParam(buffer=b, allocated=allocated):
-                lines.append(f"tensor {_decl(b)}" + (" allocated" if allocated else ""))
+            case TensorParam(buffer=b, allocated=allocated, leading=leading):
+                marks = (" leading" if leading else "") + (" allocated" if allocated else "")
+                lines.append(f"tensor {_decl(b)}{marks}")
             case ScalarParam(var=v):
                 lines.append(f"scalar {print_expr(v)}: {v.dtype.short}")
+    for variable in program.dtype_vars:
+        allowed = ", ".join(dtype.short for dtype in variable.dtypes)
+        lines.append(f"dtype {variable.name} of {', '.join(variable.params)} in {allowed}")
     lines += [f"workspace {_decl(b)}" for b in program.workspaces]
     lines += [f"option {k} = {v}" for k, v in program.options]
     lines += print_body(program.host_asserts)

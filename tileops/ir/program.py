@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tileops.dtypes import DType
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
@@ -21,13 +22,15 @@ class TensorParam:
 
     The buffer's shape holds constants, size variables, or expressions over size variables; its
     strides are None where the tensor must be contiguous. ``raw``: any tensor is taken, and its
-    address alone is used; the buffer is a row of bytes without extents.
+    address alone is used; the buffer is a row of bytes without extents. ``leading``: the first
+    extent stands for any number of dimensions, whose product it is.
     """
 
     name: str
     buffer: Buffer
     allocated: bool = False
     raw: bool = False
+    leading: bool = False
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
@@ -49,6 +52,15 @@ class Size:
 
 
 @dataclass(frozen=True)
+class DTypeVariable:
+    """A dtype that each call decides: one of ``dtypes``, which the tensors ``params`` all have."""
+
+    name: str
+    dtypes: tuple[DType, ...]
+    params: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """A traced program, not yet compiled.
 
@@ -57,7 +69,8 @@ class Program:
     receives them; ``returns_tuple`` tells ``return (C,)`` from ``return C``. ``workspaces`` are
     global buffers allocated per call. ``options`` are sorted (name, value text) pairs that change
     code: pass configs and compile flags. ``is_tried``: the signature was found with numbers tried
-    for the size constants, and a specialised trace is compared with it.
+    for the size constants, and a specialised trace is compared with it. ``dtype_vars`` are the dtype variables of a symbolic
+    trace, which has one dtype of each; a specialised trace has none left.
     """
 
     name: str
@@ -70,6 +83,7 @@ class Program:
     host_asserts: tuple[Assert, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     is_tried: bool = False
+    dtype_vars: tuple[DTypeVariable, ...] = ()
 
     def tensors(self) -> tuple[TensorParam, ...]:
         """The tensor parameters, inputs and outputs, in order."""

@@ -28,6 +28,7 @@ from tileops.jit.record import entry_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import TargetLike, default_target, requested_target
 from tileops.op.registration import Op
+from tileops.op.spec import DTypeRule
 from tileops.op.variant import Variant
 from tileops.target import Target
 
@@ -181,8 +182,8 @@ def _of_program(
     if configs is not None:
         found: list[_Wanted] = []
         for config in configs:
-            op, combination = _configured(program, config)
-            found += _each(op, [combination], targets, own, index64)
+            op, combinations = _configured(program, config)
+            found += _each(op, combinations, targets, own, index64)
         return found
     op, called, wide = _called(program)
     return _each(op, called, targets, own, index64 or wide)
@@ -193,12 +194,15 @@ _Combination = tuple[Variant, Program, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class _Route:
-    """The op that compile-time values lead to, and the values as the op receives them."""
+    """The op that compile-time values lead to, and the values that it carries."""
 
     program: JITImpl
     op: Op
-    static: tuple[object, ...]
     values: Mapping[str, object]
+
+    def static(self, dtypes: Mapping[str, object]) -> tuple[object, ...]:
+        """What chooses the variant with these dtypes: all optional tensors are given."""
+        return self.program._eager.static_of(self.op.spec, self.values, dtypes)
 
 
 def _route(program: JITImpl, given: Mapping[str, object]) -> _Route:
@@ -206,19 +210,34 @@ def _route(program: JITImpl, given: Mapping[str, object]) -> _Route:
     program, given = program.carrier(given)
     provider = program._eager
     op = provider.register(given, is_derived=program._is_derived)
-    encoded = [p.encode(given[p.name]) if p.name in given else None for p in provider.statics]
-    # After the compile-time values: that each optional tensor is given.
-    static = (*encoded, *(True for a in op.spec.args if a.kind == "tensor?"))
-    return _Route(program, op, static, given)
+    return _Route(program, op, given)
 
 
-def _configured(program: JITImpl, config: Config) -> tuple[Op, _Combination]:
+def _configured(program: JITImpl, config: Config) -> tuple[Op, list[_Combination]]:
+    """The op and the combinations of a configuration: one for each dtype that it leaves open."""
     values, extra = program.definition.bind_arguments((), config)
     inputs = {n: values.pop(n) for n in program.definition.inputs if n in values}
     route = _route(program, values)
-    made = specialise(route.program.definition, (), {**inputs, **extra, **route.values})
-    variant = route.op.variant(route.static)
-    return route.op, (variant, made.program, tuple(made.consts.values()))
+    rules = route.op.spec.dtype_rules
+    open_rules = [r for r in rules if r.name not in extra and not _tells(r, route.op, inputs)]
+    found = []
+    for dtypes in _choices(open_rules):
+        given = {**inputs, **extra, **dtypes, **route.values}
+        made = specialise(route.program.definition, (), given)
+        variant = route.op.variant(route.static(made.static))
+        found.append((variant, made.program, tuple(made.consts.values())))
+    return route.op, found
+
+
+def _tells(rule: DTypeRule, op: Op, inputs: Mapping[str, object]) -> bool:
+    return any(hasattr(inputs.get(op.spec.args[n].name), "dtype") for n in rule.args)
+
+
+def _choices(rules: Iterable[DTypeRule]) -> list[dict[str, str]]:
+    """Each combination of the dtypes that the rules allow."""
+    names = [rule.name for rule in rules]
+    each = itertools.product(*(rule.dtypes for rule in rules))
+    return [dict(zip(names, dtypes, strict=True)) for dtypes in each]
 
 
 def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
@@ -228,10 +247,12 @@ def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
     wanted = [(variant, consts) for variant, consts, _ in called]
     sizes: list[str] = []
     if not any(p.is_required for p in program.definition.statics({})):
-        default = op.variant(_route(program, {}).static)
-        sizes = _const_sizes(default)
-        if not sizes and all(variant.static != default.static for variant, _ in wanted):
-            wanted.append((default, ()))
+        route = _route(program, {})
+        for dtypes in _choices(op.spec.dtype_rules):
+            default = op.variant(route.static(dtypes))
+            sizes = _const_sizes(default)
+            if not sizes and all(variant.static != default.static for variant, _ in wanted):
+                wanted.append((default, ()))
     if not wanted:
         name = program.func.__name__
         needs = (

@@ -242,6 +242,7 @@ def _params_text(program: Program) -> str:
                         "dtype": str(buffer.dtype),
                         "rank": buffer.ndim,
                         "allocated": param.allocated,
+                        **({"leading": True} if param.leading else {}),
                     }
                 )
             case ScalarParam(var=var):

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from tileops import counters, frontend, settings
-from tileops.dtypes import dtype_of
+from tileops.dtypes import DType, dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, NotCarriedError, StaticParam, static_param
@@ -168,14 +168,18 @@ class Definition:
     ) -> Program:
         """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic.
 
+        ``static`` are compile-time values by parameter; other names are dtype variables.
         ``target`` is what messages name: by default what the program's options say. ``wide_sizes``
         holds run-time sizes in 64 bits, where there are ``consts``.
         """
+        names = self.parameters
+        dtypes = {n: v for n, v in static.items() if n not in names}
         with counters.timed("trace"):
             return frontend.trace(
                 self.func,
                 name=self.name,
-                static=dict(static),
+                static={n: v for n, v in static.items() if n in names},
+                dtypes=cast("dict[str, DType | None]", dtypes),
                 consts=consts,
                 options=self.program_options,
                 target=target or self.target_name,

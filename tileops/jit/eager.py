@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tileops import forks, frontend
 from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
+from tileops.dtypes import DType
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
 from tileops.ir.program import Program
 from tileops.jit.checking import described
@@ -80,6 +81,7 @@ class EagerProvider(Provider):
         self.definition = definition
         self.build = build
         self.op: Op | None = None
+        self._spec: OpSpec | None = None
         self.statics: tuple[StaticParam, ...] = ()
         self.wraps_result = False
         self.renew_locks()
@@ -140,12 +142,12 @@ class EagerProvider(Provider):
             copies_inputs=definition.options.contiguous == "copy",
         )
         op = register(spec, self, claim, definition.origin)
+        self._spec = op.spec
         if definition.options.differentiable is False:
             pass_autograd(op.spec, op.spec.name)
         if self.tuning is not None:
             op.bucketing = self.tuning.buckets
-        encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
-        op.keep_variant([*encoded, *(True for _ in spec.optional_tensors())], program)
+        op.keep_variant(self.static_of(op.spec, given), program)
         self.transforms.install(op)
         return op
 
@@ -207,12 +209,31 @@ class EagerProvider(Provider):
         }
         return self.definition.static_values(given)
 
+    def static_of(
+        self,
+        spec: OpSpec,
+        given: Mapping[str, object],
+        dtypes: Mapping[str, object] | None = None,
+        left_out: Container[str] = (),
+    ) -> tuple[object, ...]:
+        """What the op receives for compile-time values, and for dtypes by their variables.
+
+        A dtype that is not named is the first that its variable may be.
+        """
+        encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
+        flags = [a.name not in left_out for a in spec.optional_tensors()]
+        named = dtypes or {}
+        kinds = [named.get(rule.name, rule.dtypes[0]) for rule in spec.dtype_rules]
+        return (*encoded, *flags, *(None if k is None else str(k) for k in kinds))
+
     def traced_values(self, static: tuple[object, ...]) -> dict[str, object]:
-        """What a trace takes: compile-time values, and None for tensors that were not given."""
-        flags = static[len(self.statics) :]
-        optional = [n for n in self.definition.tensors if n in self.definition.optional]
+        """What a trace takes: compile-time values, None for tensors that were not given, dtypes."""
+        assert self._spec is not None
+        _, flags, dtypes = self._spec.parts(static)
+        optional = [a.name for a in self._spec.optional_tensors()]
         absent = [n for n, is_given in zip(optional, flags, strict=True) if not is_given]
-        return {**self.values_of(static), **dict.fromkeys(absent)}
+        kinds = {n: None if d is None else DType(d) for n, d in dtypes.items()}
+        return {**self.values_of(static), **dict.fromkeys(absent), **kinds}
 
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The program with these compile-time values and symbolic sizes."""

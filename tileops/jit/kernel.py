@@ -35,7 +35,10 @@ _SOURCES = {"triton": "kernel.py", "cpp": "device_kernel.cpp"}
 
 @dataclass(frozen=True)
 class KernelParam:
-    """A kernel's parameter: torch dtype and shape; an extent is text if it is a run-time size."""
+    """A kernel's parameter: torch dtype and shape; an extent is text if it is a run-time size.
+
+    A first extent of ``"..."`` stands for any number of leading dimensions.
+    """
 
     name: str
     dtype: torch.dtype
@@ -369,6 +372,8 @@ def describe_param(param: object) -> KernelParam:
         if (pack := pack_of(param.buffer.dtype)) > 1:
             extents[-1] = fold.binary("floordiv", extents[-1], fold.const(pack))
         shape = tuple(int(e.value) if isinstance(e, Const) else print_expr(e) for e in extents)
+        if param.leading:
+            shape = ("...", *shape[1:])
         return KernelParam(
             param.name, param.buffer.dtype.as_torch(), shape, is_output=param.allocated
         )

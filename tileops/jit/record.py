@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode, Specialization
+from tileops.dtypes import storage_names
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
 from tileops.ir.program import STATUS_ID, Program
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
-from tileops.op.variant import Variant, pack_of, storage_names
+from tileops.op.variant import Variant, pack_of
 from tileops.target import Target
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class _Recorder:
 
     def record(self, code: KernelCode, images: tuple[LaunchImage, ...]) -> Json:
         program = self.program
-        outputs = [p.buffer for p in program.tensors() if p.allocated]
+        made = [p for p in program.tensors() if p.allocated]
+        outputs = [p.buffer for p in made]
         workspaces = [self._bytes(b) for b in (*program.workspaces, *code.workspaces)]
         shapes = [[self.host.add(e) for e in b.shape] for b in outputs]
         launches = [
@@ -62,11 +64,12 @@ class _Recorder:
                 "aligned": sorted(self.aligned),
                 "outputs": [
                     {
-                        "dtype": storage_names(b.dtype)[0],
+                        "dtype": storage_names(p.buffer.dtype)[0],
                         "shape": [_Ref(r) for r in shape],
-                        "pack": pack_of(b.dtype),
+                        "pack": pack_of(p.buffer.dtype),
+                        **({"leading": True} if p.leading else {}),
                     }
-                    for b, shape in zip(outputs, shapes, strict=True)
+                    for p, shape in zip(made, shapes, strict=True)
                 ],
                 "workspaces": [{"bytes": _Ref(ref)} for ref in workspaces],
                 "tensor_order": order,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tileops import frontend
-from tileops.errors import ArgumentError
+from tileops.dtypes import DType, dtype_of, is_dtype_like
+from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program, TensorParam
 from tileops.jit.definition import Definition
 from tileops.op import arguments
+from tileops.op.bound_dtypes import bound_dtypes, torch_name
 from tileops.op.fake import check_given
-from tileops.op.spec import OpSpec, spec_of
+from tileops.op.leading import flat_view
+from tileops.op.spec import DTypeRule, OpSpec, spec_of
 from tileops.op.variant import Variant, variant_of
 
 
@@ -46,9 +49,14 @@ def specialise(
     given = {k: v for k, v in values.items() if k not in definition.inputs}
     static = definition.static_values(given)
     left_out = {n: None for n in definition.optional if n in values and values[n] is None}
-    traced = {**static, **left_out}
+    traced: dict[str, object] = {**static, **left_out}
     trace = trace or definition.trace
     symbolic = trace(traced, None)
+    if symbolic.dtype_vars:
+        dtypes = _dtypes(definition, symbolic, values, extra)
+        traced.update(dtypes)
+        extra = {n: v for n, v in extra.items() if n not in dtypes}
+        symbolic = replace(trace(traced, None), dtype_vars=())
     copies = definition.options.contiguous == "copy"
     spec = spec_of(symbolic, namespace="tileops", name=definition.name, copies_inputs=copies)
     variant = variant_of(symbolic, spec, ())
@@ -70,6 +78,46 @@ def specialise(
     if symbolic.is_tried:
         frontend.check_specialised(symbolic, program, consts)
     return Specialised(program, traced, consts, sizes)
+
+
+def _dtypes(
+    definition: Definition,
+    program: Program,
+    values: Mapping[str, object],
+    extra: Mapping[str, object],
+) -> dict[str, DType | None]:
+    """The values of the dtype variables: those of the tensors, else as the keywords say."""
+    spec = spec_of(program, namespace="tileops", name=definition.name)
+    stored = {n: torch_name(values[n]) for n in definition.inputs if n in values}
+    bound = bound_dtypes(spec, {n: d for n, d in stored.items() if d is not None})
+    found: dict[str, DType | None] = {}
+    for rule, value in zip(spec.dtype_rules, bound, strict=True):
+        given = extra.get(rule.name)
+        if given is None and value is None and len(rule.dtypes) > 1:
+            params = [spec.args[n].name for n in rule.args]
+            if all(n in values and values[n] is None for n in params):
+                found[rule.name] = None
+                continue
+            raise ArgumentError(
+                f"{definition.name}: the dtype '{rule.name}' is not given; pass {rule.name}=... "
+                f"({rule.expected}) or a tensor that has it ({', '.join(params)})"
+            )
+        wanted = _allowed(definition, rule, given) if given is not None else None
+        if wanted is not None and value is not None and wanted != value:
+            raise ArgumentError(
+                f"{definition.name}: dtype '{rule.name}' is given as {wanted} and as {value}"
+            )
+        found[rule.name] = DType(wanted or value or rule.dtypes[0])
+    return found
+
+
+def _allowed(definition: Definition, rule: DTypeRule, value: object) -> str:
+    name = str(dtype_of(value)) if is_dtype_like(value) else repr(value)
+    if name not in rule.dtypes:
+        raise ArgumentTypeError(
+            f"{definition.name}: dtype '{rule.name}': expected {rule.expected}, got {name}"
+        )
+    return name
 
 
 def _check_inputs(
@@ -103,12 +151,13 @@ def _sizes_from_shapes(
         shape = getattr(values.get(rule.name), "shape", None)
         if shape is None or rule.raw:
             continue
-        if len(shape) != ranks[rule.name]:
+        least = ranks[rule.name] - rule.leading
+        if len(shape) != least and not (rule.leading and len(shape) > least):
             raise ArgumentError(
-                f"{definition.name}: argument '{rule.name}': expected {ranks[rule.name]} "
-                f"dimensions, got {len(shape)}"
+                f"{definition.name}: argument '{rule.name}': expected {least} "
+                f"dimensions{' or more' if rule.leading else ''}, got {len(shape)}"
             )
-        stored = rule.extents([int(extent) for extent in shape])
+        stored = rule.extents(flat_view(rule, [int(extent) for extent in shape], None).shape)
         for check, extent in zip(rule.shape, stored, strict=True):
             if check.kind == "eq":
                 continue
@@ -134,14 +183,16 @@ def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str
         strides = getattr(tensor, "stride", None)
         if rule.raw or rule.strides is None or not callable(strides):
             continue
-        shape = rule.extents([int(extent) for extent in tensor.shape])  # type: ignore[attr-defined]
+        extents = [int(extent) for extent in tensor.shape]  # type: ignore[attr-defined]
+        view = flat_view(rule, extents, strides())
+        shape = rule.extents(view.shape)
         expected = 1
         for place in reversed(range(len(shape))):
             check = rule.strides[place]
             if check.kind == "bind":
                 name = variant.sizes[check.number].name
                 if shape[place] > 1 and 0 not in shape:
-                    found[name] = int(rule.stride(strides(), place))
+                    found[name] = int(rule.stride(view.strides, place))
                 else:
                     free.setdefault(name, expected)
             expected *= max(shape[place], 1)

@@ -156,7 +156,8 @@ def _eager_form(
     program, given = program.carrier(given)
     provider = program._eager
     op = provider.register(given, is_derived=program._is_derived)
-    static = [p.encode(given[p.name]) if p.name in given else None for p in provider.statics]
+    left_out = [n for n in definition.optional if n in values and values[n] is None]
+    static = provider.static_of(op.spec, given, made.static, left_out)
     tensors: list[Any] = [values[n] for n in definition.tensors if values.get(n) is not None]
     target, device = _where(wanted or provider.build.target, _device_of(tensors))
     count = max((_elements(t.shape) for t in tensors), default=0)

@@ -83,6 +83,7 @@ from tileops.language.definitions import (
     symbolic,
 )
 from tileops.language.dot_products import dp4a
+from tileops.language.dtype_variables import DTypeVar
 from tileops.language.gemm import (
     GemmWarpPolicy,
     gemm,
@@ -283,7 +284,7 @@ float = dtype("float")
 double = dtype("double")
 
 __all__ = [
-    "And", "Cast", "Fragment", "FragmentBuffer", "GemmWarpPolicy", "Kernel", "Layout",
+    "And", "Cast", "DTypeVar", "Fragment", "FragmentBuffer", "GemmWarpPolicy", "Kernel", "Layout",
     "LocalBuffer", "Not", "Or", "Parallel", "Persistent", "PersistentTileScheduler", "Pipelined",
     "PrimExpr", "Ref", "Select", "Serial", "SharedBuffer", "Shuffle", "StridedTensor", "Tensor",
     "Unroll", "Var", "Vectorized", "WarpSpecialize", "__cos", "__exp", "__exp2", "__exp10", "__log",

@@ -14,6 +14,7 @@ from tileops.language.buffers import (
     BufferRef,
     VarRef,
     check_packed,
+    leading_shape,
     static_shape,
 )
 from tileops.language.tracer import Tracer, here, require_tracer
@@ -164,7 +165,11 @@ def alloc_reducer(
 
 
 def empty(*shape: object, dtype: object = "float32") -> BufferRef:
-    """An output that the program returns: ``empty(M, N, dtype=t)`` or ``empty((M, N), t)``."""
+    """An output that the program returns: ``empty(M, N, dtype=t)`` or ``empty((M, N), t)``.
+
+    ``empty((..., N), t)`` has the leading dimensions that the tensor parameters with ``...`` have
+    in the call; in the program they are one, of their product.
+    """
     tracer = require_tracer("T.empty")
     if tracer.launch is not None:
         raise ProgramValueError("T.empty stands outside `with T.Kernel`", location=here())
@@ -177,14 +182,16 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
                 "T.empty((...), dtype) takes one shape and one dtype", location=here()
             )
         dims = shape[0]
-    elif len(shape) == 2 and isinstance(shape[1], str):
+    elif len(shape) == 2 and is_dtype_like(shape[1]):
         dims, dtype = (shape[0],), shape[1]
-    extents = static_shape("T.empty", dims)
-    check_packed("T.empty", extents, as_dtype(dtype))
+    is_leading, extents = leading_shape(tracer, "T.empty", dims)
+    check_packed("T.empty", extents[is_leading:], as_dtype(dtype))
     buffer = tracer.new_buffer(
         tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global"
     )
     tracer.define_global(buffer)
     tracer.outputs.append(buffer)
+    if is_leading:
+        tracer.leading_outputs.add(buffer.id)
     tracer.output_locations[buffer.id] = tracer.location
     return BufferRef(buffer)

@@ -8,6 +8,7 @@ from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.stmt import View
 from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view, static_shape
+from tileops.language.dtype_variables import OpenDType, variable_of
 from tileops.language.pointers import ADDRESS, Pointer, PointerType
 from tileops.language.tracer import active_tracer, here, require_tracer
 from tileops.language.value import Value, as_dtype
@@ -15,12 +16,17 @@ from tileops.language.value import Value, as_dtype
 
 @dataclass(frozen=True, eq=False)
 class TensorType:
-    """The type of a tensor parameter; without ``strides`` it is row-major and contiguous."""
+    """The type of a tensor parameter; without ``strides`` it is row-major and contiguous.
+
+    ``variable`` is the dtype variable that the dtype is to be taken from, if there is one; outside
+    a program ``dtype`` is then the first that it may be.
+    """
 
     shape: tuple[object, ...]
     dtype: DType
     strides: tuple[object, ...] | None = None
     scope: str = "global"
+    variable: OpenDType | None = None
 
     def describe(self) -> str:
         """The annotation as a user would write it, for error messages."""
@@ -29,6 +35,13 @@ class TensorType:
 
 def _dims(shape: object) -> tuple[object, ...]:
     return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+
+
+def _dtype(value: object) -> DType:
+    variable = variable_of(value)
+    if variable is not None:
+        return variable.dtypes[0]  # what a trace asks the variable for
+    return ADDRESS if isinstance(value, PointerType) else as_dtype(value)
 
 
 class _TensorFactory:
@@ -44,11 +57,17 @@ class _TensorFactory:
         data: object = None,
         scope: str | None = None,
     ) -> TensorType | BufferRef:
-        """The type of a row-major tensor; with ``data`` another view of a buffer's storage."""
-        kind = ADDRESS if isinstance(dtype, PointerType) else as_dtype(dtype)
+        """The type of a row-major tensor; with ``data`` another view of a buffer's storage.
+
+        ``shape`` may begin with ``...``, for any number of leading dimensions: in the program they
+        are one, of their product. ``dtype`` may be a ``T.DTypeVar``.
+        """
         if data is not None:
+            kind = ADDRESS if isinstance(dtype, PointerType) else as_dtype(dtype)
             return make_view(data, shape, kind)
-        return TensorType(_dims(shape), kind, None, scope or self._scope)
+        return TensorType(
+            _dims(shape), _dtype(dtype), None, scope or self._scope, variable_of(dtype)
+        )
 
     def __getitem__(self, key: object) -> TensorType | BufferRef:
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (tuple, list)):
@@ -56,7 +75,7 @@ class _TensorFactory:
         if (
             isinstance(key, tuple)
             and len(key) == 2
-            and (is_dtype_like(key[1]) or isinstance(key[1], PointerType))
+            and (isinstance(key[1], (PointerType, OpenDType)) or is_dtype_like(key[1]))
         ):
             return self(key[0], key[1])
         return self(key)
@@ -74,7 +93,10 @@ class _StridedFactory:
     def __call__(
         self, shape: object, strides: object, dtype: object = "float32", scope: str | None = None
     ) -> TensorType:
-        """The type of a tensor parameter with given strides, in elements; one a dimension."""
+        """The type of a tensor parameter with given strides, in elements; one a dimension.
+
+        The leading dimensions of ``...`` have one stride, that of their last one.
+        """
         dims, steps = _dims(shape), _dims(strides)
         if len(dims) != len(steps):
             raise ProgramValueError(
@@ -83,7 +105,8 @@ class _StridedFactory:
                 found=f"{len(steps)}",
                 location=here(),
             )
-        return TensorType(dims, as_dtype(dtype), steps, scope or "global")
+        kind = as_dtype(dtype) if variable_of(dtype) is None else _dtype(dtype)
+        return TensorType(dims, kind, steps, scope or "global", variable_of(dtype))
 
     def __getitem__(self, key: object) -> TensorType:
         if not isinstance(key, tuple) or len(key) not in (2, 3):

@@ -18,7 +18,7 @@ from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Atomic, Store
 from tileops.ir.walk import walk_expr
 from tileops.language.linear import difference
-from tileops.language.tracer import active_tracer, here, require_tracer
+from tileops.language.tracer import Tracer, active_tracer, here, require_tracer
 from tileops.language.value import (
     INT32,
     Value,
@@ -432,6 +432,13 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
     dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not dims:
         raise ProgramValueError(f"{what} needs at least one dimension", location=here())
+    if any(d is Ellipsis for d in dims):
+        raise ProgramValueError(
+            f"`...` in the shape of {what}",
+            expected="`...` once, first in the shape of a tensor parameter or of T.empty; "
+            "elsewhere `A.shape[0]`, the product of the leading dimensions of `A`",
+            location=here(),
+        )
     out = tuple(index_expr(d, f"an extent of {what}") for d in dims)
     for extent in out:
         if isinstance(extent, Const) and extent.value < 0:
@@ -441,6 +448,15 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
     return tuple(
         fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out
     )
+
+
+def leading_shape(tracer: Tracer, what: str, shape: object) -> tuple[bool, tuple[Expr, ...]]:
+    """Whether a shape begins with ``...``, and the shape with their product in that place."""
+    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    is_leading = bool(dims) and dims[0] is Ellipsis
+    rest = dims[1:] if is_leading else dims
+    first = (tracer.leading_size(),) if is_leading else ()
+    return is_leading, (*first, *(static_shape(what, rest) if rest or not first else ()))
 
 
 def check_packed(

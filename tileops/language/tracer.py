@@ -59,6 +59,15 @@ class OpenRegion:
         return what if self.loc is None else f"{what} at line {self.loc.line}"
 
 
+class DeclaredDType:
+    """A dtype variable that a trace has met: what it may be, where, and the parameters with it."""
+
+    def __init__(self, dtypes: tuple[DType, ...], loc: Location | None) -> None:
+        self.dtypes = dtypes
+        self.loc = loc
+        self.params: list[str] = []
+
+
 class LaunchState:
     """What the constructs inside a ``with T.Kernel`` block record about their launch.
 
@@ -84,6 +93,9 @@ class Tracer(Builder):
     ``wide_sizes`` makes run-time sizes of 32 bits 64 bits wide: some tensor has 2^31 elements.
     ``tried`` is the number that Python is told for size constants without one, where it asks.
     ``in_message`` is set while the text of an assertion is made, which may show expressions.
+    ``dtypes`` are the values of the dtype variables, the first allowed one where a name is missing
+    and None where no argument that is given tells it; None instead of a mapping: there may be none.
+    ``leading`` is the product of the leading dimensions, once the program has spoken of them.
     """
 
     def __init__(
@@ -102,6 +114,10 @@ class Tracer(Builder):
         self.wide_sizes = False
         self.tried: int | None = None
         self.in_message = False
+        self.dtypes: Mapping[str, DType | None] | None = {}
+        self.dtype_variables: dict[str, DeclaredDType] = {}
+        self.leading: Var | None = None
+        self.leading_outputs: set[int] = set()
         self.launch: LaunchState | None = None
         self.regions: list[OpenRegion] = []
         self.const_ids: set[int] = set()
@@ -188,6 +204,13 @@ class Tracer(Builder):
         if bounded:
             self._bounded.add(var.id)
         return var
+
+    def leading_size(self) -> Var:
+        """The product of the dimensions that ``...`` stands for, a run-time size."""
+        if self.leading is None:
+            kind = DType("int64" if self.wide_sizes else "int32")
+            self.leading = self.size("leading", kind, "dynamic")
+        return self.leading
 
     def adopt(self, expr: Expr) -> Expr:
         """``expr`` with size variables made outside any trace replaced by this program's own."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.op import compile_cache
-from tileops.op.host_program import SlotValue, at_least_one
+from tileops.op.bound_dtypes import bound_dtypes, torch_name
+from tileops.op.host_program import SlotValue, at_least_one, holds, is_known_empty, is_stepped_over
+from tileops.op.leading import Leading, View, place_of
 from tileops.op.spec import ArgSpec, OpSpec
-from tileops.op.variant import Rule, TensorRule, Variant
+from tileops.op.variant import Output, Rule, TensorRule, Variant
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +33,10 @@ def fake_of(
     def fake(*args: object, **kwargs: object) -> object:
         static = [kwargs.get(a.name) for a in statics]
         static += [n < len(args) and args[n] is not None for n in optional]
+        if spec.dtype_rules:
+            named = {**dict(zip((a.name for a in inputs), args, strict=False)), **kwargs}
+            given = {n: torch_name(v) for n, v in named.items()}
+            static += bound_dtypes(spec, {n: d for n, d in given.items() if d is not None})
         chosen = variant(tuple(static))
         compile_cache.note(spec, chosen, rules())
         return _Call(spec, chosen, inputs, args, kwargs).outputs()
@@ -73,6 +79,8 @@ class _Call:
         values.update(kwargs)
         self.values = values
         self.sizes: dict[int, SlotValue] = {}
+        self.leading = Leading(spec.name, spec.copies_inputs)
+        self.views: dict[int, View] = {}  # by argument
 
     def outputs(self) -> object:
         """The tensors that the real op would return, empty."""
@@ -86,7 +94,7 @@ class _Call:
         device = tensors[0][1].device if tensors else self._device()
         made = [
             torch.empty(
-                self._stored([slots[n] for n in output.shape], output.pack),
+                self._stored(self._shape(output, slots), output.pack),
                 dtype=getattr(torch, output.dtype),
                 device=device,
             )
@@ -97,10 +105,15 @@ class _Call:
             return None
         return returned[0] if len(returned) == 1 else tuple(returned)
 
+    def _shape(self, output: Output, slots: list[SlotValue]) -> list[SlotValue]:
+        shape = [slots[n] for n in output.shape]
+        return [*self.leading.dims, *shape[1:]] if output.leading else shape
+
     def bind(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
         """Take the sizes of ``tensors``; errors for a dtype, rank or size that does not fit."""
         for rule, tensor in tensors:
             self._check_kind(rule, tensor)
+            self.views[rule.arg] = self.leading.view(rule, tensor)
             self._bind(rule, tensor)
         self._bind_free_strides(tensors)
 
@@ -157,12 +170,16 @@ class _Call:
             raise ArgumentTypeError(
                 f"{self._where(rule.name)}: expected dtype {' or '.join(rule.dtypes)}, got {dtype}"
             )
-        if tensor.dim() != len(rule.shape):
+        least = len(rule.shape) - rule.leading
+        if tensor.dim() != least and not (rule.leading and tensor.dim() > least):
             raise ArgumentError(
-                f"{self._where(rule.name)}: expected {len(rule.shape)} dimensions, got "
-                f"{tensor.dim()} with shape {tuple(tensor.shape)}"
+                f"{self._where(rule.name)}: expected {least} dimensions"
+                f"{' or more' if rule.leading else ''}, got {tensor.dim()} with shape "
+                f"{tuple(tensor.shape)}"
             )
         if rule.strides is None and not self.spec.copies_inputs and not _is_contiguous(tensor):
+            if rule.leading:
+                self.leading.refuse_layout(rule, tensor)
             raise ArgumentError(
                 f"{self._where(rule.name)}: expected a contiguous tensor, got strides "
                 f"{tuple(tensor.stride())} for shape {tuple(tensor.shape)}; pass "
@@ -170,86 +187,63 @@ class _Call:
             )
 
     def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
-        for d, (check, value) in enumerate(
-            zip(rule.shape, rule.extents(tensor.shape), strict=True)
-        ):
+        view = self.views[rule.arg]
+        for d, (check, value) in enumerate(zip(rule.shape, rule.extents(view.shape), strict=True)):
+            place = place_of(rule, tensor, "dimension", d)
             if check.kind == "bind":
-                self._set(rule, f"dimension {d}", check.number, value)
+                self._set(rule, place, check.number, value)
             elif check.kind == "solve":
-                self._solve(rule, d, check, value)
-        for d, check in _stepped(rule, tensor):
+                self._solve(rule, place, check, value)
+        for d, check in _stepped(rule, view):
             if check.kind == "bind":
-                self._set(rule, f"stride {d}", check.number, rule.stride(tensor.stride(), d))
+                place = place_of(rule, tensor, "stride", d)
+                self._set(rule, place, check.number, rule.stride(view.strides, d))
 
     def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
         known = self.sizes.setdefault(number, value)
-        if known is not value and not _holds(known == value):
+        if known is not value and not holds(known == value):
             raise ArgumentError(
                 f"{self._where(rule.name)}: expected {place} to be {known} "
                 f"({self.variant.sizes[number].name}), got {value}"
             )
 
-    def _solve(self, rule: TensorRule, d: int, check: Rule, value: SlotValue) -> None:
+    def _solve(self, rule: TensorRule, place: str, check: Rule, value: SlotValue) -> None:
         scaled = value - check.add
-        if not (_holds(scaled >= 0) and _holds(scaled % check.mul == 0)):
+        if not (holds(scaled >= 0) and holds(scaled % check.mul == 0)):
             raise ArgumentError(
-                f"{self._where(rule.name)}: expected dimension {d} to be "
+                f"{self._where(rule.name)}: expected {place} to be "
                 f"{self.variant.sizes[check.number].name} * {check.mul} + {check.add}, got {value}"
             )
-        self._set(rule, f"dimension {d}", check.number, scaled // check.mul)
+        self._set(rule, place, check.number, scaled // check.mul)
 
     def _bind_free_strides(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
-        for rule, tensor in tensors:
+        for rule, _ in tensors:
             expected: SlotValue = 1
             for d in reversed(range(len(rule.strides or ()))):
                 check = rule.strides[d] if rule.strides else None
                 if check is not None and check.kind == "bind":
                     self.sizes.setdefault(check.number, expected)
-                expected = expected * at_least_one(rule.extents(tensor.shape)[d])
+                extents = rule.extents(self.views[rule.arg].shape)
+                expected = expected * at_least_one(extents[d])
 
     def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
-        shape = rule.extents(tensor.shape)
+        view = self.views[rule.arg]
+        shape = rule.extents(view.shape)
         places = [("dimension", d, r, shape[d]) for d, r in enumerate(rule.shape)]
-        places += [
-            ("stride", d, r, rule.stride(tensor.stride(), d)) for d, r in _stepped(rule, tensor)
-        ]
+        places += [("stride", d, r, rule.stride(view.strides, d)) for d, r in _stepped(rule, view)]
         for label, d, check, value in places:
-            if check.kind == "eq" and not _holds(value == slots[check.number]):
+            if check.kind == "eq" and not holds(value == slots[check.number]):
                 raise ArgumentError(
-                    f"{self._where(rule.name)}: expected {label} {d} to be {slots[check.number]}, "
-                    f"got {value} in shape {tuple(tensor.shape)}"
+                    f"{self._where(rule.name)}: expected {place_of(rule, tensor, label, d)} to be "
+                    f"{slots[check.number]}, got {value} in shape {tuple(tensor.shape)}"
                 )
 
 
-def _stepped(rule: TensorRule, tensor: torch.Tensor) -> list[tuple[int, Rule]]:
-    """The dimensions whose strides matter, with their rules: no element is stepped to in others.
-
-    A size of 0 is never symbolic: torch compiles for it alone.
-    """
-    if rule.strides is None or any(type(n) is int and n == 0 for n in tensor.shape):
+def _stepped(rule: TensorRule, view: View) -> list[tuple[int, Rule]]:
+    """The dimensions whose strides matter, with their rules: no element is stepped to in others."""
+    if rule.strides is None or is_known_empty(view.shape):
         return []
-    return [(d, r) for d, r in enumerate(rule.strides) if _is_stepped_over(tensor.shape[d])]
-
-
-def _holds(relation: bool | torch.SymBool) -> bool:
-    """Whether sizes fit; a compiled graph holds only where the real call would not raise.
-
-    Sizes that depend on data are known when the graph runs, and torch checks the relation then.
-    """
-    if isinstance(relation, bool):
-        return relation
-    from torch.fx.experimental.symbolic_shapes import expect_true
-
-    return expect_true(relation)
-
-
-def _is_stepped_over(extent: SlotValue) -> bool:
-    # One that depends on data is taken for more than 1, as torch's own rules of layouts take it.
-    if isinstance(extent, int):
-        return extent > 1
-    from torch.fx.experimental.symbolic_shapes import guard_or_true
-
-    return guard_or_true(extent > 1)
+    return [(d, r) for d, r in enumerate(rule.strides) if is_stepped_over(view.shape[d])]
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:

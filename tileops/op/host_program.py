@@ -6,7 +6,7 @@ The instruction list has two evaluators: C++ over int64 for calls, and the one h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,33 @@ def _max(a: SlotValue, b: SlotValue) -> SlotValue:
 def at_least_one(value: SlotValue) -> SlotValue:
     """``max(value, 1)``, without deciding it for a symbolic value."""
     return _max(value, 1)
+
+
+def holds(relation: SlotValue) -> bool:
+    """Whether sizes fit; a compiled graph holds only where the real call would not raise.
+
+    Sizes that depend on data are known when the graph runs, and torch checks the relation then.
+    """
+    if isinstance(relation, bool):
+        return relation
+    from torch.fx.experimental.symbolic_shapes import expect_true
+
+    return expect_true(relation)
+
+
+def is_stepped_over(extent: SlotValue) -> bool:
+    """Whether a dimension has a second element, so that its stride matters."""
+    # One that depends on data is taken for more than 1, as torch's own rules of layouts take it.
+    if isinstance(extent, int):
+        return extent > 1
+    from torch.fx.experimental.symbolic_shapes import guard_or_true
+
+    return guard_or_true(extent > 1)
+
+
+def is_known_empty(shape: Sequence[SlotValue]) -> bool:
+    """Whether a tensor has no elements. An extent of 0 is never symbolic: torch compiles for it."""
+    return any(type(n) is int and n == 0 for n in shape)
 
 
 def _select(cond: SlotValue, a: SlotValue, b: SlotValue) -> SlotValue:

@@ -22,6 +22,7 @@ def variant_from_json(data: Mapping[str, Any], spec: OpSpec) -> Variant:
     """The inverse of ``Variant.to_json`` after ``runtime.static_json``."""
     kinds = [a.kind.removesuffix("?") for a in spec.statics()]
     kinds += ["bool"] * len(spec.optional_tensors())  # whether an optional tensor was given
+    kinds += ["str"] * len(spec.dtype_rules)
     values = data["static"]
     if len(values) != len(kinds):
         raise InternalError(f"{spec.name}: expected {len(kinds)} static values, got {values!r:.80}")

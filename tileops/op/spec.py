@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileops.dtypes import DType
+from tileops.dtypes import DType, by_storage
 from tileops.errors import InternalError
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import written_ids
@@ -45,12 +45,41 @@ class ArgSpec:
 
 
 @dataclass(frozen=True)
+class DTypeRule:
+    """A dtype that each call decides: the dtype variable ``name`` of the program.
+
+    ``args`` are the numbers of the tensors that have it; ``stored`` are torch's dtypes that these
+    may have, each with the tile dtype that it then is, all by name.
+    """
+
+    name: str
+    args: tuple[int, ...]
+    stored: tuple[tuple[str, str], ...]
+
+    def tile_dtype(self, stored: str) -> str | None:
+        """The tile dtype of a tensor that torch stores so; None where it may not have that one."""
+        return dict(self.stored).get(stored)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The tile dtypes, in the order in which the program lists them."""
+        return tuple(dict.fromkeys(dtype for _, dtype in self.stored))
+
+    @property
+    def expected(self) -> str:
+        """What a call may give, in words."""
+        *first, last = (stored for stored, _ in self.stored)
+        return f"{', '.join(first)} or {last}" if first else last
+
+
+@dataclass(frozen=True)
 class OpSpec:
     """What torch is told about an op; it never changes after registration.
 
     ``args`` are in schema order: tensors and scalars (positional), then statics and the device
     (keyword only). ``returns`` are numbers of allocated tensors, in the order of the results.
     ``copies_inputs``: a tensor that is not contiguous is copied where it must be, not refused.
+    ``dtype_rules`` are dtypes that choose a variant, as compile-time arguments do.
     """
 
     namespace: str
@@ -58,6 +87,7 @@ class OpSpec:
     args: tuple[ArgSpec, ...]
     returns: tuple[int, ...]
     copies_inputs: bool = False
+    dtype_rules: tuple[DTypeRule, ...] = ()
 
     @property
     def qualified_name(self) -> str:
@@ -91,6 +121,23 @@ class OpSpec:
     def inputs(self) -> tuple[ArgSpec, ...]:
         """The positional arguments: tensors and run-time scalars."""
         return tuple(a for a in self.args if a.role in ("tensor", "scalar"))
+
+    def parts(
+        self, static: Sequence[object]
+    ) -> tuple[tuple[object, ...], tuple[bool, ...], dict[str, str | None]]:
+        """What chooses a variant, taken apart.
+
+        Compile-time arguments, whether each optional tensor was given, and the dtypes by the names
+        of their rules.
+        """
+        first, second = len(self.statics()), len(self.optional_tensors())
+        rest = static[first + second :]
+        dtypes = {
+            rule.name: None if value is None else str(value)
+            for rule, value in zip(self.dtype_rules, rest, strict=True)
+        }
+        given = tuple(bool(value) for value in static[first : first + second])
+        return tuple(static[:first]), given, dtypes
 
     def index_of(self, name: str) -> int:
         """The position of argument ``name`` in schema order; InternalError if there is none."""
@@ -160,7 +207,7 @@ def spec_of(
     """The spec of ``program``, whose parameters become the positional arguments in their order.
 
     ``mutates`` names the mutated tensors; None takes what the program writes. ``optional`` names
-    the tensors that a call may leave out; ``program`` has them all.
+    the tensors that a call may leave out; ``program`` has them all, and all dtype variables.
     """
     mutated = written_parameters(program) if mutates is None else mutates
     args: list[ArgSpec] = []
@@ -177,7 +224,20 @@ def spec_of(
     args.extend(statics)
     if not any(a.role == "tensor" for a in args):
         args.append(ArgSpec("device", "device?", "device"))
-    return OpSpec(namespace, name, tuple(args), returned_outputs(program), copies_inputs)
+    spec = OpSpec(namespace, name, tuple(args), returned_outputs(program), copies_inputs)
+    return replace(spec, dtype_rules=dtype_rules(program, spec))
+
+
+def dtype_rules(program: Program, spec: OpSpec) -> tuple[DTypeRule, ...]:
+    """The dtype variables of ``program`` as rules of an op's arguments."""
+    return tuple(
+        DTypeRule(
+            v.name,
+            tuple(spec.index_of(p) for p in v.params),
+            tuple((stored, str(dtype)) for stored, dtype in by_storage(v.dtypes).items()),
+        )
+        for v in program.dtype_vars
+    )
 
 
 def with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:

@@ -6,23 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tileops.dtypes import DType
+from tileops.dtypes import DType, storage_names
 from tileops.errors import InternalError, ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
 from tileops.op.plain_json import fields_to_json
-from tileops.op.spec import OpSpec, returned_outputs
-
-# What torch stores a dtype in, beyond its own counterpart: bytes stand for bools, and formats that
-# torch lacks travel as raw bytes.
-_STORAGE: dict[str, tuple[str, ...]] = {
-    "bool": ("bool", "int8", "uint8"),
-    "int4": ("int8", "uint8"),
-    "uint4": ("uint8", "int8"),
-    "tfloat32": ("float32",),
-    "float4_e2m1fn": ("float4_e2m1fn_x2", "int8", "uint8"),
-}
+from tileops.op.spec import DTypeRule, OpSpec, dtype_rules, returned_outputs
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,8 @@ class TensorRule:
     """What one tensor argument must be. ``strides`` None means contiguous.
 
     ``pack`` elements share one of torch's along the last dimension; rules count elements. ``raw``:
-    any tensor will do.
+    any tensor will do. ``leading``: the first rule is for the product of all dimensions that the
+    others leave, and the first stride for the one stride that these have when viewed as one.
     """
 
     arg: int
@@ -71,6 +62,7 @@ class TensorRule:
     strides: tuple[Rule, ...] | None
     pack: int = 1
     raw: bool = False
+    leading: bool = False
 
     def extents(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The extents of a tensor of torch's ``shape`` in the rule's elements."""
@@ -87,11 +79,13 @@ class Output:
     """A tensor that the op allocates: torch dtype name and one slot a dimension.
 
     ``pack`` elements share one of torch's along the last dimension; the slots count elements.
+    ``leading``: the first slot is the product of the call's leading dimensions, which it has.
     """
 
     dtype: str
     shape: tuple[int, ...]
     pack: int = 1
+    leading: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,8 +111,9 @@ class Variant:
     """The shape rules of an op under one set of compile-time arguments.
 
     ``static`` are the values as the op received them (None where left to the default), then for
-    each optional tensor whether it was given. ``align_sizes`` must be divisible by 16 for the fast
-    kernel.
+    each optional tensor whether it was given, then the dtypes of its dtype rules (None where no
+    tensor that was given has one). ``scalars`` are (argument, name, dtype). ``align_sizes`` must be
+    divisible by 16 for the fast kernel.
     """
 
     static: tuple[Any, ...]
@@ -140,11 +135,6 @@ class Variant:
         return values
 
 
-def storage_names(dtype: DType) -> tuple[str, ...]:
-    """The torch dtype names that a tensor of ``dtype`` may have, the usual one first."""
-    return _STORAGE.get(str(dtype), (str(dtype),))
-
-
 def pack_of(dtype: DType) -> int:
     """How many elements of ``dtype`` one element of the torch tensor holds."""
     return 8 // dtype.bits if dtype.bits < 8 else 1
@@ -161,9 +151,9 @@ def variant_of(program: Program, spec: OpSpec, static: Sequence[object]) -> Vari
 
 
 def _left_out(spec: OpSpec, static: Sequence[object]) -> frozenset[str]:
-    optional = spec.optional_tensors()
-    given = static[len(static) - len(optional) :]
-    return frozenset(a.name for a, is_given in zip(optional, given, strict=True) if not is_given)
+    _, given, _ = spec.parts(static)
+    pairs = zip(spec.optional_tensors(), given, strict=True)
+    return frozenset(a.name for a, is_given in pairs if not is_given)
 
 
 def _check_matches(program: Program, spec: OpSpec, left_out: frozenset[str]) -> None:
@@ -176,6 +166,14 @@ def _check_matches(program: Program, spec: OpSpec, left_out: frozenset[str]) -> 
             expected=", ".join(expected),
             found=", ".join(found),
         )
+    rules = dtype_rules(program, spec)
+    if rules != spec.dtype_rules:
+        raise ProgramTypeError(
+            f"op {spec.qualified_name}: compile-time arguments may not change which dtype "
+            "variables a program has, nor which tensors have them",
+            expected=", ".join(map(_rule_text, spec.dtype_rules)) or "none",
+            found=", ".join(map(_rule_text, rules)) or "none",
+        )
     if returned_outputs(program) != spec.returns:
         raise ProgramTypeError(
             f"op {spec.qualified_name}: compile-time arguments may not change which tensors a "
@@ -183,6 +181,10 @@ def _check_matches(program: Program, spec: OpSpec, left_out: frozenset[str]) -> 
             expected=str(spec.returns),
             found=str(returned_outputs(program)),
         )
+
+
+def _rule_text(rule: DTypeRule) -> str:
+    return f"{rule.name} of {rule.expected}"
 
 
 class _VariantBuilder:
@@ -234,6 +236,7 @@ class _VariantBuilder:
                     storage_names(p.buffer.dtype)[0],
                     tuple(self.host.slot(ref) for ref in shape),
                     pack_of(p.buffer.dtype),
+                    p.leading,
                 )
                 for p, shape in zip(outputs, slots, strict=True)
             ),
@@ -280,14 +283,21 @@ class _VariantBuilder:
             )
 
         strides = param.buffer.strides
+        arg = self.spec.index_of(param.name)
+        kind = param.buffer.dtype
+        stored = storage_names(kind)
+        for rule in self.spec.dtype_rules:
+            if arg in rule.args:
+                stored = tuple(s for s in stored if rule.tile_dtype(s) == kind)
         return TensorRule(
-            arg=self.spec.index_of(param.name),
+            arg=arg,
             name=param.name,
-            dtypes=storage_names(param.buffer.dtype),
+            dtypes=stored,
             shape=final("shape", param.buffer.ndim),
             strides=None if strides is None else final("strides", len(strides)),
             pack=pack_of(param.buffer.dtype),
             raw=param.raw,
+            leading=param.leading,
         )
 
 

@@ -79,7 +79,8 @@ def get_tensor_supply(
 def _extent(param: Param, extent: int | str, sizes: Mapping[str, int]) -> int:
     if isinstance(extent, int):
         return extent
-    name = extent.partition(".")[0]  # printed sizes carry their number: M.0
+    # Printed sizes carry their number, as in M.0; the leading dimensions are made as one.
+    name = "leading" if extent == "..." else extent.partition(".")[0]
     if name not in sizes:
         raise ArgumentError(
             f"parameter '{param.name}' has the run-time extent {name}; pass input_tensors, or its "

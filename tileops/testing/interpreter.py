@@ -29,6 +29,7 @@ from tileops.ir.program import STATUS_ID, Program, TensorParam
 from tileops.ir.stmt import AddressView
 from tileops.ir.walk import walk, walk_expr
 from tileops.op.host_program import HostProgramBuilder, SlotValue
+from tileops.op.leading import one_stride
 from tileops.op.variant import pack_of
 from tileops.passes.report_checks import decode, reports
 
@@ -71,7 +72,22 @@ def interpret(
                 _raise_report(program, code.statements.get(failure.line, -1), 0)
     _raise_status(program, workspaces)
     position = {id(t): n for n, t in enumerate(program.tensors())}
-    return tuple(tensors[position[id(program.params[n])]] for n in program.returns)
+    made = [position[id(program.params[n])] for n in program.returns]
+    leading = _leading_dims(program, tensors)
+    return tuple(
+        tensors[n].reshape(*leading, *tensors[n].shape[1:])
+        if program.tensors()[n].leading
+        else tensors[n]
+        for n in made
+    )
+
+
+def _leading_dims(program: Program, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """The leading dimensions of the arguments; none where no parameter has any."""
+    for param, tensor in zip(program.tensors(), tensors, strict=True):
+        if param.leading and not param.allocated:
+            return tuple(tensor.shape[: tensor.dim() - param.buffer.ndim + 1])
+    return ()
 
 
 class _FailedAssertion(Exception):
@@ -129,9 +145,17 @@ def _bind(
 def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> None:
     if param.raw:
         return
-    if tensor.dim() != param.buffer.ndim:
+    least = param.buffer.ndim - param.leading
+    if tensor.dim() != least and not (param.leading and tensor.dim() > least):
         raise ArgumentError(f"parameter {param.name!r} has {param.buffer.ndim} dimensions")
     extents, steps = list(tensor.shape), list(tensor.stride())
+    if param.leading:
+        count = len(extents) - least
+        step = one_stride(extents[:count], steps[:count])
+        if step is None and tensor.numel() > 0:
+            raise ArgumentError(f"parameter {param.name!r}: its leading dimensions have no stride")
+        extents = [math.prod(extents[:count]), *extents[count:]]
+        steps = [1 if step is None else step, *steps[count:]]
     if (pack := pack_of(param.buffer.dtype)) > 1:
         extents[-1] *= pack
         steps[:-1] = [step * pack for step in steps[:-1]]
