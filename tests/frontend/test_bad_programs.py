@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontend import bad_forms, bad_programs, bad_signatures, macros_elsewhere
+from tests.frontend import (
+    bad_dtypes_and_shapes,
+    bad_forms,
+    bad_programs,
+    bad_signatures,
+    macros_elsewhere,
+)
 from tests.frontend.goldens import GOLDEN, check
 from tests.frontend.registry import BAD
 from tileops.errors import ProgramError, TileopsError
 
-MODULES = (bad_forms, bad_programs, bad_signatures, macros_elsewhere)
+MODULES = (bad_dtypes_and_shapes, bad_forms, bad_programs, bad_signatures, macros_elsewhere)
 FILES = tuple(Path(str(m.__file__)) for m in MODULES)
 
 

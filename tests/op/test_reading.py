@@ -92,7 +92,8 @@ def test_variants(data: st.DataObject) -> None:
         for a in spec.statics()
     ]
     flags = [data.draw(st.booleans()) for _ in spec.optional_tensors()]
-    variant = dataclasses.replace(data.draw(drawn(Variant)), static=(*statics, *flags))
+    dtypes = [data.draw(st.none() | NAMES) for _ in spec.dtype_rules]
+    variant = dataclasses.replace(data.draw(drawn(Variant)), static=(*statics, *flags, *dtypes))
     plain = variant.to_json()
     plain["static"] = [runtime.static_json(value) for value in variant.static]
     read = variant_from_json(through_a_file(plain), spec)

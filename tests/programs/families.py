@@ -6,6 +6,7 @@ import attention
 import decode
 import gemm
 import native_sparse
+import norms
 import packed
 import quantized
 import recurrent
@@ -21,6 +22,7 @@ FAMILIES: tuple[FamilyCase, ...] = (
     *native_sparse.CASES,
     *recurrent.CASES,
     *rowwise.CASES,
+    *norms.CASES,
 )
 
 

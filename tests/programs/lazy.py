@@ -33,6 +33,7 @@ def _bound(
 ) -> FunctionType:
     language = SimpleNamespace(**{name: getattr(T, name) for name in T.__all__})
     language.const = lambda names, dtype="int32": _values(names, consts)
+    language.DTypeVar = lambda name, *dtypes: T.dtype(static[name])
     scope = {**func.__globals__, "T": language}
     twin = FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
     twin.__doc__ = func.__doc__

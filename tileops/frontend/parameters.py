@@ -11,9 +11,10 @@ from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
 from tileops.language.annotations import TensorType, require_tensor_type
-from tileops.language.buffers import BufferRef, check_packed, leading_shape
+from tileops.language.buffers import BufferRef
 from tileops.language.dtype_variables import variable_of
 from tileops.language.pointers import Pointer, PointerType
+from tileops.language.shapes import check_packed, leading_shape
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr

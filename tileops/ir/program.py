@@ -69,8 +69,8 @@ class Program:
     receives them; ``returns_tuple`` tells ``return (C,)`` from ``return C``. ``workspaces`` are
     global buffers allocated per call. ``options`` are sorted (name, value text) pairs that change
     code: pass configs and compile flags. ``is_tried``: the signature was found with numbers tried
-    for the size constants, and a specialised trace is compared with it. ``dtype_vars`` are the dtype variables of a symbolic
-    trace, which has one dtype of each; a specialised trace has none left.
+    for the size constants, and a specialised trace is compared with it. ``dtype_vars`` are the
+    dtype variables of a symbolic trace, which has one dtype of each; a specialised one has none.
     """
 
     name: str

@@ -8,15 +8,8 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.stmt import Alloc
 from tileops.language import arguments
-from tileops.language.buffers import (
-    ONE,
-    REDUCER_OPS,
-    BufferRef,
-    VarRef,
-    check_packed,
-    leading_shape,
-    static_shape,
-)
+from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef
+from tileops.language.shapes import check_packed, leading_shape, static_shape
 from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import as_dtype, to_expr
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.stmt import View
-from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view, static_shape
+from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view
 from tileops.language.dtype_variables import OpenDType, variable_of
 from tileops.language.pointers import ADDRESS, Pointer, PointerType
+from tileops.language.shapes import static_shape
 from tileops.language.tracer import active_tracer, here, require_tracer
 from tileops.language.value import Value, as_dtype
 

@@ -8,7 +8,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Const, Region
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose, View
 from tileops.language.allocation import check_static
-from tileops.language.buffers import BufferRef, Element, refuse_strided_view, static_shape
+from tileops.language.buffers import BufferRef, Element, refuse_strided_view
 from tileops.language.linear import are_different, constant_difference
 from tileops.language.operands import (
     element_region,
@@ -22,6 +22,7 @@ from tileops.language.operands import (
     tile,
     with_squeezed_extents,
 )
+from tileops.language.shapes import static_shape
 from tileops.language.tracer import here, require_tracer
 from tileops.language.value import as_dtype, index_expr, to_expr
 

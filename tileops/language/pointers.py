@@ -7,13 +7,8 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import AddressView, Bind, View
 from tileops.ir.walk import walk, walk_expr
-from tileops.language.buffers import (
-    BufferRef,
-    DataPointer,
-    check_packed,
-    refuse_strided_view,
-    static_shape,
-)
+from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view
+from tileops.language.shapes import check_packed, static_shape
 from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import Value, as_dtype, describe, index_expr
 

@@ -75,7 +75,7 @@ def interpret(
     made = [position[id(program.params[n])] for n in program.returns]
     leading = _leading_dims(program, tensors)
     return tuple(
-        tensors[n].reshape(*leading, *tensors[n].shape[1:])
+        tensors[n].reshape((*leading, *tensors[n].shape[1:]))
         if program.tensors()[n].leading
         else tensors[n]
         for n in made
