@@ -12,6 +12,7 @@ import torch
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
+from tileops.dtypes import by_storage
 from tileops.frontend import signature_of, trace, with_out_idx
 from tileops.ir.expr import Var
 from tileops.ir.program import Program
@@ -40,7 +41,12 @@ def jit(func: Any = None, out_idx: Any = None, **options: Any) -> Any:
         inputs = [value for name, value in given.items() if kinds[name] != "static"]
         symbolic = trace(func, name=func.__name__, static=static, consts=None)
         consts = _consts(symbolic, inputs)
-        return _run(trace(func, name=func.__name__, static=static, consts=consts), inputs)
+        dtypes = {
+            v.name: by_storage(v.dtypes)[str(given[v.params[0]].dtype).removeprefix("torch.")]
+            for v in symbolic.dtype_vars
+        }
+        program = trace(func, name=func.__name__, static=static, consts=consts, dtypes=dtypes)
+        return _run(program, inputs)
 
     return call
 
@@ -56,7 +62,9 @@ def _consts(program: Program, inputs: list[Any]) -> dict[str, int]:
     sizes: dict[int, int] = {}
     for param, value in zip(given, inputs, strict=True):
         if isinstance(value, torch.Tensor) and not param.raw:
-            for extent, size in zip(param.buffer.shape, value.shape, strict=True):
+            last = param.buffer.shape[param.leading :]
+            shape = value.shape[value.dim() - len(last) :]
+            for extent, size in zip(last, shape, strict=True):
                 if isinstance(extent, Var):
                     sizes[extent.id] = size
     return {s.var.name: sizes[s.var.id] for s in program.sizes if s.kind == "const"}

@@ -36,7 +36,7 @@ from tileops.testing import interpreter
 # Names that are read where a program is defined and not where it is traced.
 DEFINITIONS = {
     "prim_func", "macro", "dynamic", "symbolic", "Tensor", "StridedTensor", "SharedBuffer",
-    "FragmentBuffer", "LocalBuffer", "Ref", "ptr", "GemmWarpPolicy",
+    "FragmentBuffer", "LocalBuffer", "Ref", "ptr", "GemmWarpPolicy", "DTypeVar",
 }  # fmt: skip
 _LOGIC = (ast.BoolOp, ast.Not)
 # In the order of FORMS: does a node of a program make this form?
@@ -54,6 +54,7 @@ _IS: tuple[Callable[[ast.AST], bool], ...] = (
     lambda n: isinstance(n, ast.For) and ast.unparse(n.iter).startswith("range("),
     lambda n: isinstance(n, ast.Slice) and n.lower is not None,
     lambda n: isinstance(n, ast.Assert),
+    lambda n: isinstance(n, ast.Constant) and n.value is ...,
 )
 _PACKAGE = str(Path(tileops.__file__).parent)
 

@@ -39,6 +39,7 @@ FORMS = (
     "`for` over `range`",
     "slice of a buffer",
     "`assert`",
+    "`...` in a shape",
     "several launches",
 )
 # Where each construct stands in the page: heading to the modules that define its constructs.
@@ -46,6 +47,7 @@ SECTIONS = {
     "Programs and launches": (
         "definitions",
         "annotations",
+        "dtype_variables",
         "pointers",
         "launch",
         "prim_func",
