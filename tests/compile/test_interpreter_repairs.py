@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.compile import running
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.dtypes import dtype_of
 from tileops.errors import InternalError
@@ -14,6 +15,8 @@ from tileops.ir.builder import Builder
 from tileops.ir.fold import const
 from tileops.ir.program import TensorParam
 from tileops.testing.interpreter import interpret
+
+import tileops.language as T  # isort: skip
 
 HEAD = """
 import triton
@@ -180,3 +183,90 @@ r = tl.arange(0, 16)
 tl.store(B + r, (tl.load(A + r) != 0).to(tl.int32))
 """
     check(body, (a,), torch.zeros(16, dtype=torch.int32), (a != 0).int())
+
+
+def test_float64_becomes_bfloat16_by_one_rounding() -> None:
+    """Just above the middle between 1 and the next number, where float32 sees the middle."""
+    x = torch.full((16,), 1 + 2.0**-8 + 2.0**-40, dtype=torch.float64)
+    x[1::2] *= -1
+    body = """
+r = tl.arange(0, 16)
+tl.store(B + r, tl.load(A + r).to(tl.bfloat16))
+"""
+    expected = torch.tensor([1 + 2.0**-7, -1 - 2.0**-7] * 8).bfloat16()
+    check(body, (x,), torch.zeros(16).bfloat16(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_become_bfloat16_by_one_rounding(dtype: torch.dtype) -> None:
+    x = torch.tensor([2**30 + 2**22 + 1, -(2**30) - 2**22 - 1, 259, 3] * 4, dtype=dtype)
+    body = """
+r = tl.arange(0, 16)
+tl.store(B + r, tl.load(A + r).to(tl.bfloat16))
+"""
+    expected = torch.tensor([2.0**30 + 2**23, -(2.0**30) - 2**23, 260.0, 3.0] * 4).bfloat16()
+    check(body, (x,), torch.zeros(16).bfloat16(), expected)
+
+
+def test_a_literal_of_bfloat16_is_rounded_once() -> None:
+    body = f"""
+tl.store(A + tl.arange(0, 4), tl.full((4,), {1 + 2.0**-8 + 2.0**-40!r}, tl.bfloat16))
+"""
+    check(body, (), torch.zeros(4).bfloat16(), torch.full((4,), 1 + 2.0**-7).bfloat16())
+
+
+def test_float16_is_cut_where_asked() -> None:
+    x = torch.tensor([1 + 2.0**-11, 1 + 2.0**-10 - 2.0**-20, -1e6, 3e-8] * 4)
+    body = """
+r = tl.arange(0, 16)
+tl.store(B + r, tl.load(A + r).to(tl.float16, fp_downcast_rounding="rtz"))
+"""
+    check(body, (x,), torch.zeros(16).half(), torch.tensor([1.0, 1.0, -65504.0, 0.0] * 4).half())
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "given", "cut"),
+    [
+        (
+            "double2float_rz",
+            torch.float64,
+            [1 + 2.0**-30, -1e300, 2.0**-130],
+            [1, -3.4028235e38, 0],
+        ),
+        ("int2float_rz", torch.int32, [2**31 - 1, -(2**30) - 1, 7], [2**31 - 128, -(2**30), 7]),
+        ("uint2float_rz", torch.uint32, [2**32 - 1, 2**24 + 1, 7], [2**32 - 256, 2**24, 7]),
+        ("ll2float_rz", torch.int64, [2**63 - 1, -(2**40) - 1, 7], [2**63 - 2**39, -(2**40), 7]),
+        ("ull2float_rz", torch.uint64, [2**64 - 1, 2**40 + 1, 7], [2**64 - 2**40, 2**40, 7]),
+    ],
+)
+def test_libdevice_cuts(
+    function: str, dtype: torch.dtype, given: list[float], cut: list[float]
+) -> None:
+    """As compiled with Triton: of float64, what would be a subnormal number becomes zero."""
+    body = f"""
+r = tl.arange(0, 4)
+tl.store(B + r, libdevice.{function}(tl.load(A + r)))
+"""
+    x = torch.tensor([*given, 0], dtype=dtype)
+    check(body, (x,), torch.zeros(4), torch.tensor([*cut, 0], dtype=torch.float32))
+
+
+def stored(s):
+    s: T.float32
+    B = T.empty((1,), T.float64)
+    with T.Kernel(1, threads=32):
+        B[0] = T.cast(s, T.float64)
+    return B
+
+
+def stored_wide(s):
+    s: T.float64
+    B = T.empty((1,), T.float64)
+    with T.Kernel(1, threads=32):
+        B[0] = T.cast(s, T.float64)
+    return B
+
+
+@pytest.mark.parametrize(("program", "held"), [(stored, 0.10000000149011612), (stored_wide, 0.1)])
+def test_a_float_argument_has_its_dtype(program: Any, held: float) -> None:
+    assert running.run(program, 0.1)[0].item() == held

@@ -50,12 +50,39 @@ def narrow(data: Array, dtype: Any) -> Array:
     if name not in _NARROW:
         out: Array = data.astype(ti._get_np_dtype(dtype))
         return out
+    if data.dtype.itemsize > 2 and data.dtype != np.float32:
+        data = _odd_float32(data)
     if name in _SATURATE:
         data = np.clip(data, -_SATURATE[name], _SATURATE[name])
     values = torch.from_numpy(np.ascontiguousarray(data).copy())
     bits = values.to(_NARROW[name]).view(torch.uint16 if name == "bf16" else torch.uint8)
     result: Array = bits.numpy().reshape(data.shape)
     return result
+
+
+def _integers(data: Array) -> Array:
+    """Whole numbers as Python's integers, which compare exactly."""
+    out: Array = np.array([int(x) for x in data.reshape(-1)], object).reshape(data.shape)
+    return out
+
+
+def _cut_float32(data: Array) -> tuple[Array, Array]:
+    """Numbers as float32 rounded towards zero, and where that lost nothing."""
+    near = data.astype(np.float32)
+    has_float64 = data.dtype.kind == "f" or data.dtype.itemsize < 8
+    exact = data.astype(np.float64) if has_float64 else _integers(data)
+    found = near.astype(np.float64) if has_float64 else _integers(near)
+    is_away = (np.abs(found) > np.abs(exact)).astype(np.bool_)
+    cut = np.where(is_away, np.nextafter(near, np.float32(0)), near)
+    return cut, (found == exact).astype(np.bool_)
+
+
+def _odd_float32(data: Array) -> Array:
+    """Numbers as float32 that round to a narrower float as they would themselves."""
+    cut, is_exact = _cut_float32(data)
+    bits = cut.view(np.uint32)
+    out: Array = np.where(is_exact, bits, bits | np.uint32(1)).view(np.float32)
+    return out
 
 
 # -- casts -------------------------------------------------------------------------------------
@@ -82,7 +109,15 @@ def _whole(data: Array, to: Any) -> Array:
 
 
 def _fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-    return _cast(self, src, dst_type)
+    if str(rounding_mode).rpartition(".")[2] != "RTZ":
+        return _cast(self, src, dst_type)
+    if dst_type.scalar != tl.float16:
+        raise NotImplementedError(f"a conversion to {dst_type.scalar} that cuts")
+    wide = widen(src.data, src.dtype)
+    near = wide.astype(np.float16)
+    is_away = np.abs(near.astype(wide.dtype)) > np.abs(wide)
+    cut = np.where(is_away, np.nextafter(near, np.float16(0)), near)
+    return ti.TensorHandle(cut, dst_type.scalar)
 
 
 # -- assertions --------------------------------------------------------------------------------
@@ -113,6 +148,11 @@ def _unary(self: Any, arg: Any, op: Callable[..., Array]) -> Any:
 
 # -- shapes ------------------------------------------------------------------------------------
 _create_splat = ti.InterpreterBuilder.create_splat
+
+
+def _bf16(self: Any, value: float) -> Any:
+    """A literal in bf16, rounded once."""
+    return ti.TensorHandle(narrow(np.array([value], np.float64), tl.bfloat16), tl.bfloat16)
 
 
 def _sum(self: Any, values: Any) -> Any:
@@ -192,6 +232,13 @@ def whole(value: int, kind: str) -> Any:
     return tl.tensor(ti.TensorHandle(np.array([value], dtype=held), dtype), dtype)
 
 
+def real(value: float, kind: str) -> Any:
+    """A float argument of the type ``kind``, such as ``f32``, which rounds it once."""
+    dtype = tl.str_to_ty(kind.replace("f", "fp", 1) if kind[0] == "f" else kind, None)
+    handle = ti.TensorHandle(narrow(np.array([value], np.float64), dtype), dtype)
+    return tl.tensor(handle, dtype)
+
+
 _patch_core = ti._patch_lang_core
 
 
@@ -207,15 +254,16 @@ def _on_values(function: Callable[..., Array]) -> Callable[..., Any]:
         shape = np.broadcast_shapes(*(a.handle.data.shape for a in args))
         out = np.broadcast_to(np.asarray(function(*(a.handle.data for a in args))), shape)
         handle = ti.TensorHandle(out.astype(first.handle.data.dtype), first.dtype.scalar)
-        return tl.tensor(handle, first.type if len(args) == 1 else _block(first, shape))
+        kind = first.type if len(args) == 1 else _block(first, shape, first.dtype)
+        return tl.tensor(handle, kind)
 
     return apply
 
 
-def _block(first: Any, shape: tuple[int, ...]) -> Any:
-    if not any(isinstance(t, tl.block_type) for t in (first.type,)) and shape == (1,):
-        return first.dtype
-    return tl.block_type(first.dtype.scalar, list(shape))
+def _block(first: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    if not isinstance(first.type, tl.block_type) and shape == (1,):
+        return dtype
+    return tl.block_type(dtype.scalar, list(shape))
 
 
 def _in_double(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -245,6 +293,15 @@ def _leading_zeros(a: Array) -> Array:
     return out
 
 
+def _towards_zero(a: Any) -> Any:
+    """A tile or scalar as float32 rounded towards zero, of float64 without subnormal numbers."""
+    cut = _cut_float32(a.handle.data)[0]
+    cut = np.where(np.abs(cut) < np.float32(2.0**-126), np.copysign(np.float32(0), cut), cut)
+    handle = ti.TensorHandle(cut, tl.float32)
+    return tl.tensor(handle, _block(a, a.handle.data.shape, tl.float32))
+
+
+_TOWARDS_ZERO = [f"{kind}2float_rz" for kind in ("double", "int", "uint", "ll", "ull")]
 _LIBDEVICE: dict[str, Callable[..., Array]] = {
     "exp": _in_double(np.exp),
     "exp10": _in_double(lambda a: np.power(10.0, a)),
@@ -295,6 +352,7 @@ def repaired() -> Iterator[None]:
         (builder, "unary_op", _unary),
         (builder, "create_dot", _dot),
         (builder, "create_splat", _splat),
+        (builder, "get_bf16", _bf16),
         (builder, "create_atomic_rmw", _atomic),
         (ti.ReduceOps, "sum", _sum),
         (builder, "create_assert", _assert),
@@ -302,6 +360,7 @@ def repaired() -> Iterator[None]:
         (ti, "_patch_lang_core", _patch_lang_core),
     ]
     changes += [(libdevice, name, _on_values(f)) for name, f in _LIBDEVICE.items()]
+    changes += [(libdevice, name, _towards_zero) for name in _TOWARDS_ZERO]
     missing = object()
     before = [(target, name, getattr(target, name, missing)) for target, name, _ in changes]
     for target, name, value in changes:

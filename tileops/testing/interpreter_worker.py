@@ -74,11 +74,11 @@ def _move(table: Any, moves: list[tuple[int, int, int]]) -> None:  # noqa: ANN40
 
 
 def _scalar(spec: dict[str, Any]) -> Any:  # noqa: ANN401 - a Python scalar of any kind
-    from tileops.testing.interpreter_repairs import whole
+    from tileops.testing.interpreter_repairs import real, whole
 
     value, kind = spec["value"], spec["type"]
     if kind.startswith(("f", "bf")):
-        return float(value)
+        return real(float(value), kind)
     # The interpreter would choose the type by the value.
     return whole(int(value), kind) if kind[1:].isdigit() and kind not in ("i1", "i32") else value
 
