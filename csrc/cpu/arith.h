@@ -8,7 +8,7 @@
 
 namespace tileops {
 
-// For floats the operand that is no NaN wins, as with CUDA's fmin and fmax. Bitwise `|` keeps them
+// For floats the operand that is not NaN wins, as with CUDA's fmin and fmax. Bitwise `|` keeps them
 // free of branches.
 template <class T>
 TILEOPS_INLINE T greatest(T a, T b) {
@@ -19,7 +19,7 @@ TILEOPS_INLINE T least(T a, T b) {
   return ((a < b) | (b != b)) ? a : b;
 }
 
-// The same where `known` is a constant that is no NaN: a NaN in `a` compares false and gives the
+// The same where `known` is a constant that is not NaN: a NaN in `a` compares false and gives the
 // constant.
 template <class T>
 TILEOPS_INLINE T greatest_of_known(T a, T known) {

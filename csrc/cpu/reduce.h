@@ -26,6 +26,20 @@ struct Bounds<bool> {
   static constexpr bool least = false, most = true;
 };
 
+// What any element is preferred to, and another such value stays: NaN, where the type has one.
+template <class T>
+struct Nothing {
+  static constexpr T least = Bounds<T>::least, most = Bounds<T>::most, magnitude = T(0);
+};
+template <>
+struct Nothing<f32> {
+  static constexpr f32 nan = __builtin_nanf(""), least = nan, most = nan, magnitude = nan;
+};
+template <>
+struct Nothing<f64> {
+  static constexpr f64 nan = __builtin_nan(""), least = nan, most = nan, magnitude = nan;
+};
+
 template <class T>
 TILEOPS_INLINE T magnitude(T x) {
   return absolute(x);
@@ -57,21 +71,21 @@ struct AbsSum : Sum<D> {
 template <class D>
 struct Max {
   typedef ValueOf<D> T;
-  static constexpr T start = Bounds<T>::least;
+  static constexpr T start = Nothing<T>::least;
   static TILEOPS_INLINE_MEMBER T enter(T x) { return x; }
   static TILEOPS_INLINE_MEMBER T join(T a, T b) { return greatest<T>(a, b); }
 };
 template <class D>
 struct Min {
   typedef ValueOf<D> T;
-  static constexpr T start = Bounds<T>::most;
+  static constexpr T start = Nothing<T>::most;
   static TILEOPS_INLINE_MEMBER T enter(T x) { return x; }
   static TILEOPS_INLINE_MEMBER T join(T a, T b) { return least<T>(a, b); }
 };
 template <class D>
 struct AbsMax {
   typedef ValueOf<D> T;
-  static constexpr T start = T(0);
+  static constexpr T start = Nothing<T>::magnitude;
   static TILEOPS_INLINE_MEMBER T enter(T x) { return magnitude(x); }
   // The first operand may be an old value of the destination, of either sign.
   static TILEOPS_INLINE_MEMBER T join(T a, T b) { return greatest<T>(magnitude(a), b); }
@@ -80,16 +94,19 @@ struct AbsMax {
 template <class D>
 struct MaxNan : Max<D> {
   typedef ValueOf<D> T;
+  static constexpr T start = Bounds<T>::least;
   static TILEOPS_INLINE_MEMBER T join(T a, T b) { return ((a > b) | (a != a)) ? a : b; }
 };
 template <class D>
 struct MinNan : Min<D> {
   typedef ValueOf<D> T;
+  static constexpr T start = Bounds<T>::most;
   static TILEOPS_INLINE_MEMBER T join(T a, T b) { return ((a < b) | (a != a)) ? a : b; }
 };
 template <class D>
 struct AbsMaxNan : AbsMax<D> {
   typedef ValueOf<D> T;
+  static constexpr T start = T(0);
   static TILEOPS_INLINE_MEMBER T join(T a, T b) {
     const T old = magnitude(a);
     return ((old > b) | (old != old)) ? old : b;

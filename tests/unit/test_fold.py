@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -124,3 +126,51 @@ def test_wrapping_follows_twos_complement() -> None:
 )
 def test_a_float_constant_saturates_as_at_run_time(value: float, name: str, expected: int) -> None:
     assert fold.cast(Const(F32, value), DType(name)) == Const(DType(name), expected)
+
+
+NAN = math.nan
+FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_a_constant_nan_gives_the_other_operand(op: str, name: str) -> None:
+    dtype = DType(name)
+    nan, x = Const(dtype, NAN), Var(dtype, 0, "x")
+    one = Const(dtype, 1.0)
+    assert fold.binary(op, x, nan) == x
+    assert fold.binary(op, nan, x) == x
+    assert fold.binary(op, nan, one) == fold.binary(op, one, nan) == one
+    both = fold.binary(op, nan, nan)
+    assert isinstance(both, Const)
+    assert math.isnan(both.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "expected"),
+    [
+        (2**60 + 2**36 + 1, "float32", 2.0**60 + 2.0**37),  # float64 would lose the 1 and tie
+        (-(2**60) - 2**36 - 1, "float32", -(2.0**60) - 2.0**37),
+        (2**60 + 2**36, "float32", 2.0**60),
+        (2**24 + 1, "float32", 2.0**24),
+        (2**24 + 3, "float32", 2.0**24 + 4),
+        (2**63 - 1, "float64", 2.0**63),
+        (2**53 + 1, "float64", 2.0**53),
+    ],
+)
+def test_an_integer_constant_becomes_a_float_by_one_rounding(
+    value: int, name: str, expected: float
+) -> None:
+    assert fold.cast(Const(I64, value), DType(name)) == Const(DType(name), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.1, 0.10000000149011612), (1e39, math.inf), (-1e39, -math.inf), (2.0**-150, 0.0)],
+)
+def test_a_float64_constant_is_rounded_where_it_becomes_float32(
+    value: float, expected: float
+) -> None:
+    cast = fold.cast(Const(DType("float64"), value), F32)
+    assert cast == Const(F32, expected)
+    assert fold.settled(Const(F32, value)) == Const(F32, expected)

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import reduce
 
 from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.frontend.branches import Branch
@@ -421,10 +422,11 @@ def _extreme(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
 ) -> object:
-    """``min`` and ``max`` of Python, and of the language where an argument is a run-time value."""
-    if len(args) > 1 and not kwargs and any(isinstance(a, Value) for a in args):
-        out = args[0]
-        for a in args[1:]:
-            out = language(out, a)
-        return out
+    """``min`` and ``max`` of the language for scalars, one by one or as a list; else Python's."""
+    items = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+    is_ours = any(isinstance(a, Value) for a in items) or all(
+        isinstance(a, (bool, int, float)) for a in items
+    )
+    if is_ours and items and not kwargs and (len(items) > 1 or items is not args):
+        return reduce(language, items)
     return python(*args, **kwargs)

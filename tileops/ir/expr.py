@@ -41,9 +41,10 @@ MATH_FUNCTIONS = (
     "mul_rn", "mul_rz", "mul_ru", "mul_rd", "div_rn", "div_rz", "div_ru", "div_rd",
     "fma_rn", "fma_rz", "fma_ru", "fma_rd", "sqrt_rn", "sqrt_rz", "sqrt_ru", "sqrt_rd", "rsqrt_rn",
     "reinterpret",  # bit cast to Call.dtype
-    # what passes make: the half of a byte (the low one where the second argument is even), and
-    # 8-bit floats as bytes, to the float32 that a byte stands for and back
-    "nibble", "e4m3_value", "e4m3_bits", "e5m2_value", "e5m2_bits",
+    # what passes make: the half of a byte (the low one where the second argument is even), 8-bit
+    # floats as bytes, to the float32 that a byte stands for and back, and a float64 or integer as
+    # float32 rounded to odd, nearest to which is what a narrower float makes of it
+    "nibble", "e4m3_value", "e4m3_bits", "e5m2_value", "e5m2_bits", "odd_float32",
 )  # fmt: skip
 
 

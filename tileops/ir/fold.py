@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from tileops.dtypes import DType, promote
@@ -51,10 +52,35 @@ def const(value: Number, dtype: DType | None = None) -> Const:
     if dtype.is_bool:
         return Const(dtype, bool(value))
     if dtype.is_float:
-        return Const(dtype, float(value))
+        return Const(dtype, _as_float(value, dtype))
     if isinstance(value, float) and not value.is_integer():
         value = math.trunc(value)
     return Const(dtype, wrap(int(value), dtype))
+
+
+def _as_float(value: Number, dtype: DType) -> float:
+    """``value`` as Python's float, from which ``dtype`` rounds as from ``value`` itself."""
+    if isinstance(value, int) and dtype != "float64":
+        lost = abs(value).bit_length() - 53
+        if lost > 0:  # rounded to odd: the last bit says that something followed
+            kept, rest = divmod(abs(value), 1 << lost)
+            odd = float((kept | (rest > 0)) << lost)
+            return -odd if value < 0 else odd
+    return float(value)
+
+
+def settled(a: Expr) -> Expr:
+    """``a``; a constant of float32 has the value that float32 rounds it to.
+
+    A literal of the program keeps its digits until then, for a float64 that it may meet.
+    """
+    if not isinstance(a, Const) or a.dtype not in ("float32", "tfloat32"):
+        return a
+    try:
+        value = struct.unpack("<f", struct.pack("<f", a.value))[0]
+    except OverflowError:
+        value = math.copysign(math.inf, a.value)
+    return Const(a.dtype, value)
 
 
 def _integer_dtype(value: int) -> DType:
@@ -95,7 +121,7 @@ def cast(a: Expr, dtype: DType) -> Expr:
                 and dtype.bits == 16
             )
         ):
-            return const(a.value, dtype)
+            return settled(const(a.value, dtype))
     return Cast(dtype, a)
 
 
@@ -127,6 +153,15 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         if folded is not None:
             return folded
     return _identities(op, a, b) or Binary(result, op, a, b)
+
+
+def extreme(op: str, a: Number, b: Number) -> Number:
+    """The ``min`` or ``max`` of two numbers: one of them is preferred to NaN."""
+    if a != a:
+        return b
+    if b != b:
+        return a
+    return min(a, b) if op == "min" else max(a, b)
 
 
 def _check_operands(op: str, dtype: DType) -> None:
@@ -198,6 +233,11 @@ _FLOAT64_FOLD: dict[str, Callable[[float, float], float]] = {
 }
 
 
+def is_nan(a: Expr) -> bool:
+    """True for a constant that is NaN."""
+    return isinstance(a, Const) and a.value != a.value
+
+
 def _fold(op: str, a: Const, b: Const, result: DType) -> Const | None:
     if op in COMPARISONS:
         return const(_COMPARE_FOLD[op](a.value, b.value), BOOL)
@@ -218,7 +258,11 @@ def _fold(op: str, a: Const, b: Const, result: DType) -> Const | None:
 
 
 def _identities(op: str, a: Expr, b: Expr) -> Expr | None:
-    if a.dtype.is_float or a.dtype.is_bool:
+    if a.dtype.is_float:
+        if op in ("min", "max"):  # a number is preferred to NaN
+            return b if is_nan(a) else a if is_nan(b) else None
+        return None
+    if a.dtype.is_bool:
         return None
     a_value = a.value if isinstance(a, Const) else None
     b_value = b.value if isinstance(b, Const) else None

@@ -82,21 +82,21 @@ def _division_by_zero() -> int:
 
 
 def minimum(a: object, b: object) -> object:
-    """The smaller of two scalars; a NaN operand is ignored."""
+    """The smaller of two scalars; a number is preferred to NaN, and two NaNs give NaN."""
     if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
-        return min(a, b)
+        return fold.extreme("min", a, b)
     return binary("min", a, b)
 
 
 def maximum(a: object, b: object) -> object:
-    """The larger of two scalars; a NaN operand is ignored."""
+    """The larger of two scalars; a number is preferred to NaN, and two NaNs give NaN."""
     if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
-        return max(a, b)
+        return fold.extreme("max", a, b)
     return binary("max", a, b)
 
 
 def clamp(dst: object, min_val: object, max_val: object) -> object:
-    """``min(max(dst, min_val), max_val)``."""
+    """``min(max(dst, min_val), max_val)``: a NaN becomes a bound, a bound that is NaN is none."""
     return minimum(maximum(dst, min_val), max_val)
 
 

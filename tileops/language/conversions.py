@@ -40,7 +40,7 @@ def cast(
     expr, kind = to_expr(value), as_dtype(dtype)
     if not sat and kind.is_float and kind.bits < 16 and expr.dtype != kind:
         return wrap(_overflowing(expr, kind), value)
-    return wrap(fold.cast(expr, kind), value)
+    return wrap(fold.settled(fold.cast(expr, kind)), value)
 
 
 def _check_rounding(round: str, sat: bool, rbits: object) -> None:

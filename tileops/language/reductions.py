@@ -126,7 +126,10 @@ def reduce_max(
     nan_propagate: bool = False,
     annotations: object = None,
 ) -> None:
-    """Maximum along ``dim``; NaNs are ignored unless ``nan_propagate``."""
+    """Maximum along ``dim``.
+
+    A number is preferred to NaN, and NaNs alone give NaN; with ``nan_propagate`` any NaN does.
+    """
     _reduce("T.reduce_max", "max", buffer, out, dim, clear, nan_propagate)
 
 
@@ -139,7 +142,10 @@ def reduce_min(
     nan_propagate: bool = False,
     annotations: object = None,
 ) -> None:
-    """Minimum along ``dim``; NaNs are ignored unless ``nan_propagate``."""
+    """Minimum along ``dim``.
+
+    A number is preferred to NaN, and NaNs alone give NaN; with ``nan_propagate`` any NaN does.
+    """
     _reduce("T.reduce_min", "min", buffer, out, dim, clear, nan_propagate)
 
 
@@ -152,7 +158,10 @@ def reduce_absmax(
     nan_propagate: bool = False,
     annotations: object = None,
 ) -> None:
-    """Largest magnitude along ``dim``."""
+    """Largest magnitude along ``dim``.
+
+    A number is preferred to NaN, and NaNs alone give NaN; with ``nan_propagate`` any NaN does.
+    """
     _reduce("T.reduce_absmax", "absmax", buffer, out, dim, clear, nan_propagate)
 
 
@@ -209,7 +218,10 @@ def cumsum(
 def cummax(
     src: object, dst: object = None, dim: int = 0, reverse: bool = False, annotations: object = None
 ) -> None:
-    """Inclusive running maximum along ``dim``, in place where ``dst`` is None."""
+    """Inclusive running maximum along ``dim``, in place where ``dst`` is None.
+
+    A number is preferred to NaN: an element is NaN where all elements up to it are.
+    """
     _scan("T.cummax", "max", src, dst, dim, reverse)
 
 

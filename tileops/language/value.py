@@ -52,7 +52,7 @@ class Value:
 
     def astype(self, dtype: object) -> Value:
         """The value converted to ``dtype``."""
-        return Value(fold.cast(self.expr, as_dtype(dtype)))
+        return Value(fold.settled(fold.cast(self.expr, as_dtype(dtype))))
 
     def __repr__(self) -> str:
         return f"<{self._expr.dtype} {print_expr(self._expr)}>"
@@ -429,7 +429,7 @@ class dtype(DType):
                 f"T.{self!s}(...) of several values; a vector is T.{self!s}x{1 + len(more)}(...)",
                 location=here(),
             )
-        return wrap(fold.cast(to_expr(value), DType(self)), value)
+        return wrap(fold.settled(fold.cast(to_expr(value), DType(self))), value)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (dtype, (str(self),))

@@ -268,13 +268,13 @@ def mul2(x: object, y: object) -> Vector:
 
 
 def max2(x: object, y: object) -> Vector:
-    """The larger of two in both lanes; a NaN operand is ignored."""
+    """The larger of two in both lanes; a number is preferred to NaN."""
     _two("max2", x, y)
     return Vector.lanewise("max", x, y)
 
 
 def min2(x: object, y: object) -> Vector:
-    """The smaller of two in both lanes; a NaN operand is ignored."""
+    """The smaller of two in both lanes; a number is preferred to NaN."""
     _two("min2", x, y)
     return Vector.lanewise("min", x, y)
 

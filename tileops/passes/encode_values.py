@@ -155,19 +155,14 @@ def _to_fp4(value: Expr) -> Expr:
 
 
 def _to_e8m0(value: Expr) -> Expr:
-    narrow = fold.cast(value, _FLOAT32)
+    is_wide = value.dtype == _FLOAT64 or (value.dtype.is_integer and value.dtype.bits >= 32)
+    # A value just below halfway must not be rounded up to it on the way.
+    narrow = Call(_FLOAT32, "odd_float32", (value,)) if is_wide else fold.cast(value, _FLOAT32)
     bits = _bits(narrow, _UINT32)
 
     def number(x: int) -> Expr:
         return _number(x, _UINT32)
 
-    exact = value if value.dtype in (_FLOAT64, _INT32, _INT64) else None
-    if exact is not None:
-        # A value just below halfway must not be rounded up to it on the way.
-        true = Call(_FLOAT64, "abs", (fold.cast(exact, _FLOAT64),))
-        near = Call(_FLOAT64, "abs", (fold.cast(narrow, _FLOAT64),))
-        above = fold.binary("gt", near, true)
-        bits = Select(_UINT32, above, fold.sub(bits, number(1)), bits)
     exponent = fold.binary("and", fold.binary("shr", bits, number(23)), number(255))
     mantissa = fold.binary("and", bits, number(0x7FFFFF))
     tie = fold.binary("eq", mantissa, number(0x400000))

@@ -96,7 +96,10 @@ def _converted(a: Expr, source: DType, target: DType) -> Expr:
     if source.is_fp8:
         a = Call(_FLOAT32, f"{_NAMES[str(source)]}_value", (a,))
     if target.is_fp8:
-        return Call(_BYTE, f"{_NAMES[str(target)]}_bits", (fold.cast(a, _FLOAT32),))
+        narrow = fold.cast(a, _FLOAT32)
+        if a.dtype == "float64":  # rounded to odd on the way, so that it is rounded once
+            narrow = Call(_FLOAT32, "odd_float32", (a,))
+        return Call(_BYTE, f"{_NAMES[str(target)]}_bits", (narrow,))
     return fold.cast(a, target)
 
 

@@ -12,6 +12,7 @@ from tileops.codegen.cpu.scalar_types import (
 )
 from tileops.codegen.cpu.state import LaunchState, Proven
 from tileops.errors import InternalError
+from tileops.ir import fold
 from tileops.ir.expr import (
     INTEGER_DIVISIONS,
     LOGICAL,
@@ -124,13 +125,17 @@ def _wrapped(text: str, expr: Expr) -> str:
 
 
 def _extreme(expr: Binary, a: str, b: str) -> str:
-    # For floats the operand that is no NaN wins; a constant operand needs no test of its own.
+    # For floats the operand that is not NaN wins; a constant number needs no test of its own.
     name = "least" if expr.op == "min" else "greatest"
-    if expr.dtype.is_float and isinstance(expr.b, Const):
+    if expr.dtype.is_float and _is_number(expr.b):
         return f"{name}_of_known({a}, {b})"
-    if expr.dtype.is_float and isinstance(expr.a, Const):
+    if expr.dtype.is_float and _is_number(expr.a):
         return f"{name}_of_known({b}, {a})"
     return f"{name}<{computing(expr.dtype)}>({a}, {b})"
+
+
+def _is_number(expr: Expr) -> bool:
+    return isinstance(expr, Const) and not fold.is_nan(expr)
 
 
 def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:

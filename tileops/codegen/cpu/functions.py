@@ -30,6 +30,8 @@ def call_text(expr: Call, args: Sequence[str]) -> str:
         return _reinterpret(expr, args[0])
     if name == "nibble":
         return f"static_cast<u8>(({args[0]} >> (({args[1]} & 1) * 4)) & 15)"
+    if name == "odd_float32":
+        return f"narrowing({args[0]})"
     if name in _PREDICATES:
         return f"fn_{name}({args[0]})" if source.is_float else _integer_predicate(name)
     if not source.is_float:

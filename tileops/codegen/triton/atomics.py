@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tileops.codegen.triton import tensors, text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.elements import (
     extents_of,
     load_element,
@@ -82,7 +83,7 @@ def _update(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | No
     if value is None and (in_memory or buffer.is_on_chip):
         return load_element(ctx, Load(buffer.dtype, buffer, tuple(indices)))
     if value is not None and buffer.is_on_chip and not in_memory:
-        return update_tile(ctx, stmt, indices, convert(value, buffer.dtype))
+        return update_tile(ctx, stmt, indices, converted(ctx, value, buffer.dtype))
     return _update_memory(ctx, stmt, indices, value, in_memory=in_memory)
 
 
@@ -99,21 +100,42 @@ def _update_memory(
     address = tensors.spread_pointer(ctx, tensors.pointer(ctx, buffer, indices), lanes)
     operand = Val("0", buffer.dtype, static=True)
     if value is not None:
-        operand = convert(convert(value, declared.dtype), buffer.dtype)
+        operand = convert(converted(ctx, value, declared.dtype), buffer.dtype)
     if in_memory:
         address, operand, mask = tensors.settled(ctx, buffer, address, operand, mask, atomic=True)
-    options = "" if mask is None else f", mask={mask.text}"
-    options += f', sem="{_ORDERS.get(stmt.order, "relaxed")}"'
-    if in_memory:
-        options += ', scope="cta"'
-    name = "atomic_add" if value is None else _FUNCTIONS[stmt.op]
-    call = Val(f"tl.{name}({address.text}, {typed(operand).text}{options})", buffer.dtype, lanes)
+    order, scope = _ORDERS.get(stmt.order, "relaxed"), "cta" if in_memory else None
+    if stmt.op in ("max", "min") and buffer.dtype.is_float:
+        call = _extreme_of_floats(ctx, stmt.op, address, typed(operand), mask, (order, scope))
+    else:
+        where = "" if mask is None else f", mask={mask.text}"
+        where += f', sem="{order}"' + (f', scope="{scope}"' if scope else "")
+        name = "atomic_add" if value is None else _FUNCTIONS[stmt.op]
+        call = Val(f"tl.{name}({address.text}, {typed(operand).text}{where})", buffer.dtype, lanes)
     if stmt.result is None:
         return call
     if mask is not None:  # what an atomic that is not performed returns is anything
         other = text.strict(Val(tensors.safe_value(ctx, buffer), buffer.dtype, static=True))
         call = text.call("tl.where", mask, call, other, dtype=buffer.dtype)
     return convert(call, declared.dtype)
+
+
+def _extreme_of_floats(
+    ctx: Context,
+    op: str,
+    address: Val,
+    operand: Val,
+    mask: Val | None,
+    ordered: tuple[str, str | None],
+) -> Val:
+    """An update that prefers a number to NaN; Triton's own compares the bits of a NaN."""
+    bits, lanes = operand.dtype.bits, ctx.space.all_axes()
+    # The bits that a number of any sign replaces: a NaN below all numbers, or above them.
+    nothing = "-1" if op == "max" else str((1 << (bits - 1)) - 1)
+    where = "True" if mask is None else mask.text
+    args = f"{address.text}, {operand.text}, {where}, {nothing}, tl.int{bits}, tl.uint{bits}"
+    ctx.helper(f"update_{op}")
+    name, (order, scope) = ctx.helper(f"atomic_{op}"), ordered
+    return Val(f'{name}({args}, "{order}", "{scope or "gpu"}")', operand.dtype, lanes)
 
 
 def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:

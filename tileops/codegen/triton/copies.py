@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.elements import (
     extents_of,
     load_element,
@@ -10,7 +11,6 @@ from tileops.codegen.triton.elements import (
     store_element,
 )
 from tileops.codegen.triton.expressions import emit_expr
-from tileops.codegen.triton.text import convert
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region, Var
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose
@@ -25,7 +25,7 @@ def emit_copy(ctx: Context, stmt: Copy) -> None:
     with ctx.over(vars_, tuple(extents[d] for d in dims)):
         value = load_region(ctx, stmt.src, paired(ctx, stmt.src, dims), vars_)
         target = paired(ctx, stmt.dst, dims)
-        value = convert(value, stmt.dst.dtype)
+        value = converted(ctx, value, stmt.dst.dtype)
         store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, target, vars_), value)
 
 
@@ -56,7 +56,8 @@ def emit_transpose(ctx: Context, stmt: Transpose) -> None:
     vars_ = ctx.synthetic_vars(rank)
     swapped = (*vars_[:-2], vars_[-1], vars_[-2])
     with ctx.over(vars_, extents):
-        value = convert(load_region(ctx, stmt.src, range(rank), vars_), stmt.dst.dtype)
+        value = load_region(ctx, stmt.src, range(rank), vars_)
+        value = converted(ctx, value, stmt.dst.dtype)
         indices = fold.region_indices(stmt.dst, range(rank), swapped)
         store_element(ctx, stmt.dst.buffer, indices, value)
 
@@ -73,7 +74,7 @@ def emit_im2col(ctx: Context, stmt: Im2col) -> None:
         indices = _im2col_indices(stmt, rows, cols, vars_)
         value = load_element(ctx, Load(stmt.image.dtype, stmt.image, indices))
         target = fold.region_indices(stmt.dst, (rank - 2, rank - 1), vars_)
-        store_element(ctx, stmt.dst.buffer, target, convert(value, stmt.dst.dtype))
+        store_element(ctx, stmt.dst.buffer, target, converted(ctx, value, stmt.dst.dtype))
 
 
 def _im2col_indices(

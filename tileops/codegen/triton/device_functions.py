@@ -23,6 +23,34 @@ def _byte_of(largest: float, *, mantissa: int, bias: int) -> list[str]:
     ]
 
 
+def _update_of_bits(signed: str, unsigned: str) -> list[str]:
+    """Two atomics, one for each sign: the bits of negative floats are in the opposite order."""
+    return [
+        "unsigned = place.to(tl.pointer_type(word), bitcast=True)",
+        f"above = tl.{signed}(place, bits, mask=mask & (bits >= 0), sem=sem, scope=scope)",
+        "pattern = bits.to(word, bitcast=True)",
+        f"below = tl.{unsigned}(unsigned, pattern, mask=mask & (bits < 0), sem=sem, scope=scope)",
+        "return tl.where(bits >= 0, above, below.to(bits.dtype, bitcast=True))",
+    ]
+
+
+def _atomic_extreme(op: str, stuck: str) -> list[str]:
+    update = f"_update_{op}"
+    return [
+        "place = address.to(tl.pointer_type(whole), bitcast=True)",
+        "bits = tl.where(value == value, value.to(whole, bitcast=True), nothing).to(whole)",
+        f"before = {update}(place, bits, mask, word, sem, scope)",
+        "old = before.to(value.dtype, bitcast=True)",
+        "# A NaN of the other sign in memory stops every number: ours takes its place, and",
+        "# what was put there meanwhile is put back.",
+        f"stuck = mask & (old != old) & (before {stuck} 0)",
+        "swapped = tl.atomic_xchg(place, bits, mask=stuck, sem=sem, scope=scope)",
+        "found = swapped.to(value.dtype, bitcast=True)",
+        f"{update}(place, swapped, stuck & (found == found), word, sem, scope)",
+        "return old",
+    ]
+
+
 _IS_INSIDE = "is_inside = (count >= 0) & (count < a.dtype.primitive_bitwidth)"
 
 _DIVISOR = "divisor = tl.where((b == 0) | (b == -1), 1, b).to(b.dtype)"
@@ -30,6 +58,11 @@ _UNSIGNED_DIVISOR = "divisor = tl.where(b == 0, 1, b).to(b.dtype)"
 _QUOTIENT = "q = tl.where(b == -1, 0 - a, a // divisor)"
 _BY_ZERO = "; by 0, all bits are set."
 _OF_ZERO = "; of a division by 0, the dividend."
+
+_ATOMIC_ARGUMENTS = (
+    "address, value, mask, nothing: tl.constexpr, whole: tl.constexpr, word: tl.constexpr, "
+    "sem: tl.constexpr, scope: tl.constexpr"
+)
 
 # Triton 3.6 gives the extreme of bfloat16 in float32, which a reduction refuses.
 _BODIES = {
@@ -140,6 +173,88 @@ _BODIES = {
         "Minimum that is NaN where an operand is.",
         ["return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL).to(a.dtype)"],
     ),
+    "update_max": (
+        "place, bits, mask, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr",
+        "Atomic maximum of floats given by their bits; the bits before it.",
+        _update_of_bits("atomic_max", "atomic_min"),
+    ),
+    "update_min": (
+        "place, bits, mask, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr",
+        "Atomic minimum of floats given by their bits; the bits before it.",
+        _update_of_bits("atomic_min", "atomic_max"),
+    ),
+    "atomic_max": (
+        _ATOMIC_ARGUMENTS,
+        "Atomic maximum that prefers a number to NaN; the value before it.",
+        _atomic_extreme("max", ">="),
+    ),
+    "atomic_min": (
+        _ATOMIC_ARGUMENTS,
+        "Atomic minimum that prefers a number to NaN; the value before it.",
+        _atomic_extreme("min", "<"),
+    ),
+    "odd": (
+        "exact, cut",
+        "A float32 cut towards zero, with the last bit set where that lost anything.",
+        [
+            "bits = cut.to(tl.int32, bitcast=True)",
+            "odd = tl.where(cut.to(exact.dtype) == exact, bits, bits | 1)",
+            "return odd.to(tl.float32, bitcast=True)",
+        ],
+    ),
+    "with_subnormals": (
+        "exact, odd",
+        "A float64 as float32 rounded to odd, given what it is where that is normal.",
+        [
+            "size = tl.abs(exact)",
+            "is_tiny = size < 2.0**-126",
+            "steps = tl.where(is_tiny, size * 2.0**149, 0.0)",
+            "bits = steps.to(tl.int32)",
+            "bits = tl.where(bits.to(tl.float64) == steps, bits, bits | 1)",
+            "sign = odd.to(tl.int32, bitcast=True) & -2147483648",
+            "tiny = (bits | sign).to(tl.float32, bitcast=True)",
+            "return tl.where(is_tiny, tiny, odd)",
+        ],
+    ),
+    "odd_float16": (
+        "exact",
+        "A float32 as float16 rounded to odd.",
+        [
+            'cut = exact.to(tl.float16, fp_downcast_rounding="rtz")',
+            "bits = cut.to(tl.uint16, bitcast=True)",
+            "bits = tl.where(cut.to(tl.float32) == exact, bits, bits | 1)",
+            "return bits.to(tl.uint16).to(tl.float16, bitcast=True)",
+        ],
+    ),
+    "signed_odd_float64": (
+        "x",
+        "An int64 as float64 rounded to odd.",
+        [
+            "is_small = (x < 4503599627370496) & (x > -4503599627370496)",
+            "cut = (x >> 11) | ((x & 2047) != 0).to(tl.int64)",
+            "return tl.where(is_small, x.to(tl.float64), cut.to(tl.float64) * 2048.0)",
+        ],
+    ),
+    "unsigned_odd_float64": (
+        "x",
+        "A uint64 as float64 rounded to odd.",
+        [
+            "cut = (x >> 11) | ((x & 2047) != 0).to(tl.uint64)",
+            "is_small = x < 4503599627370496",
+            "return tl.where(is_small, x.to(tl.float64), cut.to(tl.float64) * 2048.0)",
+        ],
+    ),
+    "odd_float32": (
+        "exact",
+        "A float64 as float32 rounded to odd.",
+        [
+            "near = exact.to(tl.float32)",
+            "back = near.to(tl.float64)",
+            "bits = near.to(tl.int32, bitcast=True)",
+            "bits = tl.where(tl.abs(back) > tl.abs(exact), bits - 1, bits)",
+            "return tl.where(back == exact, bits, bits | 1).to(tl.float32, bitcast=True)",
+        ],
+    ),
     "larger": ("a, b", "Maximum of two values.", ["return tl.maximum(a, b).to(a.dtype)"]),
     "add": ("a, b", "Sum of two values.", ["return a + b"]),
     "bit_and": ("a, b", "Bitwise and.", ["return a & b"]),
@@ -169,6 +284,14 @@ _BODIES = {
         "value",
         "The byte of e5m2 nearest to a float32, ties to even, the largest one beyond the range.",
         _byte_of(57344.0, mantissa=2, bias=15),
+    ),
+    "e5m2_chosen": (
+        "value",
+        "A float32 that holds a value of e5m2, infinities included, as one.",
+        [
+            "half = value.to(tl.float16).to(tl.uint16, bitcast=True)",
+            "return (half >> 8).to(tl.uint8).to(tl.float8e5, bitcast=True)",
+        ],
     ),
     "bit_xor": ("a, b", "Bitwise exclusive or.", ["return a ^ b"]),
 }

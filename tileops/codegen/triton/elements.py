@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tileops.codegen.triton import tensors, tiles
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.text import Val, convert
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
@@ -31,12 +32,12 @@ def store_element(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: 
     """Write ``value`` for every active lane."""
     if ctx.memory.holds(buffer):
         held = ctx.memory.held(buffer)
-        value = convert(convert(value, buffer.dtype), held.dtype)
+        value = convert(converted(ctx, value, buffer.dtype), held.dtype)
         tensors.store_global(ctx, held, indices, value, settle=True)
     elif buffer.is_on_chip:
         tiles.store_tile(ctx, buffer, indices, value)
     else:
-        tensors.store_global(ctx, buffer, indices, convert(value, buffer.dtype))
+        tensors.store_global(ctx, buffer, indices, converted(ctx, value, buffer.dtype))
 
 
 def extents_of(ctx: Context, region: Region) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.functions import emit_call
 from tileops.codegen.triton.packed import emit_nibble
 from tileops.codegen.triton.text import Val, convert, infix
@@ -71,7 +72,7 @@ def emit_expr(ctx: Context, expr: Expr) -> Val:
         case Unary():
             return _unary(ctx, expr)
         case Cast(dtype=dtype, a=a):
-            return convert(emit_expr(ctx, a), dtype)
+            return converted(ctx, emit_expr(ctx, a), dtype)
         case Select():
             return _select(ctx, expr)
         case Call(name="nibble"):
@@ -109,12 +110,7 @@ def _binary(ctx: Context, expr: Binary) -> Val:
             a, b = _as_mask(a), _as_mask(b)
         return infix(symbol, prec, a, b, dtype)
     if expr.op in ("min", "max"):
-        # tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
-        name = "tl.minimum" if expr.op == "min" else "tl.maximum"
-        extreme = text.call(name, text.strict(a), text.strict(b), dtype=dtype)
-        if dtype == "bfloat16":  # Triton 3.6 gives it in float32
-            return convert(Val(extreme.text, _FLOAT32, extreme.axes), dtype)
-        return extreme
+        return extreme(expr.op, text.strict(a), text.strict(b), dtype)
     return _division(ctx, expr, a, b, dtype)
 
 
@@ -132,6 +128,17 @@ def _division(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     if expr.op == "ceildiv":
         return text.call(ctx.helper("ceildiv"), a, b, dtype=dtype)
     return _floor_divide(ctx, expr, a, b, dtype)
+
+
+def extreme(op: str, a: Val, b: Val, dtype: DType) -> Val:
+    """The ``min`` or ``max`` of two values.
+
+    tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
+    """
+    found = text.call("tl.minimum" if op == "min" else "tl.maximum", a, b, dtype=dtype)
+    if dtype == "bfloat16":  # Triton 3.6 gives it in float32
+        return convert(Val(found.text, _FLOAT32, found.axes), dtype)
+    return found
 
 
 def _float_remainder(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
@@ -169,10 +176,10 @@ def _any_shift(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
 
 
 def _is_pythons_own(ctx: Context, expr: Binary) -> bool:
-    """True where Python's integers, by which Triton computes static values, give the dtype's."""
+    """True where Python's numbers, by which Triton computes static values, give the dtype's."""
     ranges = ctx.scope.ranges
     if expr.op in ("add", "sub", "mul"):
-        return not expr.dtype.is_integer or not ranges.wraps(expr)
+        return expr.dtype.is_integer and not ranges.wraps(expr)
     if expr.op in ("truncdiv", "truncmod"):
         return ranges.is_non_negative(expr.a) and ranges.is_non_negative(expr.b)
     return expr.op not in ("shl", "ceildiv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import odd_float32
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.dtypes import DType
 from tileops.ir.expr import Call
@@ -56,6 +57,8 @@ def emit_call(ctx: Context, expr: Call, args: list[Val]) -> Val:
     name, first = expr.name, args[0]
     if name == "reinterpret":
         return _reinterpret(first, expr.dtype)
+    if name == "odd_float32":
+        return odd_float32(ctx, first)
     if name.startswith(("e4m3_", "e5m2_")):
         return text.call(ctx.helper(name), text.typed(first), dtype=expr.dtype)
     if name in ("isnan", "isinf", "isfinite"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text
@@ -41,7 +42,7 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
             text_ = f"tl.sum({text_})"
         prec = product.prec if space.rank == 2 else text.ATOM
         product = Val(text_, product.dtype, space.all_axes(), prec)
-        store_element(ctx, stmt.c.buffer, indices, convert(product, stmt.c.dtype))
+        store_element(ctx, stmt.c.buffer, indices, converted(ctx, product, stmt.c.dtype))
 
 
 def _float_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: tuple[Var, ...]) -> Val:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import chosen, converted, odd_float32
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
+from tileops.codegen.triton.expressions import extreme
 from tileops.codegen.triton.space import Space
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.stmt import Reduce
+from tileops.ir.stmt import Reduce, Scan
 
 _INT32 = DType("int32")
 _FLOAT32 = DType("float32")
@@ -23,6 +27,7 @@ _REDUCERS = {
     "absmax": "tl.max",
     "min": "tl.min",
 }
+_CHOOSING = ("max", "min", "absmax")
 _COMBINERS = {"bitand": "bit_and", "bitor": "bit_or", "bitxor": "bit_xor"}
 
 
@@ -30,10 +35,9 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
     """``dst = reduce(src, dim)``; not ``clear`` folds dst's old value in."""
     extents = extents_of(ctx, stmt.src)
     vars_ = ctx.synthetic_vars(len(extents))
-    # 8-bit floats are reduced in float32 and rounded once.
-    dtype = _FLOAT32 if stmt.dst.dtype.is_fp8 else stmt.dst.dtype
+    dtype = working_dtype(stmt)
     with ctx.over(vars_, extents) as space:
-        tile = convert(load_region(ctx, stmt.src, range(len(extents)), vars_), dtype)
+        tile = entering(ctx, stmt, load_region(ctx, stmt.src, range(len(extents)), vars_))
         if stmt.kind in ("absmax", "abssum"):
             tile = text.call("tl.abs", tile, dtype=dtype)
         axis = space.axis_of(vars_[stmt.dim].id)
@@ -45,23 +49,51 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
     _store(ctx, stmt, result, tuple(extents[d] for d, _ in stmt.pairs()))
 
 
+def working_dtype(stmt: Reduce | Scan) -> DType:
+    """The dtype of partial results: 8-bit floats are reduced in float32 and rounded once."""
+    return _FLOAT32 if stmt.dst.dtype.is_fp8 else stmt.dst.dtype
+
+
+def entering(ctx: Context, stmt: Reduce | Scan, tile: Val) -> Val:
+    """The elements as ``working_dtype``; one that is chosen is rounded once on its way to dst."""
+    if stmt.kind in _CHOOSING and stmt.dst.dtype.is_fp8 and tile.dtype == "float64":
+        return odd_float32(ctx, tile)
+    return converted(ctx, tile, working_dtype(stmt))
+
+
+def leaving(ctx: Context, stmt: Reduce | Scan, result: Val) -> Val:
+    """The result as it is stored: an element that is chosen among dst's own is not converted."""
+    if stmt.kind in _CHOOSING and stmt.src.dtype == stmt.dst.dtype:
+        return chosen(ctx, result, stmt.dst.dtype)
+    return result
+
+
 def _without_padding(ctx: Context, space: Space, axis: int, tile: Val, stmt: Reduce) -> Val:
     if space.extents[axis] == space.padded[axis]:
         return tile
     bound = Val(str(space.extents[axis]), _INT32, static=True)
     hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
-    neutral = text.strict(
-        text.literal(fold.const(neutral_value(stmt.kind, tile.dtype), tile.dtype))
-    )
+    neutral = neutral_operand(stmt.kind, tile.dtype, stmt.nan_propagate)
     return Val(
         f"tl.where({hit.text}, {tile.text}, {neutral.text})", tile.dtype, tile.axes | hit.axes
     )
 
 
-def neutral_value(kind: str, dtype: DType) -> bool | int | float:
-    """The value that a reduction of ``kind`` leaves unchanged."""
+def neutral_operand(kind: str, dtype: DType, nan_propagate: bool = False) -> Val:
+    """The text of ``neutral_value``, as an operand of tl.where."""
+    value = neutral_value(kind, dtype, nan_propagate)
+    return text.strict(text.literal(fold.const(value, dtype)))
+
+
+def neutral_value(kind: str, dtype: DType, nan_propagate: bool = False) -> bool | int | float:
+    """The value beside which a reduction of ``kind`` gives the other one.
+
+    For extremes of floats this is NaN: a number is preferred to it, and NaNs alone stay NaN.
+    """
     if dtype.is_bool:
         return kind in ("min", "bitand")
+    if dtype.is_float and kind in _CHOOSING and not nan_propagate:
+        return math.nan
     if kind in ("sum", "abssum", "absmax", "bitor", "bitxor"):
         return 0
     if kind == "bitand":
@@ -75,7 +107,7 @@ def neutral_value(kind: str, dtype: DType) -> bool | int | float:
 def reduced(ctx: Context, kind: str, tile: Val, axis: int, nan_propagate: bool = False) -> Val:
     """The reduced tile (without the dimension), in the tile's own dtype."""
     dtype = tile.dtype
-    if nan_propagate and dtype.is_float and kind in ("max", "min", "absmax"):
+    if nan_propagate and dtype.is_float and kind in _CHOOSING:
         helper = ctx.helper("nan_min" if kind == "min" else "nan_max")
         return Val(f"tl.reduce({tile.text}, {axis}, {helper})", dtype)
     if kind in _COMBINERS:
@@ -104,16 +136,8 @@ def _store(ctx: Context, stmt: Reduce, result: Val, extents: tuple[int, ...]) ->
         if not stmt.clear:
             old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
             result = combined(ctx, stmt.kind, old, result, stmt.nan_propagate)
-        elif _starts_from_a_number(stmt, result.dtype):
-            neutral = fold.const(neutral_value(stmt.kind, result.dtype), result.dtype)
-            kind = "min" if stmt.kind == "min" else "max"
-            result = combined(ctx, kind, result, text.strict(text.literal(neutral)))
+        result = leaving(ctx, stmt, result)
         store_element(ctx, stmt.dst.buffer, fold.region_indices(stmt.dst, dims, vars_), result)
-
-
-def _starts_from_a_number(stmt: Reduce, dtype: DType) -> bool:
-    """True where a row of NaNs alone gives what the reduction starts from: a number beats NaN."""
-    return dtype.is_float and stmt.kind in ("max", "min", "absmax") and not stmt.nan_propagate
 
 
 def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:
@@ -126,10 +150,8 @@ def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = 
     if nan_propagate and dtype.is_float:
         helper = ctx.helper("nan_min" if kind == "min" else "nan_max")
         return text.call(helper, old, new, dtype=dtype)
-    if kind in ("max", "absmax"):
-        return text.call("tl.maximum", old, new, dtype=dtype)
-    if kind == "min":
-        return text.call("tl.minimum", old, new, dtype=dtype)
+    if kind in _CHOOSING:
+        return extreme("min" if kind == "min" else "max", old, new, dtype)
     symbol, prec = {
         "bitand": ("&", text.BIT_AND),
         "bitor": ("|", text.BIT_OR),

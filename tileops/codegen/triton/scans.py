@@ -5,8 +5,8 @@ from __future__ import annotations
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
-from tileops.codegen.triton.reductions import neutral_value
-from tileops.codegen.triton.text import Val, convert, infix
+from tileops.codegen.triton.reductions import entering, leaving, neutral_operand, working_dtype
+from tileops.codegen.triton.text import Val, infix
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
 from tileops.ir import fold
@@ -22,20 +22,19 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
     extents = extents_of(ctx, stmt.src)
     rank = len(extents)
     vars_ = ctx.synthetic_vars(rank)
-    # 8-bit floats are summed in float32 and rounded once.
-    dtype = _FLOAT32 if stmt.dst.dtype.is_fp8 else stmt.dst.dtype
+    dtype = working_dtype(stmt)
     with ctx.over(vars_, extents) as space:
-        tile = convert(load_region(ctx, stmt.src, range(rank), vars_), dtype)
+        tile = entering(ctx, stmt, load_region(ctx, stmt.src, range(rank), vars_))
         axes = space.all_axes()
         axis = space.axis_of(vars_[stmt.dim].id)
         indices = fold.region_indices(stmt.dst, range(rank), vars_)
         if axis is None:
-            store_element(ctx, stmt.dst.buffer, indices, tile)
+            store_element(ctx, stmt.dst.buffer, indices, leaving(ctx, stmt, tile))
             return
         if stmt.reverse and space.extents[axis] != space.padded[axis]:
             bound = Val(str(space.extents[axis]), _INT32, static=True)
             hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
-            neutral = text.strict(text.literal(fold.const(neutral_value(stmt.kind, dtype), dtype)))
+            neutral = neutral_operand(stmt.kind, dtype)
             tile = Val(
                 f"tl.where({hit.text}, {tile.text}, {neutral.text})", dtype, tile.axes | hit.axes
             )
@@ -46,4 +45,4 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
             dtype,
             axes,
         )
-        store_element(ctx, stmt.dst.buffer, indices, found)
+        store_element(ctx, stmt.dst.buffer, indices, leaving(ctx, stmt, found))

@@ -13,12 +13,13 @@ from tileops.codegen.triton import (
     tensors,
 )
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.elements import extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
 from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.pointers import emit_address_view
 from tileops.codegen.triton.storage import Storage
-from tileops.codegen.triton.text import Val, convert
+from tileops.codegen.triton.text import Val
 from tileops.errors import ProgramError
 from tileops.ir.expr import Region
 from tileops.ir.stmt import (
@@ -113,7 +114,7 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
         case Bind():
             _emit_bind(ctx, stmt)
         case Store(buffer=buffer, indices=indices, value=value):
-            store_element(ctx, buffer, indices, convert(emit_expr(ctx, value), buffer.dtype))
+            store_element(ctx, buffer, indices, converted(ctx, emit_expr(ctx, value), buffer.dtype))
         case Assume(cond=cond):
             if not ctx.space.rank:
                 ctx.writer.line(f"tl.assume({emit_condition(ctx, cond).text})")
@@ -155,11 +156,11 @@ def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
         ctx.declare(buffer)
     if stmt.init is not None:
         with ctx.nested(mask=None):
-            store_element(ctx, buffer, (), convert(emit_expr(ctx, stmt.init), buffer.dtype))
+            store_element(ctx, buffer, (), converted(ctx, emit_expr(ctx, stmt.init), buffer.dtype))
 
 
 def _emit_bind(ctx: Context, stmt: Bind) -> None:
-    value = convert(emit_expr(ctx, stmt.value), stmt.var.dtype)
+    value = converted(ctx, emit_expr(ctx, stmt.value), stmt.var.dtype)
     ctx.bind(stmt.var, value, ctx.scope.ranges.with_value(stmt.var, stmt.value))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.space import shape_text
 from tileops.codegen.triton.text import Val, convert, infix
@@ -45,6 +46,7 @@ def store_global(
 
     ``settle`` orders the store among the accesses to a buffer in memory.
     """
+    value = text.faithful(value)
     address = pointer(ctx, buffer, indices)
     mask = access_mask(ctx, buffer, indices, address.axes)
     needed = value.axes | (mask.axes if mask is not None else frozenset())
@@ -110,7 +112,7 @@ def safe_value(ctx: Context, buffer: Buffer) -> str:
     """Text of what accesses to ``buffer`` out of bounds give."""
     for known, value in ctx.launch.safe_values:
         if known.id == buffer.id:
-            return convert(emit_expr(ctx, value), buffer.dtype).text
+            return text.faithful(converted(ctx, emit_expr(ctx, value), buffer.dtype)).text
     return "0.0" if buffer.dtype.is_float else "0"
 
 

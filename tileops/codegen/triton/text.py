@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from dataclasses import dataclass
 
 from tileops.dtypes import DType
@@ -119,6 +120,8 @@ def convert(a: Val, dtype: DType) -> Val:
     """``a`` converted to ``dtype``; to bool means ``a != 0``."""
     if a.dtype == dtype:
         return a
+    if dtype.is_fp8 and a.dtype == "float64":
+        raise InternalError("float64 to an 8-bit float by way of float32 is rounded twice")
     if _needs_step(a.dtype, dtype) or _needs_step(dtype, a.dtype):
         return convert(convert(a, _FLOAT32), dtype)
     if dtype.is_bool:
@@ -170,8 +173,9 @@ def _converted(a: Val, dtype: DType) -> Val:
     name = triton_type(dtype)
     if triton_type(a.dtype) == name:
         return Val(a.text, dtype, a.axes, a.prec, a.static)
-    if a.static:
+    if a.static and a.dtype != "float64":
         return Val(f"tl.cast({a.text}, {name})", dtype, a.axes)
+    a = typed(a)  # tl.cast takes a literal as float32
     return Val(f"{a.at(ATOM)}.to({name})", dtype, a.axes)
 
 
@@ -189,6 +193,26 @@ def typed(a: Val) -> Val:
     if not a.static:
         return a
     return Val(f"tl.full((), {a.text}, {triton_type(a.dtype)})", a.dtype)
+
+
+def faithful(a: Val) -> Val:
+    """``a`` as a value to store: there Triton takes a literal as float32, which may not hold it."""
+    if not a.static or not a.dtype.is_float or a.dtype.bits == 32 or _is_float32(a.text):
+        return a
+    return typed(a)
+
+
+def _is_float32(literal_text: str) -> bool:
+    try:
+        value = float(literal_text.replace('float("', "").replace('")', ""))
+    except ValueError:  # several literals
+        return False
+    if not math.isfinite(value):
+        return True
+    try:
+        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
+    except OverflowError:
+        return False
 
 
 def strict(a: Val) -> Val:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.layouts import to_space, to_tile
 from tileops.codegen.triton.space import shape_text
@@ -165,7 +166,7 @@ def _position(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> Val:
 def store_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
     """Write ``value`` to the elements of an on-chip buffer at ``indices``, for the active lanes."""
     storage = ctx.storage(buffer)
-    value = convert(value, storage.dtype)
+    value = converted(ctx, value, storage.dtype)
     if storage.lanes:
         _store_lanes(ctx, storage, buffer, value)
     elif storage.is_scalar:

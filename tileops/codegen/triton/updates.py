@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileops.codegen.triton import tensors, text, tiles
+from tileops.codegen.triton import tensors, tiles
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.conversions import chosen, converted
 from tileops.codegen.triton.expressions import both
 from tileops.codegen.triton.layouts import to_space
-from tileops.codegen.triton.reductions import combined, neutral_value, reduced
+from tileops.codegen.triton.reductions import combined, neutral_operand, reduced
 from tileops.codegen.triton.text import Val, convert
 from tileops.dtypes import DType
-from tileops.ir import fold
 from tileops.ir.expr import Expr
 from tileops.ir.stmt import Atomic
 
@@ -47,10 +47,12 @@ def update_tile(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val)
         tiles.store_tile(ctx, buffer, indices, value)
         return old if stmt.result is not None else Val("", buffer.dtype)
     work = _FLOAT32 if buffer.dtype.is_fp8 else buffer.dtype
-    kind, value = _KINDS[stmt.op], convert(value, work)
+    kind, value = _KINDS[stmt.op], converted(ctx, value, work)
     if meet:
         value = _total(ctx, kind, value, meet)
     new = combined(ctx, kind, convert(old, work), value)
+    if kind in ("max", "min"):
+        new = chosen(ctx, new, buffer.dtype)
     # Where lanes meet, the inactive ones have contributed nothing; else they must not write.
     with ctx.nested(mask=None if meet else ctx.scope.mask):
         tiles.store_tile(ctx, buffer, indices, new)
@@ -77,7 +79,7 @@ def _total(ctx: Context, kind: str, value: Val, meet: frozenset[int]) -> Val:
     axes = value.axes | meet | (mask.axes if mask is not None else frozenset())
     tile = Val(tiles.spread(value, axes, space.shape(axes)), dtype, axes)
     if mask is not None:
-        neutral = text.strict(text.literal(fold.const(neutral_value(kind, dtype), dtype)))
+        neutral = neutral_operand(kind, dtype)
         tile = Val(f"tl.where({mask.text}, {tile.text}, {neutral.text})", dtype, axes)
     kept = sorted(axes - meet)
     for axis in reversed(range(space.rank)):
