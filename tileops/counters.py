@@ -31,7 +31,7 @@ class CompileEvent:
     why: str
     seconds: float
     key: str  # hash of the cache key
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int | str] = field(default_factory=dict)
 
     def line(self) -> str:
         """The event as one line for the log."""

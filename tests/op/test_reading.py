@@ -17,7 +17,7 @@ from tileops import runtime
 from tileops.errors import InternalError
 from tileops.op.host_program import HostProgram
 from tileops.op.reading import spec_from_json, variant_from_json
-from tileops.op.spec import STATIC_KINDS, ArgSpec, OpSpec
+from tileops.op.spec import STATIC_KINDS, ArgSpec, DTypeRule, OpSpec
 from tileops.op.variant import Output, Rule, ScalarRule, SizeRule, TensorRule, Variant
 
 NAMES = st.sampled_from(["A", "b_1", "with", "x" * 40])
@@ -181,3 +181,42 @@ def test_a_file_from_before_a_field_was_added() -> None:
     plain["tensors"][0]["dtypes"] = [8]
     with pytest.raises(InternalError, match="'dtypes': expected <class 'str'>, got 8"):
         variant_from_json(plain, OP)
+
+
+RULED = dataclasses.replace(OP, dtype_rules=(DTypeRule("dt", (0,), (("float16", "float16"),)),))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lanes": 4}, "dtype_rules: unknown member 'lanes'"),
+        ({"args": [1]}, "dtype_rules.args"),
+        ({"args": []}, "needs dtypes and tensors"),
+        ({"stored": []}, "needs dtypes and tensors"),
+        ({"stored": [["float16"]]}, "holds pairs"),
+        ({"stored": [["float16", 3]]}, "dtype_rules.stored"),
+        ({"name": 3}, "dtype_rules.name"),
+    ],
+)
+def test_the_native_reader_checks_dtype_rules(change: dict[str, object], said: str) -> None:
+    plain = through_a_file(dataclasses.replace(RULED, name=_fresh().name).to_json())
+    plain["dtype_rules"][0].update(change)
+    with pytest.raises(InternalError, match=said):
+        runtime.create_op(plain)
+
+
+def test_the_native_reader_checks_variants_of_dtypes() -> None:
+    handle = runtime.create_op(dataclasses.replace(RULED, name=_fresh().name).to_json())
+    for static, said in (((), "wrong number of static"), ((3,), "static")):
+        with pytest.raises(InternalError, match=said):
+            runtime.add_variant(handle, {**PLAIN_VARIANT.to_json(), "static": static})
+    for number, static in enumerate(("float16", None)):
+        plain = {**PLAIN_VARIANT.to_json(), "static": [static]}
+        assert runtime.add_variant(handle, plain) == number
+    plain = through_a_file(PLAIN_VARIANT.to_json()) | {"static": [None]}
+    plain["outputs"][0] |= {"leading": True, "shape": []}
+    with pytest.raises(InternalError, match="leading dimensions need a slot"):
+        runtime.add_variant(handle, plain)
+    plain["tensors"][0] |= {"leading": True, "shape": []}
+    with pytest.raises(InternalError, match="leading dimensions need a rule"):
+        runtime.add_variant(handle, plain)

@@ -58,7 +58,10 @@ class _Wanted:
                 spec=self.spec,
                 op=self.op.spec.name,
                 why="bundle",
-                sizes=dict(zip(_const_sizes(self.variant), self.consts, strict=True)),
+                sizes={
+                    **self.op.spec.dtypes_of(self.variant.static),
+                    **dict(zip(_const_sizes(self.variant), self.consts, strict=True)),
+                },
             )
         )
 

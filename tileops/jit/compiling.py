@@ -50,7 +50,7 @@ class Request:
     spec: Specialization
     op: str
     why: str
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int | str] = field(default_factory=dict)
     script: str | None = None
     debug_root: str | None = None
     verbose: bool = False
@@ -250,7 +250,7 @@ def _params_text(program: Program) -> str:
     return json.dumps(params, indent=1) + "\n"
 
 
-def _sizes(sizes: Mapping[str, int]) -> str:
+def _sizes(sizes: Mapping[str, int | str]) -> str:
     return " ".join(f"{name}={value}" for name, value in sizes.items())
 
 

@@ -386,7 +386,7 @@ class EagerProvider(Provider):
             spec=spec,
             op=op.spec.name,
             why=_reason(spec, consts),
-            sizes=consts or dict(sizes),
+            sizes={**op.spec.dtypes_of(variant.static), **(consts or sizes)},
             script=self.script,
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
