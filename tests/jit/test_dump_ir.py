@@ -56,17 +56,17 @@ def test_every_pass_has_a_file_in_order() -> None:
     with option.debug.dump_ir():
         path, _ = _compile(200, "cuda:sm_90")
     assert _names(path) == [
-        "00_trace.txt", "01_place_tensors.txt", "02_lower_packed.txt", "03_round_fp8.txt",
-        "04_hold_fp8_as_bytes.txt", "05_lower_escapes.txt", "06_hoist_variables.txt",
-        "07_split_extents.txt", "08_hoist_arrays.txt", "09_generate.txt", "10_launch0_ttir.txt",
-        "11_launch0_ttgir.txt", "12_launch0_llir.txt", "13_launch0_ptx.txt",
+        "00_trace.txt", "01_drop_empty.txt", "02_place_tensors.txt", "03_lower_packed.txt",
+        "04_round_fp8.txt", "05_hold_fp8_as_bytes.txt", "06_lower_escapes.txt",
+        "07_hoist_variables.txt", "08_split_extents.txt", "09_hoist_arrays.txt", "10_generate.txt",
+        "11_launch0_ttir.txt", "12_launch0_ttgir.txt", "13_launch0_llir.txt", "14_launch0_ptx.txt",
     ]  # fmt: skip
     read = {p.name: p.read_text() for p in (path / "ir").iterdir()}
     assert read["00_trace.txt"] == (path / "program.txt").read_text()
     assert "break" in read["00_trace.txt"]
-    assert "break" not in read["05_lower_escapes.txt"]
-    assert read["09_generate.txt"] == (path / "kernel.py").read_text()
-    assert ".target sm_90a" in read["13_launch0_ptx.txt"]
+    assert "break" not in read["06_lower_escapes.txt"]
+    assert read["10_generate.txt"] == (path / "kernel.py").read_text()
+    assert ".target sm_90a" in read["14_launch0_ptx.txt"]
 
 
 def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> None:
@@ -78,7 +78,8 @@ def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> N
     assert (again, after) == (path, before)
     assert counters.stats()["compiles"] == 1
     assert _names(path) == [
-        "00_trace.txt", "01_place_tensors.txt", "02_lower_packed.txt", "03_generate.txt",
+        "00_trace.txt", "01_drop_empty.txt", "02_place_tensors.txt", "03_lower_packed.txt",
+        "04_generate.txt",
     ]  # fmt: skip
     assert (path / "manifest.json").read_bytes() == manifest
     assert all(problem is None for _, problem in catalog.verify())

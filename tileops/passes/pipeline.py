@@ -11,6 +11,7 @@ from tileops.ir.program import Program
 from tileops.ir.verifier import verify
 from tileops.ir.walk import with_origins
 from tileops.passes.context import Context
+from tileops.passes.drop_empty import drop_empty
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
@@ -32,14 +33,16 @@ class Pipeline:
 
 CPU = Pipeline(
     (
-        place_tensors,  # first: it makes nests of copies, whose elements may be packed
+        drop_empty,  # first: no other pass then has to think of extents of zero
+        place_tensors,  # early: it makes nests of copies, whose elements may be packed
         lower_packed,
     )
 )
 
 TRITON = Pipeline(
     (
-        place_tensors,  # first: it makes nests of copies, whose elements may be packed
+        drop_empty,  # first: no other pass then has to think of extents of zero
+        place_tensors,  # early: it makes nests of copies, whose elements may be packed
         lower_packed,  # before the 8-bit floats: half of its dtypes compute in them
         round_fp8,
         hold_fp8_as_bytes,  # after the rounding, which leaves conversions alone to be rewritten
