@@ -144,7 +144,7 @@ def scanned(X, kind: str, dim: int, reverse: bool, in_place: bool):
         x = T.alloc_shared((6, 11), "int32")
         y = T.alloc_shared((6, 11), "int32")
         T.copy(X, x)
-        scan = T.cumsum if kind == "sum" else T.cummax
+        scan = {"sum": T.cumsum, "max": T.cummax, "min": T.cummin}[kind]
         if in_place:
             scan(x, dim=dim, reverse=reverse)
             T.copy(x, Y)
@@ -157,11 +157,11 @@ def scanned(X, kind: str, dim: int, reverse: bool, in_place: bool):
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dim", [0, 1, -1])
-@pytest.mark.parametrize("kind", ["sum", "max"])
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
 def test_scan(kind, dim, reverse, in_place):
     x = torch.randint(-20, 20, (6, 11), dtype=torch.int32)
     y = x.flip(dim) if reverse else x
-    y = y.cumsum(dim) if kind == "sum" else y.cummax(dim).values
+    y = y.cumsum(dim) if kind == "sum" else getattr(y, f"cum{kind}")(dim).values
     want = y.flip(dim) if reverse else y
     got = build_eager(scanned, kind=kind, dim=dim, reverse=reverse, in_place=in_place)(x)
     assert torch.equal(got.long(), want.long())

@@ -384,9 +384,9 @@ def views_of_odd_tiles_expected(a: torch.Tensor) -> torch.Tensor:
 
 
 def narrow_extremes(A):
-    """Extremes of bfloat16 carried by a loop, combined by reductions and by a scan."""
+    """Extremes of bfloat16 carried by a loop, combined by reductions and by scans."""
     A: T.Tensor((8, 64), T.bfloat16)
-    B = T.empty((4, 64), T.bfloat16)
+    B = T.empty((5, 64), T.bfloat16)
     with T.Kernel(1, threads=32):
         tile = T.alloc_fragment((8, 64), T.bfloat16)
         row = T.alloc_fragment((64,), T.bfloat16)
@@ -408,6 +408,9 @@ def narrow_extremes(A):
         T.copy(A, running)
         T.cummax(running, dim=0)
         T.copy(running[7, :], B[3, :])
+        T.copy(A, running)
+        T.cummin(running, dim=0)
+        T.copy(running[7, :], B[4, :])
     return B
 
 
@@ -416,7 +419,8 @@ def narrow_extremes_expected(a: torch.Tensor) -> torch.Tensor:
     for x in a:
         row = torch.maximum(row, x)
         row = torch.where(x > 1, torch.minimum(row, x.clamp(-2, 2)), row)
-    return torch.stack([row, a.amin(0).clamp(max=0), a.abs().amax(0), a.amax(0)])
+    least = a.amin(0)
+    return torch.stack([row, least.clamp(max=0), a.abs().amax(0), a.amax(0), least])
 
 
 CONSTRUCTS = [

@@ -10,7 +10,7 @@ from tileops.location import Location
 
 LOOP_KINDS = ("serial", "unroll", "vectorized", "pipelined")
 REDUCE_KINDS = ("sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor")
-SCAN_KINDS = ("sum", "max")
+SCAN_KINDS = ("sum", "max", "min")
 CHECK_KINDS = ("index", "nan", "assert")
 ATOMIC_OPS = ("add", "max", "min", "or", "and", "xor", "load", "store", "exchange")
 

@@ -184,6 +184,7 @@ from tileops.language.reducers import (
 )
 from tileops.language.reductions import (
     cummax,
+    cummin,
     cumsum,
     reduce,
     reduce_absmax,
@@ -298,8 +299,9 @@ __all__ = [
     "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_store", "bfloat16",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bool", "c2d_im2col", "cast", "cdiv",
     "ceil", "ceildiv", "clamp", "clear", "clz", "const", "copy", "copysign", "cos", "cosh",
-    "cummax", "cumsum", "device_assert", "disable_warp_group_reg_alloc", "double", "dp4a", "dtype",
-    "dynamic", "empty", "erf", "exp", "exp2", "exp10", "fill", "finalize_reducer", "float",
+    "cummax", "cummin", "cumsum", "device_assert", "disable_warp_group_reg_alloc", "double",
+    "dp4a", "dtype", "dynamic", "empty", "erf", "exp", "exp2", "exp10", "fill", "finalize_reducer",
+    "float",
     "float4_e2m1fn", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float16",
     "float32", "float64", "floor", "floordiv", "floormod", "fma", "fma2", "fmod", "gemm",
     "get_block_binding", "get_block_bindings", "get_thread_binding", "get_thread_bindings", "grid",

@@ -116,7 +116,7 @@ _INSTEAD: dict[str, str] = {
         softmax log_softmax logsumexp online_softmax
     """,
     "`for k in T.serial(n)` with a T.alloc_var carries a value from one round to the next": """
-        prod cumprod reduce_prod reduce_mul product_reduce fold accumulate cummin
+        prod cumprod reduce_prod reduce_mul product_reduce fold accumulate
     """,
     # -- elements
     "T.cast(x, dtype) or x.astype(dtype) converts": """

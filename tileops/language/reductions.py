@@ -225,6 +225,16 @@ def cummax(
     _scan("T.cummax", "max", src, dst, dim, reverse)
 
 
+def cummin(
+    src: object, dst: object = None, dim: int = 0, reverse: bool = False, annotations: object = None
+) -> None:
+    """Inclusive running minimum along ``dim``, in place where ``dst`` is None.
+
+    A number is preferred to NaN: an element is NaN where all elements up to it are.
+    """
+    _scan("T.cummin", "min", src, dst, dim, reverse)
+
+
 def _scan(construct: str, kind: str, src: object, dst: object, dim: int, reverse: bool) -> None:
     tracer = require_tracer(construct)
     source = matrix(construct, "the source", src)

@@ -256,6 +256,7 @@ _BODIES = {
         ],
     ),
     "larger": ("a, b", "Maximum of two values.", ["return tl.maximum(a, b).to(a.dtype)"]),
+    "smaller": ("a, b", "Minimum of two values.", ["return tl.minimum(a, b).to(a.dtype)"]),
     "add": ("a, b", "Sum of two values.", ["return a + b"]),
     "bit_and": ("a, b", "Bitwise and.", ["return a & b"]),
     "bit_or": ("a, b", "Bitwise or.", ["return a | b"]),

@@ -18,7 +18,7 @@ _BOOL = DType("bool")
 
 
 def emit_scan(ctx: Context, stmt: Scan) -> None:
-    """Each element of ``dst`` is the sum or maximum of ``src`` up to it (reversed: from it)."""
+    """Each element of ``dst`` is the sum or extreme of ``src`` up to it (reversed: from it)."""
     extents = extents_of(ctx, stmt.src)
     rank = len(extents)
     vars_ = ctx.synthetic_vars(rank)
@@ -39,7 +39,7 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
                 f"tl.where({hit.text}, {tile.text}, {neutral.text})", dtype, tile.axes | hit.axes
             )
         full = spread(tile, axes, space.padded)
-        helper = ctx.helper("add" if stmt.kind == "sum" else "larger")
+        helper = ctx.helper({"sum": "add", "max": "larger", "min": "smaller"}[stmt.kind])
         found = Val(
             f"tl.associative_scan({full}, {axis}, {helper}, reverse={stmt.reverse})",
             dtype,
