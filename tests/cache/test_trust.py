@@ -14,9 +14,10 @@ from tileops.cache.files import Trust, UntrustedError
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
-@pytest.mark.parametrize("where", ["", "programs"])
+@pytest.mark.parametrize("where", ["", "programs", "scripts", ".state", ".state/staging"])
 def test_a_directory_that_everybody_can_write_is_refused(root: Path, mode: int, where: str) -> None:
     assert samples.ask(root)["builds"] == 1
+    (root / where).mkdir(exist_ok=True)
     (root / where).chmod(mode)
     refused = samples.ask(root)
     assert (refused["builds"], refused["right"], refused["path"]) == (1, True, None)

@@ -10,6 +10,10 @@ from pathlib import Path
 from tileops.cache.files import Trust, UntrustedError
 from tileops.settings import Settings
 
+# The folders whose content decides what runs: entries, what is renamed to become one, and the
+# records that name them.
+_TRUSTED = ("programs", "scripts", ".state", ".state/staging")
+
 
 @dataclass(frozen=True)
 class Directory:
@@ -121,7 +125,7 @@ def _refusal(root: Path | None, trust: Trust, text: str) -> str | None:
     if root is None or not root.is_absolute():
         lack = "this user has no home" if text.startswith("~") else "there is no current"
         return f"{text}: {lack} directory"
-    for path in (root, root / "programs"):
+    for path in (root, *(root / name for name in _TRUSTED)):
         try:
             status = os.stat(path)  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
