@@ -45,7 +45,7 @@ test: build $(STAMPS)/triton36
 RANDOM_PROGRAMS ?= 2000
 RANDOM_SEED ?= $(shell date +%Y%m%d)0000
 nightly: build $(STAMPS)/triton36
-	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
+	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_BUNDLES=1000 TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
 	    TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests/property $(PYTEST_ARGS)
 	TILEOPS_KILLS=200 $(BIN)/python -m pytest tests/cache/test_processes.py $(PYTEST_ARGS)
 	$(MAKE) fuzz

@@ -158,7 +158,7 @@ VARIABLES: tuple[Variable, ...] = (
         "TILEOPS_CACHE_TRUST_SHARED",
         "cache_trust_shared",
         _flag,
-        "Use a directory that other users can write. Its files are code that will run.",
+        "Use a directory or a bundle that other users can write. Its files are code that will run.",
     ),
     Variable(
         "TILEOPS_CACHE_KEEP",

@@ -1,6 +1,8 @@
 // Owns reading bundles: the chain of digests from bundle.json down to a program's files.
 #include "core/bundle.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace tileops {
@@ -23,6 +25,23 @@ void check_format(const json::Value& value) {
   if (format != 1) raise(ErrorKind::kInternal, "expected format 1, got ", format);
 }
 
+std::string read_digest(const json::Value& value, const char* where) {
+  const std::string& text = value.as_string(where);
+  if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    raise(ErrorKind::kInternal, where, ": expected 64 hexadecimal digits");
+  return text;
+}
+
+// Format 2 of op.json: what tells its program from another of the same name.
+void read_definition(const json::Value& value, BundledOp& op) {
+  value.check_members({"format", "op", "definition", "parts", "aliases", "variants"}, "op.json");
+  op.definition = read_digest(value.at("definition"), "definition");
+  const json::Value& parts = value.at("parts");
+  if (parts.type != json::Type::kObject) raise(ErrorKind::kInternal, "parts: expected an object");
+  for (const auto& part : parts.members)
+    op.parts.emplace_back(part.first, read_digest(part.second, "parts"));
+}
+
 std::vector<std::pair<std::string, FileFact>> read_facts(const json::Value& value,
                                                          const char* where) {
   if (value.type != json::Type::kObject) raise(ErrorKind::kInternal, where, ": expected an object");
@@ -43,8 +62,7 @@ BundledEntry read_entry(const json::Value& value) {
 
 // The part of the text that describes the op itself; it stands first, then the variants.
 std::string identity_of(const json::Value& op) {
-  std::string text = op.at("namespace").as_string("namespace");
-  text += "::" + op.at("schema").as_string("schema");
+  std::string text = op.at("schema").as_string("schema");
   for (const json::Value& arg : op.at("args").as_array("args")) {
     const json::Value* mutated = arg.find("mutated");
     text += "|" + arg.at("name").as_string("args.name") + ":" +
@@ -53,6 +71,8 @@ std::string identity_of(const json::Value& op) {
   }
   for (const json::Value& item : op.at("returns").as_array("returns"))
     text += "|" + item.as_string("returns");
+  const json::Value* contiguous = op.find("contiguous");
+  if (contiguous != nullptr) text += "|" + contiguous->as_string("contiguous");
   return text;
 }
 
@@ -75,7 +95,11 @@ BundledOp BundledOp::from_text(std::string text) {
   BundledOp op;
   op.document = json::parse(text);
   op.text = std::move(text);
-  check_format(op.document);
+  const int64_t format = op.document.at("format").as_int("format");
+  if (format == 2)
+    read_definition(op.document, op);
+  else if (format != 1)
+    raise(ErrorKind::kInternal, "expected format 1 or 2, got ", format);
   op.identity = identity_of(op.op());
   if (const json::Value* aliases = op.document.find("aliases")) {
     for (const json::Value& name : aliases->as_array("aliases"))
@@ -84,6 +108,7 @@ BundledOp BundledOp::from_text(std::string text) {
   for (const json::Value& item : op.document.at("variants").as_array("variants")) {
     BundledVariant variant;
     variant.description = &item.at("variant");
+    if (format == 2) variant.digest = read_digest(item.at("digest"), "variants.digest");
     for (const json::Value& entry : item.at("entries").as_array("entries"))
       variant.entries.push_back(read_entry(entry));
     op.variants.push_back(std::move(variant));
@@ -91,17 +116,28 @@ BundledOp BundledOp::from_text(std::string text) {
   return op;
 }
 
-Bundle Bundle::open(const std::string& path) {
-  Bundle bundle;
-  bundle.path_ = path;
-  const std::string file = path + "/bundle.json", text = read_file(file, kTextLimit);
+std::string BundledOp::difference(
+    const std::vector<std::pair<std::string, std::string>>& other) const {
+  std::string text;
+  for (const auto& part : parts) {
+    if (std::find(other.begin(), other.end(), part) == other.end())
+      text += (text.empty() ? "" : ", ") + part.first;
+  }
+  return text.empty() ? "definition" : text;
+}
+
+Bundle Bundle::open(const std::string& path, const Trust& trust) {
+  Bundle bundle(path, trust);
+  for (const char* folder : {"", "/ops", "/programs"}) trust.require(path + folder);
+  const std::string file = path + "/bundle.json", text = read_file(file, kTextLimit, trust);
   // Nothing holds the index's own digest: what is malformed was damaged after it was written.
   const BundleIndex index = naming(
       file + ": the bundle's index is damaged",
       [&] { return BundleIndex::from_json(json::parse(text)); }, ErrorKind::kArgument);
   for (const auto& op : index.ops) {
-    const std::string op_file = path + "/ops/" + op.first + "/op.json";
-    std::string op_text = read_verified(op_file, op.second);
+    const std::string folder = path + "/ops/" + op.first, op_file = folder + "/op.json";
+    trust.require(folder);
+    std::string op_text = read_verified(op_file, op.second, trust);
     bundle.ops_.push_back(
         naming(op_file, [&] { return BundledOp::from_text(std::move(op_text)); }));
     bundle.ops_.back().file = op_file;
@@ -112,7 +148,8 @@ Bundle Bundle::open(const std::string& path) {
 EntrySpec::ImageMap Bundle::images(const BundledEntry& entry) const {
   const std::string folder = path_ + "/programs/" + entry.program + "/";
   const std::string manifest_file = folder + "manifest.json";
-  const std::string text = read_verified(manifest_file, entry.manifest);
+  trust_.require(path_ + "/programs/" + entry.program);
+  const std::string text = read_verified(manifest_file, entry.manifest, trust_);
   const ProgramManifest manifest =
       naming(manifest_file, [&] { return ProgramManifest::from_json(json::parse(text)); });
   EntrySpec::ImageMap images;
@@ -120,6 +157,7 @@ EntrySpec::ImageMap Bundle::images(const BundledEntry& entry) const {
     // Files in folders below are for people; a launch's image is beside the manifest.
     if (file.first.find('/') != std::string::npos) continue;
     const std::string& name = checked_name(file.first);
+    trust_.require(folder + name);
     images[name] =
         ImageSource{entry.program.substr(0, 12) + "/" + name, "", folder + name, file.second};
   }

@@ -48,6 +48,9 @@ struct OpSpec {
   bool copies = false;  // inputs that are not contiguous are copied instead of refused
 
   static OpSpec from_json(const json::Value& value);
+  std::string qualified() const { return ns + "::" + name; }
+  // The name in messages, without the namespace that most ops have.
+  std::string title() const { return ns == "tileops" ? name : qualified(); }
 };
 
 // The value of a static argument: null, int, float, bool, str, list of ints.

@@ -145,14 +145,20 @@ EntrySpec::ImageMap to_images(const py::dict& images) {
   return out;
 }
 
-py::list load_bundle_from_python(const std::string& path) {
+using BundlePaths = std::vector<std::string>;
+
+// `load` is load_bundles, or read_bundles for what that would register.
+template <class Load>
+py::list bundles_from_python(const Load& load, const BundlePaths& paths,
+                             const BundleOptions& options) {
   std::vector<LoadedOp> loaded;
   {
     py::gil_scoped_release no_gil;
-    loaded = load_bundle(path);
+    loaded = load(paths, options);
   }
   py::list out;
-  for (const LoadedOp& op : loaded) out.append(py::make_tuple(op.handle, op.ns, op.name, op.text));
+  for (const LoadedOp& op : loaded)
+    out.append(py::make_tuple(op.handle, op.ns, op.name, op.text, py::bytes(op.path)));
   return out;
 }
 
@@ -255,7 +261,18 @@ PYBIND11_MODULE(_C, m) {
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("detach", &detach, py::arg("handle"), NoGil());
   m.def("release", &release, py::arg("handle"), NoGil());
-  m.def("load_bundle", &load_bundle_from_python, py::arg("path"));
+  m.def(
+      "load_bundles",
+      [](const BundlePaths& paths, bool shared, const std::string& ns, std::set<std::string> left) {
+        return bundles_from_python(&load_bundles, paths, {shared, ns, std::move(left)});
+      },
+      py::arg("paths"), py::arg("shared"), py::arg("ns"), py::arg("left"));
+  m.def(
+      "read_bundles",
+      [](const BundlePaths& paths, bool shared, const std::string& ns) {
+        return bundles_from_python(&read_bundles, paths, {shared, ns, {}});
+      },
+      py::arg("paths"), py::arg("shared"), py::arg("ns"));
   m.def("set_origin", &set_origin, py::arg("handle"), py::arg("text"), NoGil());
   m.def("set_sync", &set_sync, py::arg("sync"));
   m.def(

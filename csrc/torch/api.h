@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,17 +56,29 @@ TILEOPS_API void detach(uint64_t handle);
 // Frees what was detached, after the calls inside and their kernels have finished.
 TILEOPS_API void release(uint64_t handle);
 
-// An op of a bundle as it is registered now; `text` is its op.json.
+// An op of the bundle in the folder `path`, as it is registered now; `text` is its op.json.
 struct LoadedOp {
   uint64_t handle = 0;
-  std::string ns, name, text;
+  std::string ns, name, text, path;
 };
 
-// Registers the ops of the bundle in a folder, or adds to those that an earlier bundle brought.
-// What a bundle lacks is a CompileMissError of the call that needs it. Raises ArgumentError for a
-// bundle that is missing or damaged, and for a name that this process has given to another op;
-// nothing of the bundle is registered then.
-TILEOPS_API std::vector<LoadedOp> load_bundle(const std::string& path);
+// How a bundle is loaded.
+struct BundleOptions {
+  bool shared = false;         // true: whoever may have written it
+  std::string ns;              // for all of its ops, in place of their own; empty: their own
+  std::set<std::string> left;  // ops that are not registered, by qualified name
+};
+
+// Registers the ops of the bundles in some folders, or adds to those that an earlier bundle
+// brought: to an op of the same program only, as the digests of both bundles tell. What a bundle
+// lacks is a CompileMissError of the call that needs it. Raises ArgumentError for a bundle that is
+// missing, damaged or not trusted, and for a name that this process has given to another op;
+// nothing of any of the bundles is registered then.
+TILEOPS_API std::vector<LoadedOp> load_bundles(const std::vector<std::string>& paths,
+                                               const BundleOptions& options);
+// What that would register, without doing it.
+TILEOPS_API std::vector<LoadedOp> read_bundles(const std::vector<std::string>& paths,
+                                               const BundleOptions& options);
 
 // In strict mode a missing kernel is an error instead of a compile.
 TILEOPS_API void set_strict(bool strict);
@@ -113,5 +126,9 @@ void install_torch_hooks();
 // For C, and for programs that open this library with dlopen. Returns the number of ops that the
 // bundle in the folder `path` brought, or -1; then `tileops_last_error` says why.
 extern "C" TILEOPS_API int tileops_load_bundle(const char* path);
+// The same with options, a JSON object: "namespace", of the ops in place of their own, and "trust",
+// "shared" for a bundle that others may have written or "user", which is the default unless the
+// environment has TILEOPS_CACHE_TRUST_SHARED. A null pointer stands for no options.
+extern "C" TILEOPS_API int tileops_load_bundle_ex(const char* path, const char* json);
 // The text of the last failure on this thread; empty if there was none. Valid until the next one.
 extern "C" TILEOPS_API const char* tileops_last_error();

@@ -88,7 +88,7 @@ bool refuses_to_compile(const Binding& call, const char** reason) {
   const std::string device = call.cuda ? "cuda:" + std::to_string(call.device_index) + " (sm_" +
                                              std::to_string(call.capability) + ")"
                                        : "cpu";
-  raise(ErrorKind::kCompileMiss, call.op->spec.name, ": no kernel for ", device, key, " in ",
+  raise(ErrorKind::kCompileMiss, call.op->spec.title(), ": no kernel for ", device, key, " in ",
         origin, "; add this combination with tileops.bundle");
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -140,8 +141,17 @@ class Op {
   Resolver resolver_;
 };
 
-// Registers the op with torch under the lock of registration; its handle stays valid forever.
-uint64_t create_op(OpSpec spec);
+// An op to register, or one that exists already, with further names for it.
+struct Registration {
+  std::optional<OpSpec> spec;  // of an op to register
+  uint64_t handle = 0;         // given for one that exists, else set by register_together
+  std::vector<std::string> aliases;
+};
+// Registers ops and names with torch: all of them, or none where torch refuses one. Handles stay
+// valid forever.
+void register_together(std::vector<Registration>& wanted);
+// True for a name that this library has registered with torch, `namespace::name`.
+bool is_registered(const std::string& qualified_name);
 // The op in a slot; null where none was created.
 Op* op_in_slot(uint32_t slot);
 Op& op_of_handle(uint64_t handle);

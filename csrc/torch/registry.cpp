@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <set>
 
 #include "core/counters.h"
 #include "core/driver.h"
@@ -63,7 +64,15 @@ class Library {
   TorchLibraryHandle handle_ = nullptr;
 };
 
-void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slot) {
+// The names that torch has from here, under the lock of registration.
+std::set<std::string>& registered_names() {
+  static auto* names = new std::set<std::string>();
+  return *names;
+}
+
+// What is added to `libraries` is deregistered with them, until they are kept.
+void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slot,
+                         std::vector<Library>& libraries) {
   Library definition = Library::fragment(op.ns);
   const std::string schema = name + op.schema.substr(op.schema.find('('));
   if (aoti_torch_library_def(definition.get(), schema.c_str()) != 0) {
@@ -72,20 +81,18 @@ void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slo
   }
   // The version that this was built against selects the meaning of the stack's words.
   const uint64_t version = TORCH_ABI_VERSION;
-  std::vector<Library> implementations;
+  libraries.push_back(std::move(definition));
   const std::vector<const char*> keys = op.has_tensor
                                             ? std::vector<const char*>{"CPU", "CUDA"}
                                             : std::vector<const char*>{"CompositeExplicitAutograd"};
   const auto implement = [&](const char* key, uint32_t stub) {
-    implementations.push_back(Library::implementation(op.ns, key));
+    libraries.push_back(Library::implementation(op.ns, key));
     check_torch(
-        torch_library_impl(implementations.back().get(), name.c_str(), stub_address(stub), version),
+        torch_library_impl(libraries.back().get(), name.c_str(), stub_address(stub), version),
         "torch_library_impl");
   };
   for (const char* key : keys) implement(key, slot);
   if (op.has_mutated) implement("Negative", slot + 1);
-  definition.keep();
-  for (Library& library : implementations) library.keep();
 }
 
 void torch_parallel(int64_t count, ParallelBody body, void* context) {
@@ -151,43 +158,95 @@ void install_torch_hooks() {
 }
 
 uint64_t create_op(const std::string& op_json) {
-  return create_op(naming(kDescription, [&] { return OpSpec::from_json(json::parse(op_json)); }));
+  std::vector<Registration> wanted(1);
+  wanted[0].spec = naming(kDescription, [&] { return OpSpec::from_json(json::parse(op_json)); });
+  register_together(wanted);
+  return wanted[0].handle;
 }
 
-uint64_t create_op(OpSpec spec) {
-  if (spec.args.size() > kMaxArgs)
-    raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments, got ",
-          spec.args.size());
-  if (spec.returns.size() > kMaxOutputs)
-    raise(ErrorKind::kArgument, spec.name, ": an op returns at most ", kMaxOutputs,
-          " tensors, got ", spec.returns.size());
+namespace {
+
+// Ops and names on their way to torch, under the lock of registration: taken back unless kept.
+class Registering {
+ public:
+  Registering() : first_(slot_count.load()), end_(first_) {}
+  ~Registering() {
+    if (is_kept_) return;
+    while (!libraries_.empty()) libraries_.pop_back();  // the latest first
+    for (uint32_t slot = first_; slot < end_; ++slot) slots[slot].store(nullptr);
+  }
+  Registering(const Registering&) = delete;
+  Registering& operator=(const Registering&) = delete;
+
+  void add(Registration& wanted) {
+    const OpSpec* spec = nullptr;
+    if (wanted.spec) {
+      wanted.handle = place(std::move(*wanted.spec));
+      spec = &ops_.back()->spec;
+      name(*spec, spec->name, wanted.handle);
+    } else {
+      spec = &op_of_handle(wanted.handle).spec;
+    }
+    for (const std::string& alias : wanted.aliases) name(*spec, alias, wanted.handle);
+  }
+
+  void keep() {
+    is_kept_ = true;
+    for (Library& library : libraries_) library.keep();
+    registered_names().insert(names_.begin(), names_.end());
+    slot_count.store(end_);
+    for (auto& op : ops_) op.release();  // they live as long as the process: torch may call them
+  }
+
+ private:
+  uint64_t place(OpSpec spec) {
+    if (spec.args.size() > kMaxArgs)
+      raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments, got ",
+            spec.args.size());
+    if (spec.returns.size() > kMaxOutputs)
+      raise(ErrorKind::kArgument, spec.name, ": an op returns at most ", kMaxOutputs,
+            " tensors, got ", spec.returns.size());
+    const uint32_t slot = end_, end = slot + (spec.has_mutated ? 2 : 1);
+    if (end > kStubCount)
+      raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount,
+            " ops");
+    ops_.push_back(std::make_unique<Op>(std::move(spec), slot));
+    for (; end_ < end; ++end_) slots[end_].store(ops_.back().get(), std::memory_order_release);
+    return slot;
+  }
+
+  void name(const OpSpec& spec, const std::string& text, uint64_t handle) {
+    register_with_torch(spec, text, static_cast<uint32_t>(handle), libraries_);
+    names_.push_back(spec.ns + "::" + text);
+  }
+
+  uint32_t first_, end_;
+  bool is_kept_ = false;
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<Library> libraries_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+void register_together(std::vector<Registration>& wanted) {
   std::lock_guard<std::mutex> lock(registration_mutex());
   install_torch_hooks();
-  const uint32_t slot = slot_count.load();
-  const uint32_t end = slot + (spec.has_mutated ? 2 : 1);
-  if (end > kStubCount)
-    raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount,
-          " ops");
-  auto op = std::make_unique<Op>(std::move(spec), slot);
-  const auto set_slots = [&](Op* value) {
-    for (uint32_t i = slot; i < end; ++i) slots[i].store(value, std::memory_order_release);
-  };
-  set_slots(op.get());
-  try {
-    register_with_torch(op->spec, op->spec.name, slot);
-  } catch (...) {
-    set_slots(nullptr);
-    throw;
-  }
-  slot_count.store(end);
-  op.release();  // ops live as long as the process: torch may call them at any time
-  return slot;
+  Registering registering;
+  for (Registration& one : wanted) registering.add(one);
+  registering.keep();
+}
+
+bool is_registered(const std::string& qualified_name) {
+  std::lock_guard<std::mutex> lock(registration_mutex());
+  return registered_names().count(qualified_name) != 0;
 }
 
 void alias_op(uint64_t handle, const std::string& name) {
-  const Op& op = op_of_handle(handle);
-  std::lock_guard<std::mutex> lock(registration_mutex());
-  register_with_torch(op.spec, name, static_cast<uint32_t>(handle));
+  std::vector<Registration> wanted(1);
+  wanted[0].handle = handle;
+  wanted[0].aliases = {name};
+  register_together(wanted);
 }
 
 uint32_t add_variant(uint64_t handle, const std::string& text) {

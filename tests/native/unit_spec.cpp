@@ -53,7 +53,11 @@ TEST(op_descriptions) {
   CHECK(check::error_of([&] { read_all(good); }).empty());
   CHECK(check::error_of([&] { read_all(corpus("op_cuda.json")); }).empty());
   const char* const bad[][3] = {
-      {"\"format\": 1", "\"format\": 2", "expected format 1, got 2"},
+      {"\"format\": 1", "\"format\": 3", "expected format 1 or 2, got 3"},
+      {"\"format\": 1", "\"format\": 2", "'definition' is missing"},
+      {"\"name\": \"a\"", "\"named\": \"a\", \"name\": \"a\"", "args: unknown member 'named'"},
+      {"\"strides\": null", "\"strides\": null, \"lanes\": 1", "tensors: unknown member 'lanes'"},
+      {"\"static\": []", "\"static\": [], \"lanes\": 1", "variant: unknown member 'lanes'"},
       {"\"kind\": \"tensor\"", "\"kind\": \"tensors\"", "unknown kind"},
       {"\"role\": \"tensor\"", "\"role\": \"scalar\"", "kind and role do not fit"},
       {"\"alloc:0\"", "\"alloc:\"", "unknown return"},
@@ -212,7 +216,7 @@ TEST(bundles_on_disk) {
   const std::string op = corpus("op_cpu.json");
   write(root / "ops/f/op.json", op);
   write(root / "bundle.json", "{\"format\": 1, \"ops\": {\"f\": " + fact(op) + "}}");
-  const Bundle bundle = Bundle::open(root.string());
+  const Bundle bundle = Bundle::open(root.string(), Trust(false));
   CHECK(bundle.ops().size() == 1);
   BundledEntry entry = bundle.ops()[0].variants.at(0).entries.at(0);
   const std::string manifest = "{\"format\": 1, \"files\": {\"kernel_lib.so\": " + fact("code") +
@@ -235,8 +239,46 @@ TEST(bundles_on_disk) {
   CHECK(mkfifo((root / "fifo").c_str(), 0600) == 0);
   CHECK_ERROR("expected a plain file", read_file((root / "fifo").string(), 10));
   write(root / "ops/f/op.json", op + " ");
-  CHECK_ERROR("op.json: expected at most", Bundle::open(root.string()));
+  CHECK_ERROR("op.json: expected at most", Bundle::open(root.string(), Trust(false)));
   std::filesystem::remove_all(root);
+}
+
+TEST(what_others_can_write_is_refused) {
+  char name[] = "/tmp/tileops_bundle_XXXXXX";
+  CHECK(mkdtemp(name) != nullptr);
+  const std::filesystem::path root = name;
+  const std::string op = corpus("op_cpu.json");
+  write(root / "ops/f/op.json", op);
+  write(root / "bundle.json", "{\"format\": 1, \"ops\": {\"f\": " + fact(op) + "}}");
+  const auto open = [&](bool shared) { return Bundle::open(root.string(), Trust(shared)); };
+  CHECK(open(false).ops().size() == 1);
+  for (const char* part : {"", "bundle.json", "ops", "ops/f", "ops/f/op.json"}) {
+    const std::string path = (root / part).string();
+    struct stat status = {};
+    CHECK(stat(path.c_str(), &status) == 0);
+    CHECK(chmod(path.c_str(), status.st_mode | S_IWOTH) == 0);
+    CHECK_ERROR("can be written by every user", open(false));
+    CHECK(open(true).ops().size() == 1);
+    CHECK(chmod(path.c_str(), status.st_mode) == 0);
+  }
+  CHECK(open(false).ops().size() == 1);
+  std::filesystem::remove_all(root);
+}
+
+TEST(definitions) {
+  const std::string good = corpus("op_cuda.json");
+  CHECK(BundledOp::from_text(good).definition.size() == 64);
+  CHECK(BundledOp::from_text(good).variants.at(0).digest.size() == 64);
+  CHECK(BundledOp::from_text(good).difference({}) == "source");
+  CHECK(BundledOp::from_text(good).difference(BundledOp::from_text(good).parts) == "definition");
+  const char* const bad[][3] = {
+      {"\"definition\": \"e", "\"definition\": \"E", "definition: expected 64 hexadecimal digits"},
+      {"\"source\": \"b", "\"source\": \"", "parts: expected 64 hexadecimal digits"},
+      {"\"digest\": \"b", "\"digest\": \"g", "variants.digest: expected 64 hexadecimal digits"},
+      {"\"parts\"", "\"more\"", "op.json: unknown member 'more'"},
+  };
+  for (const auto& row : bad)
+    CHECK_ERROR(row[2], BundledOp::from_text(changed(good, row[0], row[1])));
 }
 
 TEST(errors_of_a_bundle_name_the_file) {
@@ -257,13 +299,13 @@ TEST(errors_of_a_bundle_name_the_file) {
   };
   for (const auto& row : rows) {
     write(root / "bundle.json", row[0]);
-    CHECK_ERROR(index + row[1], Bundle::open(root.string()));
+    CHECK_ERROR(index + row[1], Bundle::open(root.string(), Trust(false)));
   }
   // What its writer wrote, and no description of an op.
   write(root / "ops/f/op.json", "{}");
   write(root / "bundle.json", "{\"format\": 1, \"ops\": {\"f\": " + fact("{}") + "}}");
   CHECK_ERROR((root / "ops/f/op.json").string() + ": 'format' is missing",
-              Bundle::open(root.string()));
+              Bundle::open(root.string(), Trust(false)));
   std::filesystem::remove_all(root);
 }
 

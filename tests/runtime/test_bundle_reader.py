@@ -38,7 +38,7 @@ def cuda_bundle(folder: Path, capabilities: tuple[int, ...] = (90,)) -> Path:
 
 
 def load(folder: Path) -> int:
-    ((handle, _, _, _),) = native().load_bundle(str(folder))
+    ((handle, *_),) = native().load_bundles([str(folder)], False, "", set())
     return int(handle)
 
 

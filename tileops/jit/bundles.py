@@ -1,44 +1,100 @@
-"""Owns looking up compiled programs in the bundles that ``TILEOPS_BUNDLE`` names."""
+"""Owns looking up compiled programs in bundles: those of the settings, and loaded ones."""
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
-from tileops import cache, log, settings
+from tileops import cache, log
 from tileops.cache.entry import DamagedError, read_entry, read_head
-from tileops.cache.files import Trust
+from tileops.cache.files import Trust, UntrustedError
 from tileops.cache.key import canonical
 from tileops.codegen.kernel_code import Specialization
+from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
+from tileops.op import bundle_paths
+from tileops.op.identity import Named
 from tileops.target import CPU_LEVELS, Target
 
 # What a program is, whoever compiled it: IR, options, target, facts.
-Identity = tuple[str, str, str, str]
+Wanted = tuple[str, str, str, str]
 
 _guard = threading.Lock()
-_indexes: dict[tuple[str, int, int], dict[Identity, str]] = {}
+_indexes: dict[tuple[str, int, int], dict[Wanted, str]] = {}
+_compared: set[tuple[str, str]] = set()
 
 
-def find(program: Program, target: Target, spec: Specialization) -> cache.Entry | None:
+def are_named() -> bool:
+    """Whether there is a bundle to look into."""
+    return bool(bundle_paths.serving())
+
+
+def find(
+    program: Program, target: Target, spec: Specialization, named: Named | None = None
+) -> cache.Entry | None:
     """The compiled program from the first bundle that has it, verified; None if none has.
 
-    On the CPU code of a lower level than the target's serves too. A damaged program is a miss with
-    one warning.
+    On the CPU code of a lower level than the target's serves too. What decides is the program with
+    its options, not its name: a bundle whose op of this name is another program is a miss with one
+    warning that says so. A damaged program is a miss with one warning. ArgumentError for a bundle
+    that someone else could have written.
     """
     ir = print_program(program)
     options = canonical([list(pair) for pair in program.options])
     facts = canonical({"fast": spec.fast, "index64": spec.index64})
-    for text in settings.current().bundle:
-        programs = Path(text) / "programs"
-        index = _index_of(programs)
+    for text, shared in bundle_paths.serving():
+        programs, trust = Path(text) / "programs", Trust(shared=shared)
+        _require(trust, programs.parent, programs)
+        index = _index_of(programs, trust)
         for name in _serving(target):
             found = index.get((ir, options, name, facts))
-            entry = None if found is None else _read(programs, found)
+            entry = None if found is None else _read(programs, found, trust)
             if entry is not None:
                 return entry
+        if named is not None:
+            _warn_of_another(programs.parent, named, trust)
     return None
+
+
+def _require(trust: Trust, *paths: Path) -> None:
+    for path in paths:
+        try:
+            trust.require(path, path.stat())
+        except OSError:
+            continue  # whoever reads it says what is wrong
+        except UntrustedError as error:
+            raise ArgumentError(
+                f"TILEOPS_BUNDLE: {error}, and what a bundle holds is code "
+                "(TILEOPS_CACHE_TRUST_SHARED=1 allows it)"
+            ) from None
+
+
+def _warn_of_another(bundle: Path, named: Named, trust: Trust) -> None:
+    """Say once that the bundle's op of this name is another program, which explains a miss."""
+    namespace, _, name = named.name.partition("::")
+    folder = name if namespace == "tileops" else f"{namespace}.{name}"
+    file = bundle / "ops" / folder / "op.json"
+    if (str(file), named.name) in _compared:
+        return
+    _compared.add((str(file), named.name))
+    _require(trust, file.parent, file)
+    try:
+        document = json.loads(file.read_bytes())
+        definition, parts = document.get("definition"), dict(document.get("parts", {}))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        log.warn_once(f"bundle:{file}", f"TILEOPS_BUNDLE: {file}: {error!s:.200}")
+        return
+    identity = named.identity()
+    if definition is not None and definition != identity.digest:
+        log.warn_once(
+            f"bundle:{file}",
+            f"{file}: its op {named.name} is another program than that of {named.origin} (they "
+            f"differ in: {identity.difference(parts)}); its kernels are not taken",
+        )
 
 
 def _serving(target: Target) -> list[str]:
@@ -49,29 +105,31 @@ def _serving(target: Target) -> list[str]:
     return [f"cpu:{level}" for level in reversed(lower)]
 
 
-def _index_of(programs: Path) -> dict[Identity, str]:
+def _index_of(programs: Path, trust: Trust) -> dict[Wanted, str]:
     try:
         status = (programs.parent / "bundle.json").stat()
     except OSError as error:
         log.warn_once(f"bundle:{programs}", f"TILEOPS_BUNDLE: {programs.parent}: {error.strerror}")
         return {}
+    _require(trust, programs.parent / "bundle.json")
     key = (str(programs), status.st_ino, status.st_mtime_ns)
     with _guard:
         if key not in _indexes:
-            _indexes[key] = _read_index(programs)
+            _indexes[key] = _read_index(programs, trust)
         return _indexes[key]
 
 
-def _read_index(programs: Path) -> dict[Identity, str]:
-    index: dict[Identity, str] = {}
+def _read_index(programs: Path, trust: Trust) -> dict[Wanted, str]:
+    index: dict[Wanted, str] = {}
     try:
         folders = sorted(programs.iterdir())
     except OSError as error:
         log.warn_once(f"bundle:{programs}", f"TILEOPS_BUNDLE: {programs}: {error.strerror}")
         return index
     for folder in folders:
+        _require(trust, folder, *sorted(folder.iterdir()))
         try:
-            key, _ = read_head(folder, _TRUST)
+            key, _ = read_head(folder, trust)
         except (DamagedError, OSError) as error:
             log.warn_once(f"bundle:{folder}", f"damaged program in a bundle: {error}")
             continue
@@ -81,13 +139,9 @@ def _read_index(programs: Path) -> dict[Identity, str]:
     return index
 
 
-def _read(programs: Path, name: str) -> cache.Entry | None:
+def _read(programs: Path, name: str, trust: Trust) -> cache.Entry | None:
     try:
-        return read_entry(programs / name, _TRUST, name)
+        return read_entry(programs / name, trust, name)
     except (DamagedError, OSError) as error:
         log.warn_once(f"bundle:{name}", f"damaged program in a bundle, compiling anew: {error}")
         return None
-
-
-# A bundle is named by its user, whoever wrote it, as a library is.
-_TRUST = Trust(shared=True)

@@ -27,12 +27,13 @@ from tileops.jit.parallel import run_all
 from tileops.jit.record import entry_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import TargetLike, default_target, requested_target
-from tileops.op.registration import Op
+from tileops.op.registration import Op, digest_of
 from tileops.op.spec import DTypeRule
 from tileops.op.variant import Variant
 from tileops.target import Target
 
-FORMAT = 1
+FORMAT = 1  # of the index
+OP_FORMAT = 2  # of op.json
 INDEX = "bundle.json"
 
 Config = Mapping[str, Any]
@@ -336,7 +337,10 @@ def _op_document(
         described = wanted.variant.to_json()
         described["static"] = [runtime.static_json(v) for v in wanted.variant.static]
         key = json.dumps(described, sort_keys=True)
-        variants.setdefault(key, {"variant": described, "entries": []})["entries"].append(
+        if key not in variants:
+            traced = wanted.op.provider.trace_symbolic(wanted.variant.static)
+            variants[key] = {"variant": described, "digest": digest_of(traced, 64), "entries": []}
+        variants[key]["entries"].append(
             {
                 "target": str(wanted.target),
                 "program": entry.hash,
@@ -352,9 +356,12 @@ def _op_document(
             }
         )
     op = group[0][0].op
+    identity = op.provider.identity(op.spec)
     return {
-        "format": FORMAT,
+        "format": OP_FORMAT,
         "op": op.spec.to_json(),
+        "definition": identity.digest,
+        "parts": dict(identity.parts),
         "aliases": [] if op.plain_name is None else [op.plain_name],
         "variants": list(variants.values()),
     }

@@ -29,6 +29,7 @@ from tileops.ir.walk import locations
 from tileops.jit import bundles, toolchain
 from tileops.jit.checking import checked
 from tileops.jit.record import record_of
+from tileops.op.identity import Named
 from tileops.target import Target
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Request:
     """A compile that someone needs: a specialised program, a target, facts, and why.
 
     ``op`` and ``sizes`` are for people; ``script`` is the hash of the program as its author wrote
-    it.
+    it, ``named`` its name and identity where bundles may hold an op of that name.
     """
 
     program: Program
@@ -52,6 +53,7 @@ class Request:
     why: str
     sizes: Mapping[str, int | str] = field(default_factory=dict)
     script: str | None = None
+    named: Named | None = None
     debug_root: str | None = None
     verbose: bool = False
 
@@ -77,7 +79,7 @@ def obtain(request: Request) -> cache.Entry:
     """
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
-    entry = _from_bundle(request) if settings.current().bundle else None
+    entry = _from_bundle(request) if bundles.are_named() else None
     if entry is None:
         entry = _fetched(request)
     if settings.current().dump_ir:
@@ -119,7 +121,7 @@ def _from_bundle(request: Request) -> cache.Entry | None:
         entry = cache.store().get(key_of(request))
     except ToolchainError:
         entry = None
-    return entry or bundles.find(request.program, request.target, request.spec)
+    return entry or bundles.find(request.program, request.target, request.spec, request.named)
 
 
 def _build(request: Request, key: cache.Key) -> cache.Built:

@@ -16,10 +16,12 @@ from tileops.ir.program import Program
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.definition import Definition, with_options
+from tileops.jit.identity import definition_identity
 from tileops.jit.kernel_state import NAMESPACE, Build, supply
 from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for, device_target, device_text, is_runnable_on
 from tileops.op import names, schema_names
+from tileops.op.identity import Identity, Named
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
@@ -125,22 +127,22 @@ class EagerProvider(Provider):
         origin = names.Origin(
             definition.func.__module__, definition.func.__qualname__, self.script[:8]
         )
-        holder = names.Holder(origin, self.retire)
         namespace, _, name = (definition.options.name or definition.name).rpartition("::")
         namespace = namespace or NAMESPACE
         inputs = (*definition.inputs, *(p.name for p in self.statics))
         schema_names.check(namespace, name, inputs, program=definition.func.__qualname__)
-        take = names.take_derived if is_derived else names.claim
-        claim = take(namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n))
         spec = spec_of(
             program,
             namespace=namespace,
-            name=claim.name,
+            name=name,
             statics=tuple(p.arg() for p in self.statics),
             mutates=self._mutates(program),
             optional=definition.optional,
             copies_inputs=definition.options.contiguous == "copy",
         )
+        holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
+        take = names.take_derived if is_derived else names.claim
+        claim = take(namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n))
         op = register(spec, self, claim, definition.origin)
         self._spec = op.spec
         if definition.options.differentiable is False:
@@ -150,6 +152,10 @@ class EagerProvider(Provider):
         op.keep_variant(self.static_of(op.spec, given), program)
         self.transforms.install(op)
         return op
+
+    def identity(self, spec: OpSpec) -> Identity:
+        """What tells this program from another one whose op is ``spec``."""
+        return definition_identity(self.definition, spec)
 
     def change_transforms(self, change: Callable[[Transforms], None]) -> None:
         """Change the rules of the op: now if it is registered, else when it will be."""
@@ -390,6 +396,9 @@ class EagerProvider(Provider):
             script=self.script,
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
+            named=Named(
+                op.spec.qualified_name, self.definition.origin, lambda: self.identity(op.spec)
+            ),
         ), config
 
 

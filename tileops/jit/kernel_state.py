@@ -16,8 +16,9 @@ from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
 from tileops.op import names, schema_names
+from tileops.op.identity import Identity, identity_of
 from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
-from tileops.op.spec import spec_of
+from tileops.op.spec import OpSpec, spec_of
 from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
 from tileops.target import Target
@@ -80,12 +81,12 @@ class KernelState(Provider):
             if self._op is None:
                 inputs = [p.name for p in self.program.params]
                 schema_names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
+                spec = spec_of(self.program, namespace=NAMESPACE, name=self.name)
                 origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
-                holder = names.Holder(origin, self.retire)
+                holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
                 claim = names.take_derived(
                     NAMESPACE, self.base, holder, is_held_outside=_held_outside
                 )
-                spec = spec_of(self.program, namespace=NAMESPACE, name=claim.name)
                 self._op = register(spec, self, claim, _origin(self.program))
                 self._transforms.install(self._op)
             return self._op
@@ -122,6 +123,10 @@ class KernelState(Provider):
         entry = self.obtain(op, variant, target, spec, (), {})
         reports = described(self.program, target)
         supply(op, variant, entry, target=target, spec=spec, consts=(), reports=reports)
+
+    def identity(self, spec: OpSpec) -> Identity:
+        """The program is all that a kernel is; its target is said of each kernel of a bundle."""
+        return identity_of(spec, digest_of(self.program, 64), "", str(self.build.target))
 
     def retire(self, message: str) -> None:
         """Nothing replaces a kernel: its name is made from its content."""

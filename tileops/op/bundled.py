@@ -5,39 +5,59 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 
 from tileops import counters, runtime, settings
 from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
-from tileops.op import default_device, names
+from tileops.op import bundle_paths, default_device, names, schema_names
 from tileops.op.fake import fake_of
+from tileops.op.identity import Identity
 from tileops.op.reading import spec_from_json, variant_from_json
-from tileops.op.registration import defined_by, static_key
+from tileops.op.registration import static_key
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant
+
+Trusted = Literal["user", "shared"]
 
 _lock = threading.Lock()
 _loaded: dict[str, _BundledOp] = {}  # by qualified name
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What one bundle says of an op, read before anything is registered."""
+
+    spec: OpSpec
+    path: str
+    text: str
+    aliases: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    definition: str | None  # None: of format 1
+    parts: Mapping[str, str]
+
+    @property
+    def file(self) -> str:
+        return os.path.join(self.path, "ops", _folder(self.text), "op.json")  # noqa: PTH118
+
+
 class _BundledOp:
     """One op that bundles brought, with the rules that its fake needs."""
 
-    def __init__(self, spec: OpSpec) -> None:
-        self.spec = spec
-        self.origins: list[str] = []
+    def __init__(self, part: _Part) -> None:
+        self.spec = part.spec
+        self.first = part
+        self.origins: dict[str, bool] = {}  # by folder: whether others may have written it
         self.names: set[str] = set()
         self._variants: dict[object, Variant] = {}
 
-    def add(self, origin: str, document: Mapping[str, Any]) -> None:
+    def add(self, part: _Part, *, shared: bool) -> None:
         """Note what one bundle says of the op."""
-        if origin not in self.origins:
-            self.origins.append(origin)
-        for item in document["variants"]:
-            variant = variant_from_json(item["variant"], self.spec)
+        self.origins.setdefault(part.path, shared)
+        for variant in part.variants:
             self._variants.setdefault(static_key(variant.static), variant)
 
     def variant(self, static: tuple[object, ...]) -> Variant:
@@ -48,85 +68,154 @@ class _BundledOp:
                 f"{a.name} = {v!r}" for a, v in zip(self.spec.statics(), static, strict=False)
             )
             raise CompileMissError(
-                f"{self.spec.name}: no kernel with {given} in the bundle "
+                f"{self.spec.title}: no kernel with {given} in the bundle "
                 f"{' and '.join(self.origins)}; add this combination with tileops.bundle"
             )
         return found
 
+    def meet(self, holder: names.Holder) -> None:
+        """Refuse a program with source that asks for the op's name, unless it is the same."""
+        identity = None if holder.identity is None else holder.identity()
+        _require_same(self.first, identity, names.place(holder.origin))
+        for path, shared in self.origins.items():
+            bundle_paths.add(path, shared=shared)
+
 
 def load_bundle(
     path: str | os.PathLike[str] | None = None,
+    *,
+    namespace: str | None = None,
+    trust: Trusted | None = None,
 ) -> dict[str, torch._ops.OpOverload]:
     """Register the ops of the bundle in folder ``path``; returns them by qualified name.
 
     The ops need neither their source nor a compiler, and ``torch.compile`` and ``torch.export``
-    trace them. None loads every bundle that ``TILEOPS_BUNDLE`` names. A second bundle with the same
-    op adds its kernels. A call that needs a kernel that no bundle has raises CompileMissError.
+    trace them. None loads every bundle that ``TILEOPS_BUNDLE`` names. A call that needs a kernel
+    that no bundle has raises CompileMissError.
 
-    ArgumentError for a bundle that is missing or damaged, or whose op is defined in this process
-    with source; InternalError for one that is malformed.
+    A bundle with an op that is here already adds its kernels if the op is the same program, as the
+    digests in both bundles tell. The op of a program with source is left as it is, and takes its
+    kernels from the bundle before it compiles. ``namespace`` registers the ops under it instead,
+    beside those of other bundles: ``torch.ops.<namespace>.<name>``.
+
+    A bundle is code. ``trust`` is ``"user"`` for a bundle that only this user and root can write,
+    ``"shared"`` for any; None is ``"user"``, or as ``TILEOPS_CACHE_TRUST_SHARED`` says.
+
+    ArgumentError, with nothing registered, for a bundle that is missing, damaged or not trusted,
+    and for an op whose name another program has: the message names both files. InternalError for a
+    bundle that is malformed.
     """
     if path is None:
-        found = settings.current().bundle
+        found: Sequence[str] = settings.current().bundle
         if not found:
             raise ArgumentError("load_bundle: give a path, or name bundles in TILEOPS_BUNDLE")
-        loaded: dict[str, torch._ops.OpOverload] = {}
-        for each in found:
-            loaded.update(_load(os.path.abspath(each)))  # noqa: PTH100
-        return loaded
-    return _load(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
+    else:
+        found = [os.fspath(path)]
+    if namespace is not None:
+        schema_names.check(namespace, "op", (), program="load_bundle(namespace=...)")
+    # Not resolve(), which would follow links.
+    return _load([os.path.abspath(p) for p in found], namespace or "", _is_shared(trust))  # noqa: PTH100
 
 
-def _load(path: str) -> dict[str, torch._ops.OpOverload]:
+def _is_shared(trust: str | None) -> bool:
+    if trust is None:
+        return settings.current().cache_trust_shared
+    if trust not in ("user", "shared"):
+        raise ArgumentError(f'load_bundle: trust is "user" or "shared", got {trust!r}')
+    return trust == "shared"
+
+
+def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._ops.OpOverload]:
     with _lock:
-        _refuse_defined(path)
         counters.set_provider(runtime.counters)
         runtime.set_sync(settings.current().sync)
-        loaded = runtime.load_bundle(path)
-        return {name: _adopt(name, path, json.loads(text)) for name, text in loaded.items()}
+        parts = _parts(runtime.read_bundles(paths, shared=shared, namespace=namespace))
+        defined = {name for name, each in parts.items() if _is_defined(name, each)}
+        texts = runtime.load_bundles(paths, shared=shared, namespace=namespace, left=defined)
+        for name, each in parts.items():
+            if name in defined:
+                for part in each:
+                    bundle_paths.add(part.path, shared=shared)
+        for name, each in _parts(texts).items():
+            _adopt(name, each, shared)
+    return {name: _overload(each[0].spec) for name, each in parts.items()}
 
 
-def _refuse_defined(path: str) -> None:
-    try:
-        with open(os.path.join(path, "bundle.json"), "rb") as file:  # noqa: PTH118, PTH123
-            ops = dict(json.load(file)["ops"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return  # the runtime says what is wrong with it
-    for folder in ops:
-        name = _qualified(str(folder))
-        place = defined_by(name)
-        if place is not None:
-            raise ArgumentError(
-                f"{path}: the op {name} is defined in this process already, by {place}; load the "
-                "bundle in a process without that definition, or name it in TILEOPS_BUNDLE, from "
-                "which the definition takes its kernels"
+def _parts(texts: Sequence[runtime.BundledText]) -> dict[str, list[_Part]]:
+    """What bundles say of each op; InternalError for what is malformed."""
+    found: dict[str, list[_Part]] = {}
+    for item in texts:
+        document = json.loads(item.text)
+        namespace, _, _ = item.name.partition("::")
+        spec = spec_from_json(document["op"])
+        variants = tuple(variant_from_json(v["variant"], spec) for v in document["variants"])
+        found.setdefault(item.name, []).append(
+            _Part(
+                replace(spec, namespace=namespace),
+                item.path,
+                item.text,
+                tuple(document.get("aliases", ())),
+                variants,
+                document["definition"] if document["format"] > 1 else None,
+                document.get("parts", {}),
             )
+        )
+    return found
 
 
-def _qualified(folder: str) -> str:
-    # The inverse of how folders are named: op names hold no point, and tileops is left out.
-    namespace, _, name = folder.rpartition(".")
-    return f"{namespace or 'tileops'}::{name}"
+def _is_defined(name: str, parts: Sequence[_Part]) -> bool:
+    """Whether a program with source has the name; ArgumentError where it is another program."""
+    holder = names.holder_of(*name.split("::"))
+    if holder is None or holder.meet is not None:
+        return False
+    identity = None if holder.identity is None else holder.identity()
+    for part in parts:
+        _require_same(part, identity, names.place(holder.origin))
+    return True
 
 
-def _adopt(name: str, path: str, document: Mapping[str, Any]) -> torch._ops.OpOverload:
-    known = _loaded.get(name)
-    op = _BundledOp(spec_from_json(document["op"])) if known is None else known
-    op.add(path, document)
+def _require_same(part: _Part, identity: Identity | None, other: str) -> None:
+    if identity is not None and part.definition == identity.digest:
+        return
+    name = part.spec.qualified_name
+    reason = "of format 1, which does not tell whether both are one program"
+    if part.definition is not None and identity is not None:
+        reason = f"another program (they differ in: {identity.difference(part.parts)})"
+    raise ArgumentError(
+        f"{part.file}: the op {name} is defined in this process already, by {other}, and that of "
+        f"the bundle is {reason}; to have both, load the bundle with namespace=..., or give the "
+        "program another name with jit(name=...)"
+    )
+
+
+def _folder(text: str) -> str:
+    op = json.loads(text)["op"]
+    namespace, name = op["namespace"], op["name"]
+    return name if namespace == "tileops" else f"{namespace}.{name}"
+
+
+def _adopt(name: str, parts: Sequence[_Part], shared: bool) -> None:
+    op = _loaded.get(name) or _BundledOp(parts[0])
     _loaded[name] = op
     spec = op.spec
-    for each in (spec.name, *document.get("aliases", ())):
-        if each not in op.names:
-            op.names.add(each)
-            names.hold(spec.namespace, each, names.Holder(_origin(op), _cannot_retire))
-            torch.library.register_fake(f"{spec.namespace}::{each}", fake_of(spec, op.variant))
-            default_device.follow(spec, each)
+    for part in parts:
+        op.add(part, shared=shared)
+        for each in (spec.name, *part.aliases):
+            if each not in op.names:
+                op.names.add(each)
+                holder = names.Holder(_origin(op), _cannot_retire, meet=op.meet)
+                names.hold(spec.namespace, each, holder)
+                torch.library.register_fake(f"{spec.namespace}::{each}", fake_of(spec, op.variant))
+                default_device.follow(spec, each)
+
+
+def _overload(spec: OpSpec) -> torch._ops.OpOverload:
     packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
     return packet.default  # type: ignore[no-any-return]
 
 
 def _origin(op: _BundledOp) -> names.Origin:
-    return names.Origin("the bundle", f"<locals> {op.origins[0]}", "")
+    return names.Origin("the bundle", f"<locals> {next(iter(op.origins))}", "")
 
 
 def _cannot_retire(message: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tileops import log
 from tileops.errors import ArgumentError
+from tileops.op.identity import Identity
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class Holder:
-    """The program that holds a name. ``retire`` is called with a message when it is replaced."""
+    """The program that holds a name. ``retire`` is called with a message when it is replaced.
+
+    ``identity`` tells whether another program is the same; ``meet`` is called with the holder of
+    another program that asks for the name, and may refuse it.
+    """
 
     origin: Origin
     retire: Callable[[str], None]
+    identity: Callable[[], Identity] | None = None
+    meet: Callable[[Holder], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,8 @@ def claim(
     with _lock:
         key = (namespace, name)
         current = _holders.get(key)
+        if current is not None and current.meet is not None:
+            current.meet(holder)
         if current is None:
             if key not in _taken:
                 _refuse_foreign(namespace, name, holder.origin, is_held_outside)
@@ -97,8 +106,8 @@ def _claim_derived(
     _taken.add((namespace, derived))
     log.warn_once(
         f"name {namespace}::{name}",
-        f"the op name {namespace}::{name} is held by {_place(current.origin)}; the program "
-        f"{_place(holder.origin)} is registered as {namespace}::{derived}. Pass name= to jit to "
+        f"the op name {namespace}::{name} is held by {place(current.origin)}; the program "
+        f"{place(holder.origin)} is registered as {namespace}::{derived}. Pass name= to jit to "
         "choose.",
     )
     return Claim(derived, derived)
@@ -127,15 +136,15 @@ def _same_place(a: Origin, b: Origin) -> bool:
     return (a.module, a.qualname) == (b.module, b.qualname)
 
 
-def _place(origin: Origin) -> str:
+def place(origin: Origin) -> str:
+    """Where a program stands, in words."""
     return f"{origin.module}.{origin.qualname}".replace(".<locals> ", " ")
 
 
-def place_of(namespace: str, name: str) -> str | None:
-    """Who holds a name, in words; None if nobody does."""
+def holder_of(namespace: str, name: str) -> Holder | None:
+    """The program that holds a name; None if nobody does."""
     with _lock:
-        holder = _holders.get((namespace, name))
-        return None if holder is None else _place(holder.origin)
+        return _holders.get((namespace, name))
 
 
 def _refuse_foreign(
@@ -144,7 +153,7 @@ def _refuse_foreign(
     where = is_held_outside(name)
     if where is not None:
         raise ArgumentError(
-            f"{_place(origin)}: the op {namespace}::{name} exists already, {where}; pass another "
+            f"{place(origin)}: the op {namespace}::{name} exists already, {where}; pass another "
             "name= to jit"
         )
 

@@ -17,6 +17,7 @@ from tileops.ir.printer import print_program
 from tileops.ir.program import Program
 from tileops.op import default_device, names
 from tileops.op.fake import fake_of
+from tileops.op.identity import Identity
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
 
@@ -37,6 +38,9 @@ class Provider(Protocol):
 
     def retire(self, message: str) -> None:
         """The op's address now leads to a later definition."""
+
+    def identity(self, spec: OpSpec) -> Identity:
+        """What tells the program from another one whose op is ``spec``."""
 
 
 class Op:
@@ -277,15 +281,6 @@ def held_outside(namespace: str, name: str) -> str | None:
         if line.startswith("debug:"):
             return line.removeprefix("debug:").strip()
     return "registered by another library"
-
-
-def defined_by(qualified: str) -> str | None:
-    """Whose program has registered the op of this name in this process; None if none has."""
-    namespace, _, name = qualified.partition("::")
-    with _lock:
-        if qualified not in _ops:
-            return None
-    return names.place_of(namespace, name) or "a program"
 
 
 def static_key(static: Sequence[object]) -> tuple[object, ...]:

@@ -95,6 +95,11 @@ class OpSpec:
         return f"{self.namespace}::{self.name}"
 
     @property
+    def title(self) -> str:
+        """The name in messages, without the namespace that most ops have."""
+        return self.name if self.namespace == "tileops" else self.qualified_name
+
+    @property
     def schema(self) -> str:
         """The schema without its namespace: ``f(Tensor A, *, int? block_M=None) -> Tensor``."""
         parts: list[str] = []

@@ -4,6 +4,7 @@ Importing this package loads no native code; the first function that needs it do
 """
 
 from tileops.runtime.binding import (
+    BundledText,
     Image,
     Resolver,
     add_entry,
@@ -14,8 +15,9 @@ from tileops.runtime.binding import (
     detach,
     direct_call,
     is_strict,
-    load_bundle,
+    load_bundles,
     load_entry,
+    read_bundles,
     recent_launches,
     release,
     retire_op,
@@ -38,6 +40,7 @@ from tileops.runtime.devices import (
 )
 
 __all__ = [
+    "BundledText",
     "Image",
     "Resolver",
     "add_entry",
@@ -53,8 +56,9 @@ __all__ = [
     "direct_call",
     "is_capturing",
     "is_strict",
-    "load_bundle",
+    "load_bundles",
     "load_entry",
+    "read_bundles",
     "recent_launches",
     "release",
     "resolve_target",

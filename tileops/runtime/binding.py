@@ -7,7 +7,8 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tileops import errors
@@ -197,13 +198,44 @@ def release(handle: int) -> None:
     native().release(handle)
 
 
-def load_bundle(path: str) -> dict[str, str]:
-    """Register the ops of a bundle; their ``op.json`` texts by qualified name.
+@dataclass(frozen=True)
+class BundledText:
+    """One op of a bundle: its qualified name here, its ``op.json``, and the bundle's folder."""
 
-    ArgumentError naming the file where the bundle is missing or damaged, and for a name that torch
-    has given to another op; InternalError for a malformed bundle.
+    name: str
+    text: str
+    path: str
+
+
+def read_bundles(
+    paths: Sequence[str], *, shared: bool = False, namespace: str = ""
+) -> list[BundledText]:
+    """The ops that ``load_bundles`` would register; errors as there, but for those of names."""
+    found = native().read_bundles([os.fsencode(path) for path in paths], shared, namespace)
+    return _texts(found)
+
+
+def load_bundles(
+    paths: Sequence[str],
+    *,
+    shared: bool = False,
+    namespace: str = "",
+    left: Collection[str] = (),
+) -> list[BundledText]:
+    """Register the ops of bundles, all or none; ``left`` names those that are not registered.
+
+    ``namespace`` takes the place of the ops' own; ``shared`` allows files that others may have
+    written. ArgumentError naming the file where a bundle is missing, damaged or not trusted, and
+    for a name that another op has; InternalError for a malformed bundle.
     """
-    return {f"{ns}::{name}": text for _, ns, name, text in native().load_bundle(os.fsencode(path))}
+    plain = [os.fsencode(path) for path in paths]
+    return _texts(native().load_bundles(plain, shared, namespace, set(left)))
+
+
+def _texts(found: Iterable[tuple[int, str, str, str, bytes]]) -> list[BundledText]:
+    return [
+        BundledText(f"{ns}::{name}", text, os.fsdecode(path)) for _, ns, name, text, path in found
+    ]
 
 
 def set_origin(handle: int, text: str) -> None:
