@@ -86,6 +86,31 @@ def count(n: T.int64, block: int = 8192):
     return B
 
 
+@tileops.jit(name="large_mark_any")
+def mark_any(A, block: int = 32):
+    """Adds to the last 40 elements of a tensor of any shape; their number decides where they are."""
+    dt = T.DTypeVar("dt", T.uint8, T.int8)
+    A: T.Tensor((...,), dt)
+    N = A.shape[0]
+    with T.Kernel(T.ceildiv(40, block), threads=32) as bx:
+        for i in T.Parallel(block):
+            if bx * block + i < 40:
+                A[N - 40 + bx * block + i] = A[N - 40 + bx * block + i] + dt(3)
+
+
+@tileops.jit(name="large_pick_rows")
+def pick_rows(A, index):
+    """Rows at run-time places among all leading dimensions."""
+    N, S, K = T.dynamic("N, S, K")
+    A: T.StridedTensor((..., N), (S, 1), T.int8)
+    index: T.Tensor((K,), T.int64)
+    B = T.empty((K, N), T.int8)
+    with T.Kernel(K, threads=32) as k:
+        for j in T.serial(N):
+            B[k, j] = A[index[k], j]
+    return B
+
+
 def untouched(*shape: int, device: str) -> torch.Tensor:
     """Memory that the system gives when it is written; on a GPU zeros."""
     made = torch.empty if device == "cpu" else torch.zeros
@@ -121,6 +146,23 @@ def two_dimensions(device: str) -> None:
     assert torch.equal(strided(far), far)
 
 
+def leading_dimensions(device: str) -> None:
+    a = untouched(2, 2, 2**29 + TAIL, device=device)
+    values = torch.arange(1, TAIL + 1, dtype=torch.int8, device=device)
+    a[0, 0, :TAIL] = a[1, 1, -TAIL:] = values
+    mark_any(a)
+    assert torch.equal(a[1, 1, -TAIL:], values + 3)
+    assert torch.equal(a[0, 0, :TAIL], values)
+    # More rows than 32 bits count, of which few are ever touched.
+    rows = torch.as_strided(a, (2, 2**30 + 8, 3), (2**30 + 8, 1, 1))
+    places = torch.tensor([0, 7, 2**30 + 7, 2**31 + 3, 2**31 + 13], device=device)
+    flat = torch.as_strided(a, (2**31 + 16, 3), (1, 1))
+    flat[places] = torch.randint(-9, 9, (5, 3), dtype=torch.int8, device=device)
+    assert torch.equal(pick_rows(rows, places), flat[places])
+    nothing = torch.empty(2**20, 2**20, 0, dtype=torch.int8, device=device)
+    assert pick_rows(nothing, places).shape == (5, 0)
+
+
 def an_output(device: str) -> None:
     n = LIMIT + 12345
     out = count(n, device=device)
@@ -129,4 +171,4 @@ def an_output(device: str) -> None:
         assert torch.equal(out[places], (places % 100).to(torch.int8))
 
 
-CASES = (one_dimension, two_dimensions)
+CASES = (one_dimension, two_dimensions, leading_dimensions)
