@@ -64,9 +64,10 @@ class _BundledOp:
         """The rules for compile-time arguments; CompileMissError where no bundle has them."""
         found = self._variants.get(static_key(static))
         if found is None:
-            given = ", ".join(
-                f"{a.name} = {v!r}" for a, v in zip(self.spec.statics(), static, strict=False)
-            )
+            values, _, dtypes = self.spec.parts(static)
+            names = [a.name for a in self.spec.statics()]
+            named = {**dict(zip(names, values, strict=True)), **dtypes}
+            given = ", ".join(f"{name} = {value!r}" for name, value in named.items())
             raise CompileMissError(
                 f"{self.spec.title}: no kernel with {given} in the bundle "
                 f"{' and '.join(self.origins)}; add this combination with tileops.bundle"
