@@ -186,10 +186,28 @@ def test_what_does_not_change_a_program(tmp_path: Path, changed: dict[str, dict[
             assert parts == changed[""], (seed, name)
 
 
-def test_a_program_defined_twice_in_one_process(tmp_path: Path) -> None:
+def test_values_of_all_sorts(tmp_path: Path) -> None:
     text = textwrap.dedent(
         """
-        import tileops, tileops.language as T
+        import functools, logging, threading
+        import numpy, torch, tileops, tileops.language as T
+        LOG, LOCK = logging.getLogger("itself"), threading.Lock()
+        LOG.addHandler(logging.NullHandler())
+        ARRAY, TENSOR = numpy.arange(3.0), torch.ones(2)
+        DT = T.DTypeVar("dt", T.float32, T.float16)
+        class Text(str): pass
+        class Slots:
+            __slots__ = ("value",)
+            def __init__(self): self.value = 4
+            def __call__(self): return self.value
+        class Cached:
+            def __init__(self): self.start = 1
+            @functools.cached_property
+            def doubled(self): return self.start * 2
+        TEXT, SLOTS, CACHED = Text("text"), Slots(), Cached()
+        def parts():
+            with LOCK: LOG.debug("asked")
+            return int(ARRAY[1]) + int(TENSOR[0]) + len(TEXT) + SLOTS() + CACHED.doubled
         LIST = [1]
         LIST.append(LIST)
         class Node:
@@ -200,17 +218,27 @@ def test_a_program_defined_twice_in_one_process(tmp_path: Path) -> None:
         @tileops.jit(name="itself")
         def prog(A):
             N = T.dynamic("N")
-            A: T.Tensor((N,), T.float32)
-            B = T.empty((N,), T.float32)
+            A: T.Tensor((N,), DT)
+            B = T.empty((N,), DT)
             with T.Kernel(N) as bx:
-                B[bx] = A[bx] + (LIST[0] if even(4) and NODE.me is not None else 0)
+                B[bx] = A[bx] + (LIST[0] if even(4) and NODE.me is not None else 0) + parts()
             return B
         """
     )
-    files = [tmp_path / "one.py", tmp_path / "two.py", tmp_path / "three.py"]
-    for file in files[:2]:
-        file.write_text(text)
-    files[2].write_text(text.replace("n != 0 and", "n > 0 and"))
-    one, two, three = read(*files)
+    changes = [
+        ("n != 0 and", "n > 0 and"),
+        ("arange(3.0)", "arange(3)"),
+        ("torch.ones(2)", "torch.ones(2) + 1"),
+        ("T.float32, T.float16)", "T.float32, T.bfloat16)"),
+        ('Text("text")', 'Text("next")'),
+        ("self.value = 4", "self.value = 5"),
+        ("self.start * 2", "self.start * 3"),
+        ("self.start = 1", "self.start = 2"),
+    ]
+    texts = [text, text, *(text.replace(*change) for change in changes)]
+    files = [tmp_path / f"programs_{number}.py" for number in range(len(texts))]
+    for file, content in zip(files, texts, strict=True):
+        file.write_text(content)
+    one, two, *others = read(*files)
     assert one == two
-    assert three["captured values"] != one["captured values"]
+    assert len({parts["captured values"] for parts in (one, *others)}) == len(changes) + 1

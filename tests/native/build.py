@@ -1,6 +1,7 @@
 """Builds the core with its C++ tests under ASan and UBSan, and runs them.
 
 python -m tests.native.build unit
+python -m tests.native.build reread
 python -m tests.native.build fuzz [--seconds 600] [--seed 7]
 """
 
@@ -24,7 +25,11 @@ FLAGS = [
     "-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-pthread", *SANITIZE,
     f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'csrc' / 'cpu'}", f'-DTILEOPS_CORPUS="{HERE / "corpus"}"',
 ]  # fmt: skip
-PROGRAMS = {"unit": ("unit_text.cpp", "unit_spec.cpp"), "fuzz": ("fuzz.cpp",)}
+PROGRAMS = {
+    "unit": ("unit_text.cpp", "unit_spec.cpp"),
+    "fuzz": ("fuzz.cpp",),
+    "reread": ("reread.cpp",),
+}
 
 
 def cuda_include() -> Path:
@@ -56,11 +61,14 @@ def _object(source: Path, newest_header: float) -> Path:
     return out
 
 
-def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a built executable in its folder, where a fuzzer leaves what brought it down."""
+def run(name: str, *arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a built executable in its folder, where a fuzzer leaves what brought it down.
+
+    ``text`` is what it reads.
+    """
     options = "halt_on_error=1:detect_stack_use_after_return=1"
     return subprocess.run(
-        [str(OUT / name), *map(str, arguments)], cwd=OUT, text=True, capture_output=True,
+        [str(OUT / name), *map(str, arguments)], cwd=OUT, text=True, capture_output=True, input=text,
         env=os.environ | {"ASAN_OPTIONS": options, "UBSAN_OPTIONS": "print_stacktrace=1"},
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ import ast
 import enum
 import functools
 import hashlib
+import logging
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -132,7 +133,7 @@ class _Described:
             case MethodType():
                 self.value(value.__func__)
                 self.value(value.__self__)
-            case ModuleType() | Location():
+            case ModuleType() | Location() | logging.Logger():
                 self.lines.append(type(value).__name__)
             case type():
                 self._class(value)
