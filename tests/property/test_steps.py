@@ -55,6 +55,9 @@ def constant_bounds(kind: str, start: int, stop: int, step: int) -> Any:
         (2**63 - 1, -(2**63), -(2**61)),
         (2**31 - 4, 2**31 + 4, 3),
         (5, 5, -1),
+        (200, 7, -(2**31)),
+        (7, 200, -(2**31)),
+        (7, 200, 2**40),
     ],
 )
 def test_constant_bounds(bounds: tuple[int, int, int], kind: str, run: steps.Run) -> None:
@@ -104,3 +107,25 @@ def test_persistent_loops_over_many_tiles(program: Any, given: Any, run: steps.R
         places.append((inside // width, group * width + inside % width))
     got = run(program, torch.tensor(given, dtype=torch.int32)).T.tolist()
     assert got == [list(p) for p in places] + [[-1, -1]] * (9 - len(places))
+
+
+@pytest.mark.parametrize("run", EXECUTORS)
+@pytest.mark.parametrize("step", [-(2**31), 2**31 - 1, 2**31, -(2**40)])
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_steps_longer_than_any_distance(dtype: str, step: int, run: steps.Run) -> None:
+    """One round where there is a distance to go, none where there is not."""
+
+    def counted(S):
+        kind = dtype
+        S: T.Tensor((3, 2), kind)
+        B = T.empty((3,), T.int32)
+        with T.Kernel(3, threads=32) as bx:
+            B[bx] = 0
+            for i in T.serial(S[bx, 0], S[bx, 1], step):
+                B[bx] += 1 + i
+        return B
+
+    bounds = [(3, 9), (9, 3), (4, 4)]
+    wanted = [sum(1 + i for i in range(*pair, step)) for pair in bounds]
+    out = run(counted, torch.tensor(bounds, dtype=getattr(torch, dtype)))
+    assert out.tolist() == wanted

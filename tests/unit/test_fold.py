@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.property.exactly import converted, to_float
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Var
+from tileops.ir.program import const_value
 
 I32, I64, F16, F32, U8 = (DType(n) for n in ("int32", "int64", "float16", "float32", "uint8"))
 X = Var(I32, 0, "x")
@@ -174,3 +178,18 @@ def test_a_float64_constant_is_rounded_where_it_becomes_float32(
     cast = fold.cast(Const(DType("float64"), value), F32)
     assert cast == Const(F32, expected)
     assert fold.settled(Const(F32, value)) == Const(F32, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_literals_of_16_bits_become_integers_where_they_are_written(dtype: str) -> None:
+    """A compiler may leave such a conversion undefined: it folds what no instruction computes."""
+    rng = random.Random(dtype)
+    values = [2.0**31, -(2.0**31), 2.0**63, 2.0**64, 65504.0, 65519.0, 65520.0, 1e-8, 0.5, -0.0]
+    values += [math.nan, math.inf, -math.inf, 2**64 - 1, -(2**63), 257, 2049, 2051]
+    values += [rng.uniform(-2, 2) * 2.0 ** rng.randint(-30, 70) for _ in range(200)]
+    for value in values:
+        for target in ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"):
+            literal = fold.cast(fold.cast(fold.const(value), DType(dtype)), DType(target))
+            exact = value if value != value or math.isinf(value) else Fraction(value)
+            wanted = converted(to_float(exact, dtype), dtype, target)
+            assert const_value(literal) == wanted, (value, target)

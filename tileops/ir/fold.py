@@ -6,6 +6,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -122,7 +123,31 @@ def cast(a: Expr, dtype: DType) -> Expr:
             )
         ):
             return settled(const(a.value, dtype))
+    if dtype.is_integer and isinstance(a, Cast) and isinstance(a.a, Const):
+        # A compiler that folds such a conversion leaves what is out of range undefined.
+        rounded = _as_16_bits(a.a.value, a.dtype)
+        if rounded is not None:
+            return const(_saturated(rounded, dtype), dtype)
     return Cast(dtype, a)
+
+
+# Bits of precision and the least exponent of a normal number.
+_OF_16_BITS = {"float16": (11, -14), "bfloat16": (8, -126)}
+
+
+def _as_16_bits(value: bool | int | float, dtype: DType) -> float | None:
+    """``value`` rounded to nearest even in a 16-bit float; None for other dtypes."""
+    if str(dtype) not in _OF_16_BITS:
+        return None
+    if (isinstance(value, float) and not math.isfinite(value)) or value == 0:
+        return float(value)
+    precision, least = _OF_16_BITS[str(dtype)]
+    exact = Fraction(value)
+    exponent = max(math.frexp(float(value))[1] - 1, least)
+    step = Fraction(2) ** (exponent - precision + 1)
+    rounded = round(exact / step) * step
+    largest = (2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** (1 - least)
+    return float(rounded) if abs(rounded) <= largest else math.copysign(math.inf, rounded)
 
 
 def _saturated(value: float, dtype: DType) -> int:

@@ -88,7 +88,9 @@ def _constant(axis: Axis, dtype: DType, distance: int) -> Rounds:
 def _plain(axis: Axis, dtype: DType) -> Rounds:
     """A count of steps that needs no care: no difference and no sum of the bounds wraps."""
     low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
-    count = fold.ceildiv(fold.sub(high, low), fold.const(abs(axis.step)))
+    # No distance here is longer than the type's largest number: neither needs a step to be.
+    width = fold.const(min(abs(axis.step), dtype.limits[1]))
+    count = fold.ceildiv(fold.sub(high, low), width)
     return Rounds(dtype, ZERO, fold.binary("max", count, ZERO), _stepping(axis, dtype))
 
 

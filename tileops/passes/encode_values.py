@@ -10,7 +10,7 @@ import math
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir import fold
-from tileops.ir.expr import Call, Expr, Select
+from tileops.ir.expr import Call, Const, Expr, Select
 from tileops.passes.packed_types import BYTE, CARRIERS
 
 _BOOL = DType("bool")
@@ -98,6 +98,8 @@ def to_encoded(value: Expr, dtype: DType) -> Expr:
     """
     if dtype.is_integer:
         return _to_nibble(value, dtype)
+    if isinstance(value, Const):
+        return constant(value.value, dtype)
     if dtype == "float4_e2m1fn":
         return _to_fp4(value)
     return _to_e8m0(value)
