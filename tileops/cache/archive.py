@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gzip
 import io
-import lzma
 import os
 import re
 import secrets
+import sys
 import tarfile
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from tileops.cache import staging, usage
+from tileops.cache import staging, tar_reader, usage
 from tileops.cache.directory import Directory
 from tileops.cache.entry import MANIFEST, DamagedError, Entry, is_name, read_entry
 from tileops.cache.files import (
@@ -29,14 +27,9 @@ from tileops.cache.files import (
 )
 from tileops.errors import CacheError
 
-_MEMBER_LIMIT = 1 << 30  # bytes
+_MEMBER_LIMIT = 256 << 20  # bytes; a kernel has some megabytes
+_MOST_REFUSED = 1000
 _HASH = re.compile(r"[0-9a-f]{64}")
-# What reading a hostile or torn archive raises. ValueError and IndexError: numbers in headers that
-# are none.
-_TORN = (
-    tarfile.TarError, EOFError, ValueError, LookupError, zlib.error, lzma.LZMAError,
-    gzip.BadGzipFile,
-)  # fmt: skip
 
 
 def export(
@@ -135,26 +128,25 @@ class _Unpacking:
     def __init__(self, stage: Path, limit: int | None) -> None:
         self._stage = stage
         self._limit = limit
-        self._total = 0
         self._names: set[str] = set()
 
     def run(self, stream: io.BufferedReader, file: Path) -> list[str]:
         """What was refused, and why."""
-        refused = []
-        for member, data in _read_members(stream, file):
-            self._total += len(data or b"")
-            if self._limit is not None and self._total > self._limit:
-                raise CacheError(
-                    f"{file} holds more than the cache's limit of {self._limit} bytes "
-                    "(TILEOPS_CACHE_LIMIT)"
-                )
-            problem = self._problem_of(member, data) or self._extract(member, data)
+        refused: list[str] = []
+        limit = sys.maxsize if self._limit is None else self._limit
+        name = "the cache's limit of {} bytes (TILEOPS_CACHE_LIMIT)"
+        source = tar_reader.Source(file, "archive of cache entries", limit, name)
+        for member in tar_reader.members(stream, source):
+            problem = self._problem_of(member) or self._extract(member)
             if problem is not None:
-                refused.append(f"{member.name!r:.200}: {problem}")
+                refused.append(f"{member.info.name!r:.200}: {problem}")
+            if len(refused) > _MOST_REFUSED:
+                raise CacheError(f"{file} holds other things than cache entries: {refused[0]}")
         return refused
 
-    def _problem_of(self, member: tarfile.TarInfo, data: bytes | None) -> str | None:
-        parts = PurePosixPath(member.name).parts
+    def _problem_of(self, member: tar_reader.Member) -> str | None:
+        info = member.info
+        parts = PurePosixPath(info.name).parts
         # A name is one that an entry's files have: it leads nowhere else, and no link is walked
         # through, whatever an earlier member made.
         is_of_entry = (
@@ -163,47 +155,30 @@ class _Unpacking:
             and _HASH.fullmatch(parts[1])
             and is_name("/".join(parts[2:]))
         )
-        if not is_of_entry or (data is None and not member.issym()):
+        if not is_of_entry or not (member.is_plain or info.issym()):
             return "not a file of an entry"
-        if member.issym() and not is_name(member.linkname):
-            return f"a link to {member.linkname!r:.200}"
+        if member.is_plain and info.size > _MEMBER_LIMIT:
+            return f"it has {info.size} bytes, more than {_MEMBER_LIMIT}"
+        if info.issym() and not is_name(info.linkname):
+            return f"a link to {info.linkname!r:.200}"
         # Where a file system does not tell them apart, the second would replace the first.
-        name = member.name.casefold()
+        name = info.name.casefold()
         if name in self._names:
             return "the archive has a file of that name already"
         self._names.add(name)
         return None
 
-    def _extract(self, member: tarfile.TarInfo, data: bytes | None) -> str | None:
-        path = self._stage.joinpath(*PurePosixPath(member.name).parts[1:])
+    def _extract(self, member: tar_reader.Member) -> str | None:
+        path = self._stage.joinpath(*PurePosixPath(member.info.name).parts[1:])
         between = [parent for parent in path.parents if parent.is_relative_to(self._stage)]
         if os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in between):
             return "below a file or a link"
         make_directories(path.parent)
-        if data is None:
-            path.symlink_to(member.linkname)
+        if member.is_plain:
+            write_file(path, member.chunks())
         else:
-            write_file(path, data)
+            path.symlink_to(member.info.linkname)
         return None
-
-
-def _read_members(
-    stream: io.BufferedReader, file: Path
-) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
-    """The members, with the contents of plain files that may be as large as they are."""
-    try:
-        with tarfile.open(fileobj=stream, mode="r:*") as archive:
-            for member in archive:
-                if member.size < 0:
-                    raise tarfile.ReadError("a member of less than 0 bytes")
-                is_file = member.isreg() and not member.issparse() and member.size <= _MEMBER_LIMIT
-                source = archive.extractfile(member) if is_file else None
-                yield member, source.read() if source is not None else None
-    except _TORN as error:
-        reason = str(error).partition("\n")[0]
-        raise CacheError(f"{file} is no archive of cache entries: {reason}") from None
-    except OSError as error:
-        raise CacheError(f"{file} cannot be read: {error}") from None
 
 
 def _publish(folder: Path, directory: Directory, refused: list[str]) -> int:

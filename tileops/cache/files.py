@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 # Never writable by group or others, whatever the umask: such files would be refused when read.
@@ -31,14 +32,18 @@ def make_directories(path: Path) -> None:
             raise
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a new file and wait until it is on disk. Raises OSError, also if ``path`` exists."""
+def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write a new file and wait until it is on disk. Raises OSError, also if ``path`` exists.
+
+    Data that come in parts are written part by part.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, _FILE_MODE)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        for part in (data,) if isinstance(data, bytes) else data:
+            view = memoryview(part)
+            while view:
+                view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 from tileops.autotuner import database
+from tileops.cache import tar_reader
 from tileops.cache.directory import Directory
 from tileops.cache.files import UntrustedError, make_directories, read_file, remove
 from tileops.errors import CacheError
 
 # A tuning is four small files; a larger one is none of ours.
-_MEMBER_LIMIT = 64 << 20
+_MEMBER_LIMIT = 32 << 20
 _TOTAL_LIMIT = 1 << 30
 _NAME = re.compile(
     r"(?!\.{1,2}/)[A-Za-z0-9_.\-]{1,200}/[0-9a-f]{8,64}/tuning/[0-9a-f]{64}/([a-z_]+\.jsonl?)"
@@ -69,45 +70,42 @@ def load(directory: Directory, file: Path) -> int:
     Measurements are added to those that are there; a winner is taken only where there is none.
     CacheError if ``file`` is no export of tunings, OSError if the directory cannot be written.
     """
-    members = _read(file)
     changed = set()
-    for name, data in members.items():
-        place = directory.scripts / name
-        make_directories(place.parent)
-        if place.name == database.ROWS:
-            database.merge_rows(place.parent, data)
-        elif database.read_json(place) is None:
-            database.place(directory, place, data)
-        changed.add(place.parent)
+    with file.open("rb") as stream:
+        for _ in _sound_members(stream, file):
+            pass
+        # Again and not kept: an archive may unpack to more than this process has memory.
+        stream.seek(0)
+        for name, data in _sound_members(stream, file):
+            place = directory.scripts / name
+            make_directories(place.parent)
+            if place.name == database.ROWS:
+                database.merge_rows(place.parent, data)
+            elif database.read_json(place) is None:
+                database.place(directory, place, data)
+            changed.add(place.parent)
     for script in {folder.parent.parent for folder in changed}:
         database.write_table(directory, script)
     return len(changed)
 
 
-def _read(file: Path) -> dict[str, bytes]:
-    members: dict[str, bytes] = {}
-    total = 0
-    try:
-        with tarfile.open(file, "r:gz") as archive:
-            for member in archive:
-                _require_sound(file, member, members)
-                total += member.size
-                if total > _TOTAL_LIMIT:
-                    raise CacheError(f"{file}: more than {_TOTAL_LIMIT} bytes of tunings")
-                source = archive.extractfile(member)
-                assert source is not None  # of a plain file
-                members[member.name] = source.read()
-    # ValueError: what the module makes of numbers in a header that are none.
-    except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise CacheError(f"{file} cannot be read as exported tunings: {error}") from error
-    return members
+def _sound_members(stream: IO[bytes], file: Path) -> Iterator[tuple[str, bytes]]:
+    known: set[str] = set()
+    source = tar_reader.Source(
+        file, "archive of exported tunings", _TOTAL_LIMIT, "{} bytes of tunings"
+    )
+    for member in tar_reader.members(stream, source):
+        _require_sound(file, member, known)
+        known.add(member.info.name)
+        yield member.info.name, member.read()
 
 
-def _require_sound(file: Path, member: tarfile.TarInfo, known: dict[str, bytes]) -> None:
-    match = _NAME.fullmatch(member.name)
-    if match is None or match[1] not in database.FILES or not member.isreg():
-        raise CacheError(f"{file}: {member.name!r} is no part of a tuning")
-    if not 0 <= member.size <= _MEMBER_LIMIT:
-        raise CacheError(f"{file}: {member.name!r} has {member.size} bytes")
-    if member.name in known:
-        raise CacheError(f"{file}: {member.name!r} is in it twice")
+def _require_sound(file: Path, member: tar_reader.Member, known: set[str]) -> None:
+    info = member.info
+    match = _NAME.fullmatch(info.name)
+    if match is None or match[1] not in database.FILES or not member.is_plain:
+        raise CacheError(f"{file}: {info.name!r:.200} is no part of a tuning")
+    if info.size > _MEMBER_LIMIT:
+        raise CacheError(f"{file}: {info.name!r} has {info.size} bytes")
+    if info.name in known:
+        raise CacheError(f"{file}: {info.name!r} is in it twice")
