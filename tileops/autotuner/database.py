@@ -120,7 +120,7 @@ class Record:
         name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         with _flights.alone(name, locks, seconds) as problem:
             if problem is not None:
-                log.warn_once("tune.lock", f"tuning without its lock: {problem}")
+                log.warn_once("cache", f"tuning without its lock: {problem}")
             _holding.depth = getattr(_holding, "depth", 0) + 1
             try:
                 yield
@@ -181,7 +181,7 @@ class Record:
 
     def _unwritten(self, folder: Path, error: OSError) -> bool:
         log.warn_once(
-            "tune.write",
+            "cache",  # with the cache's own troubles: a broken disk is one warning
             f"tuning results cannot be kept in {folder}, only in this process: {error}",
         )
         return False
