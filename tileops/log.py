@@ -19,6 +19,13 @@ class TileopsWarning(RuntimeWarning):
     """A warning from tileops: something was refused, replaced or lost, and the call went on."""
 
 
+def is_wanted(topic: str) -> bool:
+    """True if a line of ``topic`` would be seen: for lines that cost something to make."""
+    topics = settings.current().log
+    is_named = topic in topics or "all" in topics
+    return is_named or (logger.hasHandlers() and logger.isEnabledFor(logging.INFO))
+
+
 def emit(topic: str, line: str) -> None:
     """Log one line: to the logger, or to stderr where TILEOPS_LOG names ``topic`` or ``all``.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,12 @@ def test_each_line_says_what_to_do(changes: dict[str, str], advice: str) -> None
 def test_a_bundle_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEOPS_BUNDLE", str(tmp_path))
     assert missing() == [f"the bundle {tmp_path} of TILEOPS_BUNDLE: write it with tileops.bundle"]
+
+
+def test_version_is_the_packages() -> None:
+    import tileops
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tileops", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"tileops {tileops.__version__}\n"

@@ -33,9 +33,12 @@ class Store:
         self._cleaned: set[Path] = set()
         forks.renew_in_child(self)
 
-    def get(self, key: Key) -> Entry | None:
-        """The verified entry of ``key``, or None. Counts a memory hit, a disk hit or a miss."""
-        found = self._look(key, resolve(settings.current()))
+    def get(self, key: Key, hit: Callable[[str], None] | None = None) -> Entry | None:
+        """The verified entry of ``key``, or None. Counts a memory hit, a disk hit or a miss.
+
+        ``hit`` is called with ``memory`` or ``disk`` where it is found.
+        """
+        found = self._look(key, resolve(settings.current()), hit)
         if found is None:
             counters.add("misses")
         return found
@@ -44,22 +47,24 @@ class Store:
         """Publish files and manifest under ``key``; InternalError for unusable names."""
         return self._publish(key, Built(files, manifest), resolve(settings.current()))
 
-    def fetch(self, key: Key, build: Callable[[], Built]) -> Entry:
-        """The entry of ``key``, from ``build()`` if it is nowhere.
+    def fetch(
+        self, key: Key, build: Callable[[], Built], hit: Callable[[str], None] | None = None
+    ) -> Entry:
+        """The entry of ``key``, from ``build()`` if it is nowhere; ``hit`` as in ``get``.
 
         Among all threads and processes that ask for the key at a time, one calls ``build``; what it
         raises goes to its caller, and the next one tries.
         """
         current = settings.current()
         where = resolve(current)
-        found = self._look(key, where)
+        found = self._look(key, where, hit)
         if found is not None:
             return found
         locks = where.private.locks if where.private is not None else None
         with self._flights.alone(key.hash(), locks, current.cache_lock_seconds) as problem:
             if problem is not None:
                 _trouble(f"compiling without the lock: {problem}")
-            found = self._look(key, where)
+            found = self._look(key, where, hit)
             if found is not None:
                 return found
             counters.add("misses")
@@ -75,16 +80,20 @@ class Store:
         self._guard = threading.Lock()
         self._users = usage.Users(self._users)
 
-    def _look(self, key: Key, where: Resolved) -> Entry | None:
+    def _look(self, key: Key, where: Resolved, hit: Callable[[str], None] | None) -> Entry | None:
         with self._guard:
             found = self._memory.get(key.hash())
         if found is not None:
             counters.add("memory_hits")
+            if hit is not None:
+                hit("memory")
             return self._follow(found, where)
         with counters.timed("lookup"):
             found = self._read(key, where)
         if found is not None:
             counters.add("disk_hits")
+            if hit is not None:
+                hit("disk")
             with self._guard:
                 self._memory[found.hash] = found
         return found

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tileops import __version__
 from tileops.cli import cache_commands, check, environment, tune_commands
 from tileops.errors import TileopsError
 
@@ -18,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="tileops",
         description="Tile programs: what this machine has, the cache, what a file uses, tunings.",
     )
+    parser.add_argument("--version", action="version", version=f"tileops {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     environment.add_parser(commands)
     cache_commands.add_parser(commands)

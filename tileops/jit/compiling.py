@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache as cached
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import locations
 from tileops.jit import bundles, toolchain
 from tileops.jit.checking import checked
+from tileops.jit.lookup import LookUp
 from tileops.jit.record import record_of
 from tileops.op.identity import Named
 from tileops.target import Target
@@ -79,9 +81,10 @@ def obtain(request: Request) -> cache.Entry:
     """
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
-    entry = _from_bundle(request) if bundles.are_named() else None
+    looked = LookUp(request.op, request.target)
+    entry = _from_bundle(request, looked) if bundles.are_named() else None
     if entry is None:
-        entry = _fetched(request)
+        entry = _fetched(request, looked)
     if settings.current().dump_ir:
         from tileops.jit import dumping
 
@@ -96,11 +99,12 @@ class _ToolsChangedError(Exception):
     """The compiler was replaced while it compiled: the code belongs to no key."""
 
 
-def _fetched(request: Request) -> cache.Entry:
+def _fetched(request: Request, looked: LookUp) -> cache.Entry:
     for is_last in (False, False, True):
-        key = key_of(request)
+        key = _key_to_look_for(request, looked)
+        hit = partial(looked.hit, name=key.hash())
         try:
-            return cache.store().fetch(key, partial(_build, request, key))
+            return cache.store().fetch(key, partial(_build, request, key, looked), hit)
         except _ToolsChangedError:
             if is_last:
                 raise ToolchainError(
@@ -110,29 +114,44 @@ def _fetched(request: Request) -> cache.Entry:
     raise InternalError("not reached")
 
 
+def _key_to_look_for(request: Request, looked: LookUp) -> cache.Key:
+    try:
+        return key_of(request)
+    except ToolchainError as error:
+        looked.miss(None, partial(str, error))
+        raise
+
+
 def _with_used_facts(request: Request) -> Request:
     # Code for the CPU assumes none of the facts, so one compile serves all of them.
     return replace(request, spec=Specialization()) if request.target.kind == "cpu" else request
 
 
-def _from_bundle(request: Request) -> cache.Entry | None:
+def _from_bundle(request: Request, looked: LookUp) -> cache.Entry | None:
     """The program from the cache, else from a bundle; a bundle needs no compiler to be there."""
     try:
-        entry = cache.store().get(key_of(request))
+        key = key_of(request)
+        entry = cache.store().get(key, partial(looked.hit, name=key.hash()))
     except ToolchainError:
         entry = None
-    return entry or bundles.find(request.program, request.target, request.spec, request.named)
+    if entry is None:
+        entry = bundles.find(request.program, request.target, request.spec, request.named)
+        if entry is not None:
+            looked.hit("bundle", entry.hash)
+    return entry
 
 
-def _build(request: Request, key: cache.Key) -> cache.Built:
+def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
+    from tileops.cache import catalog  # asks why only where something is compiled
+
+    why = cached(partial(catalog.why_missed, key, request.op))
+    looked.miss(key.hash(), why)
     if settings.current().strict:
         raise CompileMissError(
             f"op {request.op} needs a compile for {request.target} "
             f"({_sizes(request.sizes) or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
             "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
         )
-    from tileops.cache import catalog  # asks why only where something is compiled
-
     start = time.perf_counter()
     with counters.timed("generate"):
         code = generate(request.program, request.target, request.spec)
@@ -144,7 +163,7 @@ def _build(request: Request, key: cache.Key) -> cache.Built:
     event = counters.CompileEvent(
         op=request.op,
         target=str(request.target),
-        why=f"{request.why}; {catalog.why_missed(key, request.op)}",
+        why=f"{request.why}; {why()}",
         seconds=time.perf_counter() - start,
         key=key.hash(),
         sizes=dict(request.sizes),

@@ -14,6 +14,7 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError
 from tileops.ir.program import Program
 from tileops.jit.compiling import Request, key_of
+from tileops.jit.lookup import LookUp
 from tileops.jit.record import entry_of
 from tileops.op.spec import spec_of
 from tileops.op.variant import variant_of
@@ -55,7 +56,8 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
 
 def found_in_cache(request: Request) -> tuple[str, dict[str, Any]] | None:
     """Hash and loadable form of a request that is in the cache; None where it must be compiled."""
-    entry = cache.store().get(key_of(request))
+    looked, key = LookUp(request.op, request.target), key_of(request)
+    entry = cache.store().get(key, lambda layer: looked.hit(layer, key.hash()))
     return None if entry is None else (entry.hash, loadable_of(request, entry))
 
 
