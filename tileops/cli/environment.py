@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import platform
@@ -45,7 +46,7 @@ def gather() -> dict[str, Any]:
     current = settings.current()
     compiler = current.cxx if current.cxx is not None else "g++"
     facts: dict[str, Any] = {
-        "tileops": _version("tileops"),
+        "tileops": version(),
         "python": f"{platform.python_version()} ({platform.machine()}, {platform.system()})",
         "torch": _version("torch"),
         "triton": _version("triton"),
@@ -64,6 +65,11 @@ def gather() -> dict[str, Any]:
         facts["cache layers"] = [str(layer.root) for layer in where.layers]
     facts["missing"] = _missing(facts, compiler, where.problem)
     return facts
+
+
+def version() -> str:
+    """The version of this package, whatever name it is distributed under."""
+    return str(importlib.import_module("tileops").__version__)
 
 
 def _version(package: str) -> str:

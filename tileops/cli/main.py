@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tileops import __version__
 from tileops.cli import cache_commands, check, environment, tune_commands
 from tileops.errors import TileopsError
 
@@ -19,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="tileops",
         description="Tile programs: what this machine has, the cache, what a file uses, tunings.",
     )
-    parser.add_argument("--version", action="version", version=f"tileops {__version__}")
+    parser.add_argument("--version", action="version", version=f"tileops {environment.version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     environment.add_parser(commands)
     cache_commands.add_parser(commands)
