@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
 import json
 import platform
 import re
 import shlex
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def gather() -> dict[str, Any]:
 
 def version() -> str:
     """The version of this package, whatever name it is distributed under."""
-    return str(importlib.import_module("tileops").__version__)
+    return str(sys.modules[__name__.partition(".")[0]].__version__)
 
 
 def _version(package: str) -> str:
