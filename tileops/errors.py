@@ -26,7 +26,7 @@ def is_of_torchs_parser(error: RuntimeError) -> bool:
 
 
 class NotDifferentiableError(TileopsError):
-    """An input requires grad and the op has no registered gradient."""
+    """A derivative is asked for of an op without a rule for it: a backward pass, or a tangent."""
 
 
 class RedefinedOpError(TileopsError):

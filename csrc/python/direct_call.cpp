@@ -12,6 +12,8 @@
 #include <memory>
 
 #include "core/hooks.h"
+#include "python/gradients.h"
+#include "python/op_call.h"
 
 namespace py = pybind11;
 
@@ -21,51 +23,20 @@ namespace {
 constexpr char kName[] = "tileops.direct";
 
 struct Direct {
-  py::object op;
+  py::object op;  // torch's function, or the OpCall around it
+  const OpCall* call;
   Py_ssize_t count;
   std::vector<std::size_t> tensors;
   std::vector<std::pair<std::size_t, py::type>> scalars;  // positions with their exact types
   bool asks_gradient;  // whether a tensor that requires grad matters
+
+  PyObject* function() const { return call == nullptr ? op.ptr() : call->op; }
+  bool has_gradient() const { return call != nullptr && call->has_gradient; }
 };
 
-// Set once, before the first object has a capsule; leaked, because calls may come while the
-// interpreter ends.
-struct Torch {
-  Py_ssize_t member = 0;  // offset of the capsule in an object
-  PyObject* forward_mode = nullptr;
-  PyObject* level = nullptr;
-  PyTypeObject *tensor = nullptr, *parameter = nullptr;
-  PyGetSetDef* requires_grad = nullptr;
-  PyObject* is_grad_enabled = nullptr;
-  ternaryfunc python_call = nullptr;  // what calls a `__call__` written in Python
-};
-Torch torch;
-
-PyObject* leaked(const py::object& object) {
-  return py::object(object).release().ptr();
-}
-
-bool is_in_forward_mode() {
-  PyObject* level = PyDict_GetItemWithError(torch.forward_mode, torch.level);  // borrowed
-  if (level == nullptr || !PyLong_Check(level)) return true;
-  return PyLong_AsLong(level) >= 0;
-}
-
-bool is_grad_enabled() {
-  PyObject* enabled = PyObject_CallNoArgs(torch.is_grad_enabled);
-  const bool is_off = enabled == Py_False;
-  Py_XDECREF(enabled);
-  return !is_off;
-}
-
-// Under a torch function mode this runs the mode's Python code.
-bool requires_grad(PyObject* tensor) {
-  PyObject* wants = torch.requires_grad->get(tensor, torch.requires_grad->closure);
-  if (wants == nullptr) PyErr_Clear();  // the general way asks again
-  const bool is_false = wants == Py_False;
-  Py_XDECREF(wants);
-  return !is_false;
-}
+// Set once, before the first object has a capsule.
+Py_ssize_t member_offset = 0;       // of the capsule in an object
+ternaryfunc python_call = nullptr;  // what calls a `__call__` written in Python
 
 // True if nothing but the op has to run. Subclasses of tensors and values that torch would convert
 // go the general way.
@@ -77,7 +48,7 @@ bool is_plain(const Direct& direct, PyObject* args) {
   }
   for (std::size_t n : direct.tensors) {
     PyObject* tensor = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(n));
-    if (Py_TYPE(tensor) != torch.tensor && Py_TYPE(tensor) != torch.parameter) return false;
+    if (!is_plain_tensor(tensor)) return false;
     if (direct.asks_gradient && requires_grad(tensor) && is_grad_enabled()) return false;
   }
   return true;
@@ -95,21 +66,25 @@ __attribute__((cold, noinline)) void explain(PyObject* self, PyObject* args) {
 }
 
 PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
-  PyObject* capsule = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(self) + torch.member);
+  PyObject* capsule = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(self) + member_offset);
   if (capsule != nullptr && capsule != Py_None && kwargs == nullptr) {
     // The object may drop it while a mode of torch or the op runs.
     const auto held = py::reinterpret_borrow<py::object>(capsule);
     auto* direct = static_cast<Direct*>(PyCapsule_GetPointer(capsule, kName));
     if (direct != nullptr && PyTuple_GET_SIZE(args) == direct->count && is_plain(*direct, args)) {
       if (direct->tensors.size() > 1) announce_python_call(PyThreadState_Get());
-      PyObject* result = PyObject_Call(direct->op.ptr(), args, nullptr);
+      PyObject* result = nullptr;
+      {
+        const BelowAutograd scope(direct->has_gradient());
+        result = PyObject_Call(direct->function(), args, nullptr);
+      }
       announce_python_call(nullptr);  // an op that was not reached has not taken it
       if (result == nullptr) explain(self, args);
       return result;
     }
     PyErr_Clear();
   }
-  return torch.python_call(self, args, kwargs);
+  return python_call(self, args, kwargs);
 }
 
 void check_position(std::size_t position, std::size_t count) {
@@ -122,30 +97,19 @@ void free_direct(PyObject* capsule) {
 
 }  // namespace
 
-void set_direct(const py::object& member, const py::module_& forward_mode,
-                const py::object& is_grad_enabled, const py::type& tensor,
-                const py::type& parameter, const py::object& requires_grad) {
-  if (torch.forward_mode != nullptr) return;
-  if (Py_TYPE(member.ptr()) != &PyMemberDescr_Type ||
-      Py_TYPE(requires_grad.ptr()) != &PyGetSetDescr_Type) {
-    throw py::type_error("expected a member of __slots__ and an attribute with a getter in C");
-  }
-  torch.member = reinterpret_cast<PyMemberDescrObject*>(member.ptr())->d_member->offset;
-  torch.requires_grad = reinterpret_cast<PyGetSetDescrObject*>(leaked(requires_grad))->d_getset;
-  torch.level = leaked(py::str("_current_level"));
-  PyUnicode_InternInPlace(&torch.level);
-  torch.is_grad_enabled = leaked(is_grad_enabled);
-  torch.tensor = reinterpret_cast<PyTypeObject*>(leaked(tensor));
-  torch.parameter = reinterpret_cast<PyTypeObject*>(leaked(parameter));
-  torch.forward_mode = leaked(forward_mode.attr("__dict__"));
+void set_direct(const py::object& member) {
+  if (Py_TYPE(member.ptr()) != &PyMemberDescr_Type)
+    throw py::type_error("expected a member of __slots__");
+  member_offset = reinterpret_cast<PyMemberDescrObject*>(member.ptr())->d_member->offset;
 }
 
 void install_direct(const py::type& cls) {
   auto* type = reinterpret_cast<PyTypeObject*>(cls.ptr());
   if (type->tp_call == call_directly) return;
-  if (torch.forward_mode == nullptr) throw py::value_error("set_direct was not called");
-  if (torch.python_call == nullptr) torch.python_call = type->tp_call;
-  if (type->tp_call != torch.python_call)
+  if (member_offset == 0 || gradient_source().forward_mode == nullptr)
+    throw py::value_error("set_direct or set_gradient_source was not called");
+  if (python_call == nullptr) python_call = type->tp_call;
+  if (type->tp_call != python_call)
     throw py::type_error("expected a class whose __call__ is written in Python");
   type->tp_call = call_directly;
 }
@@ -156,8 +120,8 @@ py::object make_direct(const py::object& op, std::size_t count,
                        bool asks_gradient) {
   for (std::size_t n : tensors) check_position(n, count);
   for (const auto& scalar : scalars) check_position(scalar.first, count);
-  auto direct = std::make_unique<Direct>(
-      Direct{op, static_cast<Py_ssize_t>(count), tensors, scalars, asks_gradient});
+  auto direct = std::make_unique<Direct>(Direct{
+      op, as_op_call(op.ptr()), static_cast<Py_ssize_t>(count), tensors, scalars, asks_gradient});
   PyObject* capsule = PyCapsule_New(direct.get(), kName, free_direct);
   if (capsule == nullptr) throw py::error_already_set();
   direct.release();

@@ -8,22 +8,18 @@
 
 namespace tileops {
 
-// Says once where things are. `member` is the descriptor of the `__slots__` member in which a
-// program object keeps what `make_direct` returns; the rest is torch's: the module whose
-// `_current_level` is at least 0 inside forward-mode differentiation, torch.is_grad_enabled, the
-// two classes of plain tensors, and the descriptor of their attribute `requires_grad`.
-void set_direct(const pybind11::object& member, const pybind11::module_& forward_mode,
-                const pybind11::object& is_grad_enabled, const pybind11::type& tensor,
-                const pybind11::type& parameter, const pybind11::object& requires_grad);
+// Says where a program object keeps what `make_direct` returns: `member` is the descriptor of that
+// member of the class's `__slots__`.
+void set_direct(const pybind11::object& member);
 
 // Lets calls of objects of a class take the short way where they can; its `__call__` takes the
 // others.
 void install_direct(const pybind11::type& cls);
 
 // What an object keeps so that a call with `count` positional arguments, plain tensors at the
-// positions `tensors` and values of the exact types `scalars`, goes to `op` at once; with
-// `asks_gradient` not where a tensor needs a gradient. The object's `_explain(args, error)` is
-// asked for better words when the op fails.
+// positions `tensors` and values of the exact types `scalars`, goes to `op` at once (torch's
+// function, or the OpCall around it); with `asks_gradient` not where a tensor needs a gradient. The
+// object's `_explain(args, error)` is asked for better words when the op fails.
 pybind11::object make_direct(const pybind11::object& op, std::size_t count,
                              const std::vector<std::size_t>& tensors,
                              const std::vector<std::pair<std::size_t, pybind11::type>>& scalars,

@@ -12,6 +12,8 @@
 #include "core/hooks.h"
 #include "core/stages.h"
 #include "python/direct_call.h"
+#include "python/gradients.h"
+#include "python/op_call.h"
 #include "torch/api.h"
 
 namespace py = pybind11;
@@ -239,7 +241,6 @@ PYBIND11_MODULE(_C, m) {
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("set_error_classes", &set_error_classes, py::arg("classes"));
   m.def("create_op", &create_op, py::arg("op_json"), NoGil());
-  m.def("alias_op", &alias_op, py::arg("handle"), py::arg("name"), NoGil());
   m.def("add_variant", &add_variant, py::arg("handle"), py::arg("variant_json"), NoGil());
   m.def(
       "add_entry",
@@ -287,9 +288,17 @@ PYBIND11_MODULE(_C, m) {
   m.def("device_properties", &device_properties, py::arg("index"));
   m.def("is_capturing", &is_capturing, py::arg("device_index"), NoGil());
   m.def("set_driver_library", &set_driver_library, py::arg("path"), NoGil());
-  m.def("set_direct", &set_direct, py::arg("member"), py::arg("forward_mode"),
+  m.def("set_gradient_source", &set_gradient_source, py::arg("forward_mode"),
         py::arg("is_grad_enabled"), py::arg("tensor"), py::arg("parameter"),
         py::arg("requires_grad"));
+  m.def("find_dispatch_state", &find_dispatch_state, py::arg("keys"), py::arg("front"));
+  m.def("forget_dispatch_state", &forget_dispatch_state);
+  m.def("below_autograd", &below_autograd, py::arg("function"));
+  m.def("make_op_call", &make_op_call, py::arg("op"), py::arg("general"), py::arg("explain"),
+        py::arg("asks_gradient"));
+  m.def("set_has_gradient", &set_has_gradient, py::arg("call"), py::arg("value"));
+  m.def("inner_call", &inner_call, py::arg("call"));
+  m.def("set_direct", &set_direct, py::arg("member"));
   m.def("install_direct", &install_direct, py::arg("cls"));
   m.def("make_direct", &make_direct, py::arg("op"), py::arg("count"), py::arg("tensors"),
         py::arg("scalars"), py::arg("asks_gradient"));

@@ -115,7 +115,7 @@ CASES: dict[str, Case] = {
     "negative_extent": (ArgumentError, lambda: samples.counted(-1)),
     "requires_grad": (
         NotDifferentiableError,
-        lambda: samples.axpy(vector(4).requires_grad_(), vector(4), 1.0),
+        lambda: samples.axpy(vector(4).requires_grad_(), vector(4), 1.0).sum().backward(),
     ),
     "lazy_size": (ArgumentError, lambda: samples.lazy_add(100)(vector(99), vector(99))),
     "lazy_missing": (ArgumentTypeError, lambda: samples.lazy_add()),

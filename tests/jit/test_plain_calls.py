@@ -83,11 +83,11 @@ def test_gradients_still_flow() -> None:
         assert torch.equal(plain_graded(x, y), x + y)
 
 
-def test_what_has_no_gradient_is_refused() -> None:
+def test_a_gradient_that_is_not_there_is_refused() -> None:
     x, y = vector(100), vector(100)
     samples.axpy(x, y, 1.0)
-    with pytest.raises(NotDifferentiableError, match="argument 'X' requires grad"):
-        samples.axpy(x.requires_grad_(), y, 1.0)
+    with pytest.raises(NotDifferentiableError, match="sample_axpy"):
+        samples.axpy(x.requires_grad_(), y, 1.0).sum().backward()
     with pytest.raises(NotDifferentiableError, match="tangent"), forward_ad.dual_level():
         plain_graded(y, forward_ad.make_dual(y, torch.ones(100)))
 

@@ -37,8 +37,7 @@ def test_subclasses_and_parameters() -> None:
     out = samples.axpy(x, y.as_subclass(Watching), 2.0)
     assert type(out) is Watching
     assert samples.axpy.op in Watching.seen
-    with pytest.raises(NotDifferentiableError, match="argument 'X' requires grad"):
-        samples.axpy(torch.nn.Parameter(x), y, 2.0)
+    assert samples.axpy(torch.nn.Parameter(x), y, 2.0).requires_grad
     with torch.no_grad():
         assert torch.equal(samples.axpy(torch.nn.Parameter(x), y, 2.0), 2 * x + y)
 
@@ -96,7 +95,7 @@ def test_a_sparse_incoming_gradient() -> None:
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.hessian])
 def test_transforms_that_custom_operators_lack_are_named(transform: Any) -> None:
-    for program, message in ((product, "torch.func's transforms"), (samples.axpy, "requires grad")):
+    for program, message in ((product, "torch.func's transforms"), (samples.axpy, "sample_axpy: ")):
         arguments = () if program is product else (1.0,)
         with pytest.raises(NotDifferentiableError, match=message):
             transform(lambda v, f=program, r=arguments: f(v, v, *r).sum())(

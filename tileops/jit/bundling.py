@@ -362,7 +362,7 @@ def _op_document(
         "op": op.spec.to_json(),
         "definition": identity.digest,
         "parts": dict(identity.parts),
-        "aliases": [] if op.plain_name is None else [op.plain_name],
+        "aliases": [],
         "variants": list(variants.values()),
     }
 

@@ -143,10 +143,11 @@ class EagerProvider(Provider):
         holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
         take = names.take_derived if is_derived else names.claim
         claim = take(namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n))
-        op = register(spec, self, claim, definition.origin)
+        is_differentiable = definition.options.differentiable is not False
+        op = register(spec, self, claim, definition.origin, is_differentiable=is_differentiable)
         self._spec = op.spec
-        if definition.options.differentiable is False:
-            pass_autograd(op.spec, op.spec.name)
+        if not is_differentiable:
+            pass_autograd(op.spec)
         if self.tuning is not None:
             op.bucketing = self.tuning.buckets
         op.keep_variant(self.static_of(op.spec, given), program)

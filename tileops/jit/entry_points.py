@@ -82,9 +82,10 @@ def jit(
     ``pass_configs``: keys of ``PassConfigKey``. ``compile_flags``: for the compiler of the target.
     ``debug_root_path``: a folder that gets a copy of each compiled program. ``mutates``: names of
     the tensors that the program writes, where one trace cannot tell. ``name``: of the op, by
-    default the function's. ``differentiable=False``: calls pass although an input requires grad,
-    and give no gradient. ``autocast`` (eager programs): the dtype that floating tensors are cast to
-    where autocast is on, or a mapping from device type (``cpu``, ``cuda``) to dtype.
+    default the function's. ``differentiable=False``: results never require grad; those of other
+    programs without a gradient refuse a backward pass. ``autocast`` (eager programs): the dtype to
+    which floating tensors are cast where autocast is on, or a mapping from device type (``cpu``,
+    ``cuda``) to dtype.
     ``contiguous="copy"`` (eager programs): tensors that are not contiguous are copied, and what the
     program writes is copied back; by default they are refused. ``target_host`` and
     ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path

@@ -43,8 +43,7 @@ class JITImpl(GivenOptions):
 
     # What a call reads is set once, at decoration: Dynamo guards on it. Methods marked as constant
     # run once, when a call is traced, and what they return (text, a bool) is a constant from then.
-    _op: Any  # for calls that need no gradient
-    _gradient_op: Any  # for the others; None where there is no gradient
+    _op: Any
     # What lets a plain call reach ``_op`` without running ``__call__``; None where none can.
     _direct: object
     __slots__ = ("_direct",)
@@ -107,7 +106,7 @@ class JITImpl(GivenOptions):
         self._is_direct = not self._eager.wraps_result
         if self._is_direct and not self._optional:
             self._count = len(self._inputs)
-        self._keep_op(op.overload, None)
+        self._keep_op(op.overload)
 
     # -- calling -----------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -118,10 +117,9 @@ class JITImpl(GivenOptions):
         for n, kind in self._scalars:
             if type(args[n]) is not kind:
                 return self._call_general(args, kwargs)
-        # What is no tensor shows when it is asked for what only tensors have.
         try:
-            return self._op_for(args)(*args)
-        except (AttributeError, RuntimeError) as error:
+            return self._op(*args)
+        except RuntimeError as error:
             self._explain(args, error)
             raise
 
@@ -140,7 +138,7 @@ class JITImpl(GivenOptions):
         try:
             if not self._is_direct or not self._are_exact(given):
                 return self._call_routed(inputs, given, extra)
-            return self._op_for(inputs)(*inputs, **given, **extra)
+            return self._op(*inputs, **given, **extra)
         except RuntimeError as error:
             self._explain(inputs, error)
             raise
@@ -182,8 +180,7 @@ class JITImpl(GivenOptions):
         names = tuple(given)
         is_traced = torch.compiler.is_compiling()
         values: list[Any] = [traceable(v) if is_traced else v for v in given.values()]
-        namespace, plain, full, wraps, carried = self._route(names, *values).split("::")
-        name = full if self._needs_gradient(inputs, bool(full)) else plain
+        namespace, name, wraps, carried = self._route(names, *values).split("::")
         statics: dict[str, object] = {}
         for key, value in zip(names, values):  # noqa: B905 - Dynamo lacks strict=
             if key in carried.split(","):
@@ -203,18 +200,16 @@ class JITImpl(GivenOptions):
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         # Missing until the op is registered, and again after a redefinition has retired it.
-        if name not in ("_op", "_gradient_op"):
+        if name != "_op":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        namespace, plain, full, _, _ = self._route(()).split("::")
-        space = getattr(torch.ops, namespace)
-        op = getattr(space, plain).default
-        gradient_op = getattr(space, full).default if full else None
+        namespace, op_name, _, _ = self._route(()).split("::")
+        op = getattr(getattr(torch.ops, namespace), op_name).default
         if not torch.compiler.is_compiling():
-            self._keep_op(op, gradient_op)
-        return op if name == "_op" else gradient_op
+            self._keep_op(op)
+        return op
 
-    def _keep_op(self, op: Any, gradient_op: Any) -> None:  # noqa: ANN401
-        self._op, self._gradient_op = op, gradient_op
+    def _keep_op(self, op: Any) -> None:  # noqa: ANN401
+        self._op = op
         if self._count >= 0 and type(self) is JITImpl and JITImpl.__call__ is JITImpl._own_call:
             asks = self._differentiable is not False or self._eager.is_mutating
             self._direct = runtime.direct_call(
@@ -224,28 +219,6 @@ class JITImpl(GivenOptions):
     def _forget_op(self) -> None:
         self._direct = None
         self.__dict__.pop("_op", None)
-        self.__dict__.pop("_gradient_op", None)
-
-    def _op_for(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401
-        gradient_op = self._gradient_op
-        if self._needs_gradient(inputs, gradient_op is not None):
-            return gradient_op
-        return self._op
-
-    def _needs_gradient(self, inputs: Sequence[Any], has_gradient: bool) -> bool:
-        """True for a call that autograd records; NotDifferentiableError where it could not."""
-        if has_gradient and gradient.is_kept():
-            return True
-        for n in self._guarded:
-            if n in self._optional and inputs[n] is None:
-                continue
-            if arguments.is_stand_in(inputs[n]):
-                return has_gradient
-            if inputs[n].requires_grad and torch.is_grad_enabled():
-                if has_gradient:
-                    return True
-                self._refuse_gradient(n, inputs[n])
-        return False
 
     def _check_kinds(self, inputs: Sequence[Any]) -> None:
         for n in self._guarded:
@@ -265,15 +238,6 @@ class JITImpl(GivenOptions):
                 self.definition.optional, self.definition.scalars, error,
             )  # fmt: skip
 
-    def _refuse_gradient(self, n: int, tensor: torch.Tensor) -> None:
-        is_mutated = self._differentiable is False and self._is_mutated(self._inputs[n])
-        gradient.refuse(
-            self._title,
-            self._inputs[n],
-            differentiable=self._differentiable,
-            writes_leaf=is_mutated and tensor.is_leaf,
-        )
-
     # -- constants of a traced call ----------------------------------------------------------------
     def carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
         """The program whose op carries these compile-time values, and those that it carries."""
@@ -287,16 +251,14 @@ class JITImpl(GivenOptions):
     def _route(self, names: tuple[str, ...], *values: object) -> str:
         """Where a call with these compile-time values goes.
 
-        ``namespace::op::op with a gradient or nothing::tuple or plain::names the schema carries``.
+        ``namespace::op::tuple or plain::names the schema carries``.
         """
         given = dict(zip(names, values, strict=True))
         self.definition.static_values(given)  # refuses a call that leaves out a required one
         program, given = self.carrier(given)
         op = program._eager.register(given, is_derived=program._is_derived)
         wraps = "tuple" if program._eager.wraps_result else "plain"
-        full = op.spec.name if op.plain_name else ""
-        plain = op.plain_name or op.spec.name
-        return f"{op.spec.namespace}::{plain}::{full}::{wraps}::{','.join(given)}"
+        return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(given)}"
 
     def _not_carried(
         self, given: Mapping[str, object], params: Mapping[str, StaticParam]
@@ -326,11 +288,6 @@ class JITImpl(GivenOptions):
     def _lazy_name(self, *args: object, **kwargs: object) -> str:
         return self._lazy.kernel(args, kwargs).name
 
-    @constant
-    def _is_mutated(self, name: str) -> bool:
-        op = self._eager.op
-        return op is not None and any(a.mutated for a in op.spec.args if a.name == name)
-
     # -- torch's transforms ------------------------------------------------------------------------
     def register_autograd(
         self,
@@ -352,7 +309,6 @@ class JITImpl(GivenOptions):
             raise ArgumentError(f"{self._title}: with differentiable=False it gets no gradient")
         change = operator.methodcaller("set_gradient", backward, setup_context)
         self._eager.change_transforms(change)
-        self._forget_op()
 
     def register_vmap(self, rule: Callable[..., Any], /) -> None:
         """Give the op a batching rule, as ``torch.library.register_vmap`` takes it.
@@ -481,7 +437,7 @@ class JITImpl(GivenOptions):
         """The torch op of an eager program, registered if it was not yet."""
         if self._is_lazy:
             raise ArgumentError(f"{self._title}: a lazy function has an op for each of its kernels")
-        return self._gradient_op or self._op  # type: ignore[no-any-return]
+        return self._op  # type: ignore[no-any-return]
 
     # -- copies ------------------------------------------------------------------------------------
     def __copy__(self, memo: object = None) -> JITImpl:

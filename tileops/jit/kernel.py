@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from tileops.errors import ArgumentError, NotDifferentiableError
+from tileops.errors import ArgumentError
 from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
@@ -62,35 +62,17 @@ class JITKernel:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Run the kernel.
-
-        NotDifferentiableError for an input that requires grad in grad mode where the kernel has no
-        gradient.
-        """
-        given = (*args, *kwargs.values()) if kwargs else args
+        """Run the kernel."""
         if forward_ad._current_level >= 0:
+            given = (*args, *kwargs.values())
             gradient.refuse_tangents(f"kernel {self._name}", given)
-        op = self._op
-        if self._gradient_op is not None and gradient.is_kept():
-            op = self._gradient_op
         for n, name, kind, dtype in self._scalars:
             if name in kwargs:
                 kwargs[name] = self._converted(name, dtype, kwargs[name])
             elif n < len(args) and type(args[n]) is not kind:
                 args = (*args[:n], self._converted(name, dtype, args[n]), *args[n + 1 :])
-        for value in given:
-            if not isinstance(value, torch.Tensor):
-                op = self.op if arguments.is_stand_in(value) else op
-            elif value.requires_grad and torch.is_grad_enabled():
-                op = self._gradient_op
-                if op is None:
-                    raise NotDifferentiableError(
-                        f"kernel {self._name}: an argument requires grad, and the kernel has no "
-                        "gradient; call it under torch.no_grad(), detach the argument, or give it "
-                        "one with register_autograd"
-                    )
         try:
-            result = op(*args, **kwargs)
+            result = self._op(*args, **kwargs)
         except RuntimeError as error:
             self._explain(args, kwargs, error)
             raise
@@ -113,21 +95,19 @@ class JITKernel:
             arguments.explain(f"kernel {self._name}", given, (), scalars, error)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name not in ("_op", "_gradient_op", "_scalars"):
+        if name not in ("_op", "_scalars"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        plain, full, scalars = _registered_names(self._name).split("::")
-        space = getattr(torch.ops, NAMESPACE)
-        op = getattr(space, plain).default
-        gradient_op = getattr(space, full).default if full else None
+        op_name, scalars = _registered_names(self._name).split("::")
+        op = getattr(getattr(torch.ops, NAMESPACE), op_name).default
         kinds = tuple(_scalar(text) for text in scalars.split(",") if text)
         if not torch.compiler.is_compiling():
-            self._op, self._gradient_op, self._scalars = op, gradient_op, kinds
-        return op if name == "_op" else gradient_op if name == "_gradient_op" else kinds
+            self._op, self._scalars = op, kinds
+        return op if name == "_op" else kinds
 
     @property
     def op(self) -> torch._ops.OpOverload:
         """The torch op of the kernel, registered when first asked for."""
-        return self._gradient_op or self._op  # type: ignore[no-any-return]
+        return self._op  # type: ignore[no-any-return]
 
     def register_autograd(
         self,
@@ -142,8 +122,6 @@ class JITKernel:
         """
         change = operator.methodcaller("set_gradient", backward, setup_context)
         state_of(self._name).change_transforms(change)
-        for name in ("_op", "_gradient_op", "_scalars"):
-            self.__dict__.pop(name, None)
 
     def register_vmap(self, rule: Callable[..., Any], /) -> None:
         """Give the kernel's op a batching rule, as ``JITImpl.register_vmap`` does."""
@@ -334,18 +312,14 @@ class JITKernel:
 
 @constant
 def _registered_names(name: str) -> str:
-    """The op for calls without a gradient, the one with it if there is one, and the scalars.
-
-    ``op::op::place name dtype,…``.
-    """
+    """The op and the scalars: ``op::place name dtype,…``."""
     state = state_of(name)
     op = state.op()
     dtypes = {p.name: str(p.var.dtype) for p in state.program.scalars()}
     scalars = [
         f"{n} {a.name} {dtypes[a.name]}" for n, a in enumerate(op.spec.inputs()) if a.name in dtypes
     ]
-    full = op.spec.name if op.plain_name else ""
-    return f"{op.plain_name or op.spec.name}::{full}::{','.join(scalars)}"
+    return f"{op.spec.name}::{','.join(scalars)}"
 
 
 def _scalar(text: str) -> tuple[int, str, type, str]:

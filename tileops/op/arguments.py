@@ -14,7 +14,7 @@ from tileops.errors import (
     NotDifferentiableError,
     is_of_torchs_parser,
 )
-from tileops.op.spec import ArgSpec
+from tileops.op.spec import ArgSpec, OpSpec
 
 # Integers travel to an op as 64-bit signed ones, whatever the parameter's dtype.
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -22,6 +22,15 @@ _SYMBOLIC: dict[type, type] = {
     int: torch.SymInt,
     float: torch.SymFloat,
     bool: torch.SymBool,
+}
+# What torch's parser takes for the types of schemas.
+_TAKEN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int, torch.SymInt),
+    "float": (float, int, torch.SymFloat, torch.SymInt),
+    "bool": (bool, int, torch.SymBool),
+    "int[]": (list, tuple, int),
+    "device": (torch.device, str),
 }
 
 
@@ -170,3 +179,32 @@ def refuse_tensor(title: str, name: str, value: object) -> None:
         found = "a quantized one; pass its int_repr()"
     if found:
         raise ArgumentError(f"{where}: expected a dense strided tensor, got {found}")
+
+
+def explain_op(
+    spec: OpSpec, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> None:
+    """Raise what is wrong with a call of an op by ``torch.ops`` where torch's words name nothing.
+
+    Those are the words of its dispatcher for None in the place of a tensor and of pybind11 for a
+    value that no schema carries. Returns where ``error`` is another.
+    """
+    is_a_cast = "Unable to cast" in str(error) and not is_of_torchs_parser(error)
+    if not isinstance(error, NotImplementedError) and not is_a_cast:
+        return
+    given = {**dict(zip((a.name for a in spec.inputs()), args, strict=False)), **kwargs}
+    for arg in spec.args:
+        value = given.get(arg.name)
+        if arg.name not in given or (value is None and arg.kind.endswith("?")):
+            continue
+        kind = arg.kind.removesuffix("?")
+        if kind == "tensor" and not isinstance(value, torch.Tensor):
+            refuse_tensor(spec.title, arg.name, value)
+        elif kind in _TAKEN and not isinstance(value, _TAKEN[kind]):
+            hint = ""
+            if isinstance(value, torch.dtype):
+                hint = f"; pass {str(value).removeprefix('torch.')!r}, or call the Python function"
+            raise ArgumentTypeError(
+                f"{spec.title}: argument '{arg.name}': expected {kind}, got "
+                f"{type(value).__name__}{hint}"
+            ) from None

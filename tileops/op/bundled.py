@@ -16,6 +16,7 @@ from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
 from tileops.op import bundle_paths, default_device, names, schema_names
 from tileops.op.fake import fake_of
 from tileops.op.identity import Identity
+from tileops.op.overload import Overload
 from tileops.op.reading import spec_from_json, variant_from_json
 from tileops.op.registration import static_key
 from tileops.op.spec import OpSpec
@@ -207,6 +208,7 @@ def _adopt(name: str, parts: Sequence[_Part], shared: bool) -> None:
                 holder = names.Holder(_origin(op), _cannot_retire, meet=op.meet)
                 names.hold(spec.namespace, each, holder)
                 torch.library.register_fake(f"{spec.namespace}::{each}", fake_of(spec, op.variant))
+                Overload(replace(spec, name=each))
                 default_device.follow(spec, each)
 
 

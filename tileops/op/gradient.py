@@ -1,48 +1,150 @@
-"""Owns which calls take the op with a gradient, and the rule of ops that have none."""
+"""Calls of ops without a gradient: their results have a node that refuses a backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from tileops.errors import ArgumentError, NotDifferentiableError
 
+# The op that a backward pass runs in place of a gradient. It is an op, so that torch.compile takes
+# it into the graph of the backward pass, where it raises when that graph runs.
+_NAMESPACE, _NAME = "tileops_autograd", "refuse"
+_KEYS = ("CompositeImplicitAutograd", "Autograd", "AutogradOther")
+_DEVICES = ("CPU", "CUDA", "Meta", "XPU", "HPU", "MPS", "PrivateUse1")
 
-def is_kept() -> bool:
-    """True where a call is recorded for others, of which some may want the gradient.
+# Puts the tensors of a call in their places and calls the op.
+Call = Callable[[Sequence[torch.Tensor]], Any]
 
-    An exported graph runs with other tensors than it was recorded with; graphs of ``torch.compile``
-    do not, which guards on what requires grad. Under ``torch.no_grad()`` no gradient is wanted.
-    """
-    if not torch.is_grad_enabled():
+
+def has_rule(name: str) -> bool:
+    """Whether autograd has a rule for the op of this qualified name: ours, or a user's."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return any(has_kernel(name, k) for k in (*_KEYS, *(f"Autograd{d}" for d in _DEVICES)))
+
+
+def is_wanted(tensors: Iterable[torch.Tensor]) -> bool:
+    """True where torch would record a call with these arguments for a backward pass."""
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         return False
-    if torch.compiler.is_compiling():
-        return torch.compiler._is_exporting_flag  # its getter is always True to older Dynamos
-    # make_fx. AOTAutograd uses it, too, for graphs of torch.compile.
-    return is_fx_symbolic_tracing() and torch._guards.TracingContext.try_get() is None
+    # Below autograd, or with its fallback for ops without a rule off, torch records nothing.
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality):
+        return False
+    return torch._C._get_autograd_fallback_mode() != "nothing"
 
 
-def refuse(op: str, argument: str, *, differentiable: bool | None, writes_leaf: bool) -> None:
-    """Raise for an argument that requires grad while grad mode is on, where it must not.
+def is_batched() -> bool:
+    """True inside ``torch.vmap``, whose rule for an op calls it once more with what is inside."""
+    top = torch._C._functorch.peek_interpreter_stack()
+    return top is not None and top.key() == torch._C._functorch.TransformType.Vmap
 
-    NotDifferentiableError where a gradient would be lost. Under ``differentiable=False`` the user
-    has said that none is wanted, and only a leaf that the op writes is refused (ArgumentError); for
-    other tensors autograd's version check finds what a write has spoilt.
+
+def refuse_leaf(op: str, argument: str, value: object) -> None:
+    """ArgumentError for a leaf that requires grad, which torch lets nobody write in grad mode."""
+    if not isinstance(value, torch.Tensor) or not (value.requires_grad and value.is_leaf):
+        return
+    raise ArgumentError(
+        f"{op}: argument '{argument}' is a leaf that requires grad, and the op writes into it; "
+        "call it under torch.no_grad() or pass a detached tensor"
+    )
+
+
+def call_without_rule(
+    op: str, call: Call, tensors: Sequence[torch.Tensor], written: Sequence[int]
+) -> Any:  # noqa: ANN401
+    """The result of ``call(tensors)``, with a node that raises when a backward pass reaches it.
+
+    ``written`` are the places among ``tensors`` of those that the call writes and that require
+    grad: what is in them afterwards has such a node, too.
     """
-    if differentiable is not False:
-        raise NotDifferentiableError(
-            f"{op}: argument '{argument}' requires grad, and the op has no registered gradient; "
-            "call it under torch.no_grad(), detach the argument, or declare "
-            "@tileops.jit(differentiable=False)"
+    _register()
+    apply: Any = _Undifferentiable.apply
+    results = apply(op, call, tuple(written), *tensors)
+    count = len(written)
+    if not count:
+        return results
+    kept = results[:-count]
+    return None if not kept else kept[0] if len(kept) == 1 else kept
+
+
+class _Undifferentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(op: str, call: Call, written: tuple[int, ...], *tensors: torch.Tensor) -> Any:  # noqa: ANN401
+        result = call(tensors)
+        if not written:
+            return result
+        results = () if result is None else result if isinstance(result, tuple) else (result,)
+        return (*results, *(tensors[n] for n in written))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:  # noqa: ANN401
+        ctx.op, _, written, *tensors = inputs
+        ctx.set_materialize_grads(False)
+        ctx.looks = [(tuple(t.shape), t.dtype) for t in tensors]
+        if written:
+            ctx.mark_dirty(*(tensors[n] for n in written))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, op: str, call: Call, written: Any, *tensors: Any) -> Any:  # noqa: ANN401
+        if written:
+            raise ArgumentError(
+                f"{op}: torch.vmap cannot batch a write to a tensor that needs grad"
+            )
+        batched = torch.vmap(lambda *values: call(values), in_dims=tuple(in_dims[3:]))
+        result = batched(*tensors)
+        return result, tuple(0 for _ in result) if isinstance(result, tuple) else 0
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: object) -> Any:  # noqa: ANN401
+        raise _no_forward_mode(ctx.op)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:  # noqa: ANN401
+        needed = ctx.needs_input_grad[3:]
+        grad = next((g for g in grads if g is not None), None)
+        if grad is None:
+            return None, None, None, *(None for _ in needed)
+        refuse = getattr(torch.ops, _NAMESPACE).refuse
+        return (
+            None,
+            None,
+            None,
+            *(
+                refuse(grad, list(shape), dtype, ctx.op) if is_needed else None
+                for is_needed, (shape, dtype) in zip(needed, ctx.looks, strict=True)
+            ),
         )
-    if writes_leaf:
-        raise ArgumentError(
-            f"{op}: argument '{argument}' is a leaf that requires grad, and the op writes into it; "
-            "call it under torch.no_grad() or pass a detached tensor"
-        )
+
+
+@functools.cache
+def _register() -> None:
+    library: Any = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(f"{_NAME}(Tensor grad, SymInt[] shape, ScalarType dtype, str op) -> Tensor")
+    library.impl(_NAME, _refuse, "CompositeExplicitAutograd")
+    torch.library.register_vmap(
+        f"{_NAMESPACE}::{_NAME}", lambda info, in_dims, *args: _refuse(*args), lib=library
+    )
+    torch.library.register_fake(
+        f"{_NAMESPACE}::{_NAME}",
+        lambda grad, shape, dtype, op: grad.new_empty(shape, dtype=dtype),
+        lib=library,
+    )
+    _libraries.append(library)
+
+
+_libraries: list[Any] = []  # a Library takes its registrations along when it is destroyed
+
+
+def _refuse(grad: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, op: str) -> torch.Tensor:
+    raise NotDifferentiableError(
+        f"{op}: a backward pass has come to this op, which has no registered gradient; give it one "
+        "with register_autograd, call it under torch.no_grad() or with detached arguments, or "
+        "declare @tileops.jit(differentiable=False)"
+    )
 
 
 def refuse_tangents(op: str, inputs: Iterable[object]) -> None:
@@ -56,7 +158,11 @@ def refuse_tangents(op: str, inputs: Iterable[object]) -> None:
             continue
         dual = forward_ad.unpack_dual(value)  # type: ignore[no-untyped-call,unused-ignore]
         if dual.tangent is not None:
-            raise NotDifferentiableError(
-                f"{op}: an argument has a tangent, and the op has no rule for forward-mode "
-                "differentiation; use reverse mode, or pass the primal value"
-            )
+            raise _no_forward_mode(op)
+
+
+def _no_forward_mode(op: str) -> NotDifferentiableError:
+    return NotDifferentiableError(
+        f"{op}: an argument has a tangent, and the op has no rule for forward-mode "
+        "differentiation; use reverse mode, or pass the primal value"
+    )

@@ -18,6 +18,7 @@ from tileops.ir.program import Program
 from tileops.op import default_device, names
 from tileops.op.fake import fake_of
 from tileops.op.identity import Identity
+from tileops.op.overload import Overload
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
 
@@ -57,8 +58,8 @@ class Op:
         self._by_number: dict[int, Variant] = {}  # also of those that were unloaded
         self._resolving = threading.local()  # number: the variant that this thread's call has
         self._entries: set[tuple[int, EntryKey]] = set()
-        self._installed: set[tuple[str, str]] = set()
-        self.plain_name: str | None = None
+        self._installed: set[str] = set()
+        self.calls: Overload  # what calls through torch.ops pass; there once torch has the op
         self.bucketing: Callable[[Variant], Buckets] | None = None
         self.rules: Callable[[], str] = str  # a digest of its gradient, batching and autocast
 
@@ -66,34 +67,14 @@ class Op:
         """See ``forks.renew_in_child``."""
         self._lock = threading.RLock()
 
-    # A gradient registered from Python costs 6 us a call, asked for or not. The op's plain twin
-    # shares its kernels and has none: what calls that need no gradient take.
-    def make_plain(self) -> str:
-        """Register the op once more, as one that will get no gradient; returns its name."""
-        namespace = self.spec.namespace
-        name = names.reserve(
-            namespace,
-            f"{self.spec.name}__plain",
-            is_held_outside=lambda n: held_outside(namespace, n),
-        )
-        runtime.alias_op(self.handle, name)
-        torch.library.register_fake(f"{namespace}::{name}", self.fake())
-        self.plain_name = name
-        return name
-
     def fake(self) -> Callable[..., object]:
-        """The fake of the op, under any of its names."""
+        """The fake of the op."""
         return fake_of(self.spec, self.variant, lambda: self.rules())
 
-    def qualified_names(self) -> tuple[str, ...]:
-        """The names that torch knows the op by."""
-        found = (self.spec.name, self.plain_name)
-        return tuple(f"{self.spec.namespace}::{name}" for name in found if name is not None)
-
-    def is_new(self, name: str, rule: str) -> bool:
-        """True at the first request for a rule under a name."""
-        is_new = (name, rule) not in self._installed
-        self._installed.add((name, rule))
+    def is_new(self, rule: str) -> bool:
+        """True at the first request for a rule."""
+        is_new = rule not in self._installed
+        self._installed.add(rule)
         return is_new
 
     @property
@@ -212,11 +193,19 @@ def digest_of(program: Program, digits: int = 8) -> str:
     return hashlib.sha256(print_program(program).encode()).hexdigest()[:digits]
 
 
-def register(spec: OpSpec, provider: Provider, claim: names.Claim, origin: str = "") -> Op:
+def register(
+    spec: OpSpec,
+    provider: Provider,
+    claim: names.Claim,
+    origin: str = "",
+    *,
+    is_differentiable: bool = True,
+) -> Op:
     """Create the op of ``spec`` in torch, under the name that ``claim`` gives.
 
-    ``origin`` says where the program stands, for errors of the device.
-    A replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one.
+    ``is_differentiable`` False: nobody wants gradients of it, and none are missed. ``origin`` says
+    where the program stands, for errors of the device. A replaced op raises RedefinedOpError from
+    now on, and ``torch.ops`` leads to the new one.
     """
     if claim.name != spec.name:
         spec = replace(spec, name=claim.name)
@@ -231,6 +220,7 @@ def register(spec: OpSpec, provider: Provider, claim: names.Claim, origin: str =
     runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
     torch.library.register_fake(spec.qualified_name, op.fake())
+    op.calls = Overload(spec, is_differentiable=is_differentiable)
     default_device.follow(spec, spec.name)
     if claim.address != claim.name:
         space = getattr(torch.ops, spec.namespace)

@@ -83,18 +83,19 @@ class Transforms:
     def install(self, op: Op) -> None:
         """Give ``op`` the rules that it does not have yet."""
         op.rules = self._digest
-        if self._gradient is not None and op.plain_name is None:
+        name = op.spec.qualified_name
+        if self._gradient is not None:
             check_functional(op.spec)
-            pass_autograd(op.spec, op.make_plain())
-            torch.library.register_autograd(
-                op.spec.qualified_name, self._backward, setup_context=self._setup_context(op.spec)
-            )
-        for name in op.qualified_names():
-            if self._batching is not None and op.is_new(name, "vmap"):
-                torch.library.register_vmap(name, self._batch)
-            if self._autocast and op.is_new(name, "autocast"):
-                for device_type, dtype in self._autocast.items():
-                    _register_autocast(name, device_type, dtype)
+            if op.is_new("gradient"):
+                torch.library.register_autograd(
+                    name, self._backward, setup_context=self._setup_context(op.spec)
+                )
+                op.calls.set_gradient()
+        if self._batching is not None and op.is_new("vmap"):
+            torch.library.register_vmap(name, self._batch)
+        if self._autocast and op.is_new("autocast"):
+            for device_type, dtype in self._autocast.items():
+                _register_autocast(name, device_type, dtype)
         # A trace before has noted where the op's calls go, and torch keeps that.
         op.overload._dispatch_cache.clear()
 
@@ -137,8 +138,8 @@ class Transforms:
         return setup_context
 
 
-def pass_autograd(spec: OpSpec, name: str) -> None:
-    """Make calls under ``name`` pass autograd by: their results never require grad.
+def pass_autograd(spec: OpSpec) -> None:
+    """Make calls of an op pass autograd by: their results never require grad.
 
     Torch's own rule for ops without a gradient looks at each input of each call (0.2 us) in order
     to warn in the backward pass; it is for programs that say nothing about gradients.
@@ -146,7 +147,7 @@ def pass_autograd(spec: OpSpec, name: str) -> None:
     if any(a.role == "tensor" for a in spec.args):
         library: Any = _library(spec.namespace)
         for device in _DEVICE_KEYS.values():
-            library.impl(name, torch.library.fallthrough_kernel, f"Autograd{device}")
+            library.impl(spec.name, torch.library.fallthrough_kernel, f"Autograd{device}")
 
 
 def _library(namespace: str) -> torch.library.Library:

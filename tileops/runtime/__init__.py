@@ -9,11 +9,9 @@ from tileops.runtime.binding import (
     Resolver,
     add_entry,
     add_variant,
-    alias_op,
     counters,
     create_op,
     detach,
-    direct_call,
     is_strict,
     load_bundles,
     load_entry,
@@ -30,6 +28,7 @@ from tileops.runtime.binding import (
     static_json,
     unload,
 )
+from tileops.runtime.calls import OpCall, direct_call
 from tileops.runtime.devices import (
     current_device,
     device_count,
@@ -42,10 +41,10 @@ from tileops.runtime.devices import (
 __all__ = [
     "BundledText",
     "Image",
+    "OpCall",
     "Resolver",
     "add_entry",
     "add_variant",
-    "alias_op",
     "counters",
     "create_op",
     "current_device",

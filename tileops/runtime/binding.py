@@ -68,47 +68,6 @@ def create_op(op: Mapping[str, Any] | str) -> int:
     return int(native().create_op(_text(op)))
 
 
-def direct_call(
-    cls: type,
-    op: object,
-    count: int,
-    tensors: Sequence[int],
-    scalars: Sequence[tuple[int, type]],
-    *,
-    asks_gradient: bool,
-) -> object:
-    """What an object of ``cls`` keeps as ``_direct`` so that plain calls of it run no Python code.
-
-    A call with ``count`` positional arguments, plain tensors at the positions ``tensors`` and
-    values of exactly the types ``scalars``, goes to ``op`` at once; with ``asks_gradient`` not
-    where a tensor requires grad in grad mode. ``cls`` has a ``__call__`` in Python, which takes all
-    other calls, ``_direct`` among its ``__slots__``, and ``_explain(args, error)``, which may raise
-    better words for an error of the op.
-    """
-    import torch
-    from torch.autograd import forward_ad
-
-    module = native()
-    module.set_direct(
-        cls.__dict__["_direct"],
-        forward_ad,
-        torch.is_grad_enabled,
-        torch.Tensor,
-        torch.nn.Parameter,
-        torch.Tensor.requires_grad,
-    )
-    module.install_direct(cls)
-    return module.make_direct(op, count, list(tensors), list(scalars), asks_gradient)
-
-
-def alias_op(handle: int, name: str) -> None:
-    """Register the op with torch once more, as ``name`` in its namespace; both share all kernels.
-
-    Raises ArgumentError where torch refuses the name.
-    """
-    native().alias_op(handle, name)
-
-
 def add_variant(handle: int, variant: Mapping[str, Any] | str) -> int:
     """Add the checks and bindings of one combination of static arguments; return its number.
 

@@ -1,0 +1,138 @@
+"""What a call of ``torch.ops.<namespace>.<name>`` from Python passes before torch's dispatcher."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from tileops import runtime
+from tileops.op import arguments, gradient
+from tileops.op.spec import OpSpec
+
+
+class Overload:
+    """torch's Python class of one op, with our function in the place of torch's own.
+
+    Torch's dispatcher has room for a gradient in Python, which costs each call 6 us, and for none
+    that needs to know whether a tensor requires grad: its stable interface does not say. So what
+    concerns gradients is decided before the dispatcher, where Python calls an op. Calls from C++
+    get torch's rule for ops without a gradient, a warning.
+    """
+
+    def __init__(self, spec: OpSpec, *, is_differentiable: bool = True) -> None:
+        self.spec = spec
+        self.is_differentiable = is_differentiable
+        self.has_gradient = False
+        packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
+        self._calls: list[runtime.OpCall] = []
+        if _is_replaceable(packet):
+            for owner in (packet.default, packet):
+                self._replace(owner)
+
+    def set_gradient(self) -> None:
+        """Autograd has a rule in Python for the op, which plain calls pass by."""
+        self.has_gradient = True
+        for call in self._calls:
+            call.set_gradient()
+
+    def _replace(self, owner: Any) -> None:  # noqa: ANN401
+        function = owner._op
+        is_written = any(a.mutated for a in self.spec.args)
+        call = runtime.OpCall(
+            function,
+            functools.partial(self._general, function),
+            self._explain,
+            asks_gradient=self.is_differentiable or is_written,
+        )
+        owner._op = call.callable
+        self._calls.append(call)
+        # TorchScript knows an op by the identity of this function.
+        builtins: Any = torch.jit._builtins
+        name = builtins._find_builtin(function)
+        if name is not None:
+            builtins._register_builtin(call.callable, name)
+
+    def _general(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        values = (*args, *kwargs.values())
+        tensors = [v for v in values if isinstance(v, torch.Tensor)]
+        if forward_ad._current_level >= 0 and self.is_differentiable:
+            gradient.refuse_tangents(self.spec.title, tensors)
+        if not gradient.is_wanted(tensors) or gradient.is_batched():
+            return function(*args, **kwargs)
+        given = self._given(args, kwargs)
+        written = [a.name for a in self.spec.args if a.mutated]
+        for name in written:
+            gradient.refuse_leaf(self.spec.title, name, given.get(name))
+        if not self.is_differentiable or self.has_gradient:
+            return function(*args, **kwargs)
+        if gradient.has_rule(self.spec.qualified_name):  # a user's
+            return function(*args, **kwargs)
+        return self._recorded(function, args, kwargs, [given.get(name) for name in written])
+
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        names = (a.name for a in self.spec.inputs())
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def _recorded(
+        self,
+        function: Any,  # noqa: ANN401
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        written: list[Any],
+    ) -> Any:  # noqa: ANN401
+        """The call with a node that refuses a backward pass."""
+        tensors = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
+        changed = [t for t in written if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not self.spec.returns and not changed:
+            return function(*args, **kwargs)
+
+        def call(values: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401
+            rest = iter(values)
+
+            def filled(value: Any) -> Any:  # noqa: ANN401
+                return next(rest) if isinstance(value, torch.Tensor) else value
+
+            placed = [filled(v) for v in args]
+            return function(*placed, **{k: filled(v) for k, v in kwargs.items()})
+
+        places = [n for n, t in enumerate(tensors) if any(t is c for c in changed)]
+        return gradient.call_without_rule(self.spec.title, call, tensors, places)
+
+    def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
+        if not torch.compiler.is_compiling():
+            arguments.explain_op(self.spec, args, kwargs, error)
+
+
+_verdict: list[bool] = []
+
+
+def _is_replaceable(packet: Any) -> bool:  # noqa: ANN401
+    if not _verdict:
+        _verdict.append(_calls_what_stands_in(packet))
+    return _verdict[0]
+
+
+def _calls_what_stands_in(packet: Any) -> bool:  # noqa: ANN401
+    """Whether torch's Python classes of ops call what stands in their ``_op``, tried out on one.
+
+    Where they do not, calls through ``torch.ops`` get torch's own rules.
+    """
+    for owner in (packet.default, packet):
+        function = getattr(owner, "_op", None)
+        if not callable(function):
+            return False
+        token = object()
+        owner._op = lambda *args, token=token, **kwargs: token
+        try:
+            is_called = owner() is token
+        except RuntimeError:  # torch's own function, which wants arguments
+            is_called = False
+        finally:
+            owner._op = function
+        if not is_called:
+            return False
+    return True
