@@ -189,7 +189,11 @@ def explain_op(
     Those are the words of its dispatcher for None in the place of a tensor and of pybind11 for a
     value that no schema carries. Returns where ``error`` is another.
     """
-    is_a_cast = "Unable to cast" in str(error) and not is_of_torchs_parser(error)
+    is_a_cast = (
+        isinstance(error, RuntimeError)
+        and "Unable to cast" in str(error)
+        and not is_of_torchs_parser(error)
+    )
     if not isinstance(error, NotImplementedError) and not is_a_cast:
         return
     given = {**dict(zip((a.name for a in spec.inputs()), args, strict=False)), **kwargs}

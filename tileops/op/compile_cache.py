@@ -11,8 +11,9 @@ import hashlib
 import json
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant
@@ -43,8 +44,48 @@ def note(spec: OpSpec, variant: Variant, rules: str) -> None:
     with _lock:
         known = config.unsafe_marked_cacheable_functions
         if known.get(name) != digest:
-            # Only an assignment tells the module that its own digest is stale.
-            config.unsafe_marked_cacheable_functions = dict(sorted({**known, name: digest}.items()))
+            _set_in_keys({name: digest})
+
+
+def note_numbers(op: str, numbers: Sequence[Any]) -> None:
+    """Make the keys of what is compiled depend on the symbolic numbers that an op was given.
+
+    A compiled graph holds the value of a Python float that an op takes, and torch guards on it. The
+    cache of AOTAutograd does not: it knows such a float as an input, and its guards as those of
+    sizes alone, so that it would bring back the graph of another value.
+    """
+    import torch
+    from torch.fx.experimental.symbolic_shapes import free_symbols, guard_scalar
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is not None:
+        return
+    found = [
+        guard_scalar(number)
+        for number in numbers
+        if any(symbol_is_type(symbol, SymT.FLOAT) for symbol in free_symbols(number))
+    ]
+    if not found:
+        return
+    with _lock:
+        # Of this graph alone: a later one with other values may not find what this one left.
+        if _numbers.get("context") is not context:
+            _numbers.update(context=context, seen=[])
+        _numbers["seen"].append([op, *map(repr, found)])
+        digest = hashlib.sha256(json.dumps(_numbers["seen"]).encode()).hexdigest()
+        _set_in_keys({"tileops: symbolic numbers": digest})
+
+
+_numbers: dict[str, Any] = {}
+
+
+def _set_in_keys(values: Mapping[str, str]) -> None:
+    from torch._inductor import config
+
+    # Only an assignment tells the module that its own digest is stale.
+    known = config.unsafe_marked_cacheable_functions
+    config.unsafe_marked_cacheable_functions = dict(sorted({**known, **values}.items()))
 
 
 def _is_recorded() -> bool:

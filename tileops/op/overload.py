@@ -10,8 +10,10 @@ import torch
 from torch.autograd import forward_ad
 
 from tileops import runtime
-from tileops.op import arguments, gradient
+from tileops.op import arguments, compile_cache, gradient
 from tileops.op.spec import OpSpec
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Overload:
@@ -58,6 +60,9 @@ class Overload:
 
     def _general(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         values = (*args, *kwargs.values())
+        symbolic = [v for v in values if isinstance(v, _SYMBOLIC)]
+        if symbolic:
+            compile_cache.note_numbers(self.spec.qualified_name, symbolic)
         tensors = [v for v in values if isinstance(v, torch.Tensor)]
         if forward_ad._current_level >= 0 and self.is_differentiable:
             gradient.refuse_tangents(self.spec.title, tensors)
