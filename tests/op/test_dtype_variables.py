@@ -76,8 +76,8 @@ def test_the_schema_has_no_dtype() -> None:
     assert str(add.op._schema) == schema
 
 
-def build(dt):
-    @tileops.jit(name="dtyped_by_closure")
+def build(dt, name):
+    @tileops.jit(name=name)
     def program(A):
         N = T.const("N")
         A: T.Tensor((N,), dt)
@@ -90,7 +90,7 @@ def build(dt):
 
 
 def test_a_variable_of_the_function_around() -> None:
-    program = build(T.DTypeVar("kind", T.float32, T.int32))
+    program = build(T.DTypeVar("kind", T.float32, T.int32), "dtyped_by_closure")
     assert torch.equal(program(torch.arange(4)[:3].int()), torch.tensor([0, 2, 4]).int())
     assert torch.equal(program(torch.ones(3)), torch.full((3,), 2.0))
     assert program(torch.ones(3)).dtype == torch.float32
@@ -103,9 +103,10 @@ def test_a_variable_in_the_signature() -> None:
             C[i] = A[i]
         return C
 
+    jitted = tileops.jit(program, name="dtyped_in_signature")
     for dtype in FLOATS:
         a = torch.randn(4).to(dtype)
-        assert torch.equal(tileops.jit(program)(a), a)
+        assert torch.equal(jitted(a), a)
 
 
 # -- what it is inside -----------------------------------------------------------------------------
@@ -143,14 +144,13 @@ def everywhere(A, inner=None):
     return C, D
 
 
+EVERYWHERE = tileops.jit(everywhere, name="dtyped_everywhere")
+
+
 @pytest.mark.parametrize("inner", [None, 1])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_it_stands_wherever_a_dtype_may(dtype: torch.dtype, inner: int | None) -> None:
-    def program(A):
-        return everywhere(A, inner)
-
-    del program  # a program is one function: the choice is bound
-    bound = tileops.jit(everywhere).bind(inner=inner) if inner else tileops.jit(everywhere)
+    bound = EVERYWHERE.bind(inner=inner) if inner else EVERYWHERE
     a = torch.randint(-8, 8, (5,)).to(dtype)
     c, d = bound(a)
     width = {torch.float16: 16, torch.bfloat16: 17, torch.float32: 32}[dtype]
@@ -325,11 +325,8 @@ def test_compile_time_arguments_may_not_change_the_variables() -> None:
         return C
 
     assert torch.equal(program(torch.ones(2).half()), torch.ones(2))
-    with pytest.raises(ProgramError_, match="dtype variable"):
+    with pytest.raises((ProgramTypeError, ProgramValueError), match="dtype variable"):
         program(torch.ones(2), flag=True)
-
-
-ProgramError_ = (ProgramTypeError, ProgramValueError)
 
 
 # -- optional and written tensors ------------------------------------------------------------------

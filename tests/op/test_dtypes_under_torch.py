@@ -41,7 +41,7 @@ def test_compiled_and_exported() -> None:
 
 
 def test_gradients_of_each_dtype() -> None:
-    program = build(T.DTypeVar("kind", T.float16, T.float32))
+    program = build(T.DTypeVar("kind", T.float16, T.float32), "dtyped_gradient")
     program.register_autograd(lambda ctx, grad: program(grad))
     for dtype in (torch.float16, torch.float32):
         a = torch.ones(3, dtype=dtype, requires_grad=True)
