@@ -50,6 +50,13 @@ TILEOPS_INLINE T ceildiv(T a, T b) {
   return static_cast<T>(q + T(b != T(0) && r != T(0) && ((r < T(0)) == (b < T(0)))));
 }
 
+// Of a >= 0 and b >= 1, such as sizes: their sum fits the unsigned type.
+template <class T>
+TILEOPS_INLINE T ceildiv_of_counts(T a, T b) {
+  typedef typename Unsigned<T>::type U;
+  return static_cast<T>((static_cast<U>(a) + (static_cast<U>(b) - U(1))) / static_cast<U>(b));
+}
+
 template <class T>
 TILEOPS_INLINE T floormod(T a, T b) {
   const T r = truncmod(a, b);

@@ -101,6 +101,27 @@ struct Value<b8> {
 template <class T>
 using ValueOf = typename Value<T>::type;
 
+template <class T>
+struct Unsigned {
+  typedef T type;
+};
+template <>
+struct Unsigned<i8> {
+  typedef u8 type;
+};
+template <>
+struct Unsigned<i16> {
+  typedef u16 type;
+};
+template <>
+struct Unsigned<i32> {
+  typedef u32 type;
+};
+template <>
+struct Unsigned<i64> {
+  typedef u64 type;
+};
+
 template <class A, class B>
 struct IsSame {
   static constexpr bool value = false;

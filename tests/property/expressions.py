@@ -60,6 +60,10 @@ class Expressions:
             lambda d, n: (
                 f"({self.value(d, n)} {self.random.choice(['//', '%'])} {self.value(d, n)})"
             ),
+            lambda d, n: (
+                f"T.{self.random.choice(['ceildiv', 'align_up'])}"
+                f"({self.value(d, n)}, {self.value(d, n)})"
+            ),
             self._extreme,
             self._selection,
             self._bits,

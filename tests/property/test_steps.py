@@ -1,6 +1,6 @@
 """Stepped loops make the rounds of Python's ``range``, on the CPU path and under the interpreter.
 
-``TILEOPS_RANDOM_PROGRAMS`` (200 by default) over 100 is how many seeds each kind of bounds gets.
+``TILEOPS_RANDOM_PROGRAMS`` (200 by default) over 200 is how many seeds each kind of bounds gets.
 """
 
 from __future__ import annotations

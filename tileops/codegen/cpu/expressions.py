@@ -141,8 +141,10 @@ def _is_number(expr: Expr) -> bool:
 def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
     if expr.dtype.is_float:
         return _wrapped(f"({expr.op}({a}, {b}))", expr)
+    if expr.op == "ceildiv":
+        return _quotient_up(state, expr, a, b)
     divisor = const_value(expr.b)
-    positive = divisor is not None and divisor > 0 and expr.op != "ceildiv"
+    positive = divisor is not None and divisor > 0
     symbol = "/" if expr.op.endswith("div") else "%"
     if positive and (not expr.dtype.is_signed or state.ranges.is_non_negative(expr.a)):
         return _wrapped(f"({a} {symbol} {b})", expr)
@@ -157,6 +159,18 @@ def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
             return _wrapped(f"({a} >> {divisor.bit_length() - 1})", expr)
         return _wrapped(f"({a} & {divisor - 1})", expr)
     return f"{expr.op}<{computing(expr.dtype)}>({a}, {b})"
+
+
+def _quotient_up(state: LaunchState, expr: Binary, a: str, b: str) -> str:
+    least = state.ranges.of(expr.b).lo
+    counts = (
+        expr.dtype.is_signed
+        and state.ranges.is_non_negative(expr.a)
+        and least is not None
+        and least >= 1
+    )
+    name = "ceildiv_of_counts" if counts else "ceildiv"
+    return f"{name}<{computing(expr.dtype)}>({a}, {b})"
 
 
 def _shift(expr: Binary, a: str, b: str) -> str:
