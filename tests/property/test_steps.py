@@ -129,3 +129,26 @@ def test_steps_longer_than_any_distance(dtype: str, step: int, run: steps.Run) -
     wanted = [sum(1 + i for i in range(*pair, step)) for pair in bounds]
     out = run(counted, torch.tensor(bounds, dtype=getattr(torch, dtype)))
     assert out.tolist() == wanted
+
+
+@pytest.mark.parametrize("run", EXECUTORS)
+@pytest.mark.parametrize("base", [1 << 40, -(1 << 40), (1 << 31) - 9, -(1 << 31), (1 << 63) - 9])
+def test_lanes_far_from_zero(base: int, run: steps.Run) -> None:
+    """Lanes that take no part, and padding, do not widen the range that all lanes run."""
+
+    def counted(S):
+        S: T.Tensor((21, 2), T.int64)
+        B = T.empty((21,), T.int64)
+        with T.Kernel(1, threads=32):
+            for k in T.Parallel(21):
+                B[k] = 0
+                if k % 3 != 0:
+                    for i in T.serial(S[k, 0], S[k, 1]):
+                        B[k] += i - S[0, 0]
+                    for i in T.serial(S[k, 1] - 1, S[k, 0] - 1, -1):
+                        B[k] += i - S[0, 0]
+        return B
+
+    bounds = [(base, base)] + [(base + 1 + k % 4, base + 1 + k % 7) for k in range(1, 21)]
+    wanted = [2 * sum(i - base for i in range(*p)) if k % 3 else 0 for k, p in enumerate(bounds)]
+    assert run(counted, torch.tensor(bounds)).tolist() == wanted

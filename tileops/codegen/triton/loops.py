@@ -23,8 +23,6 @@ _BOOL, _INT32 = DType("bool"), DType("int32")
 # Lanes of one piece of a nest whose extent is known at run time only.
 _PIECE = 1024
 
-_INT32_MAX = (1 << 31) - 1
-
 EmitBody = Callable[[Context, Body, Ids], None]
 
 
@@ -99,8 +97,8 @@ def _emit_lane_loop(
     """
     lo = ctx.temporary("first", start) if not start.is_scalar else start
     hi = ctx.temporary("last", stop) if not stop.is_scalar else stop
-    first = lo.text if lo.is_scalar else f"tl.min({_of_active(ctx, lo, _INT32_MAX)})"
-    last = hi.text if hi.is_scalar else f"tl.max({_of_active(ctx, hi, -_INT32_MAX - 1)})"
+    first = lo.text if lo.is_scalar else f"tl.min({_of_active(ctx, lo, lo.dtype.limits[1])})"
+    last = hi.text if hi.is_scalar else f"tl.max({_of_active(ctx, hi, hi.dtype.limits[0])})"
     name = ctx.names.fresh(loop.var.name)
     value = Val(name, loop.var.dtype)
     mask = both(
