@@ -21,7 +21,7 @@ from tileops.target import parse_target
 from tileops.testing.interpreter import interpret
 
 PAIRS = max(1, COUNT // 100)
-TARGETS = ("cuda:sm_80", "cuda:sm_90", "cuda:sm_89")
+TARGETS = ("cuda:sm_80", "cuda:sm_89", "cuda:sm_90")
 
 
 def on_interpreter(function: object, *inputs: torch.Tensor, target: str) -> list[torch.Tensor]:
@@ -39,6 +39,13 @@ def test_reference() -> None:
             assert exactly.converted(exactly.Fraction(value), "float32", target) == found
 
 
+def targets_of(source: str, copies: bool) -> tuple[str, ...]:
+    """Those whose text differs: conversions of what float16 and bfloat16 do not hold."""
+    if copies:
+        return TARGETS[-1:]
+    return TARGETS if exactly.DType(source).bits >= 16 else TARGETS[:1]
+
+
 @pytest.mark.parametrize("copies", [False, True], ids=["casts", "copies"])
 @pytest.mark.parametrize("source", DTYPES)
 def test_values(source: str, copies: bool, tmp_path: Path) -> None:
@@ -48,7 +55,7 @@ def test_values(source: str, copies: bool, tmp_path: Path) -> None:
     program = conversions.program_of(source, length, tmp_path, copies=copies)
     found = conversions.faults(source, given, list(program(given)))
     assert not found, "\n".join(["CPU", *found])
-    for target in TARGETS[2 * copies :]:
+    for target in targets_of(source, copies):
         found = conversions.faults(source, given, on_interpreter(program, given, target=target))
         assert not found, "\n".join([target, *found])
 
