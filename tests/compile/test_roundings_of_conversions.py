@@ -89,6 +89,26 @@ def test_float32_is_converted_by_one_instruction(to: str, target: str) -> None:
     assert steps
 
 
+def literals(A):
+    A: T.Tensor((8,), T.float64)
+    B = T.empty((8,), T.float8_e4m3fn)
+    C = T.empty((8,), T.bfloat16)
+    with T.Kernel(1, threads=32):
+        B[0] = 0.1
+        B[1] = T.cast(T.cast(0.1, "float64"), "float8_e4m3fn")
+        B[2] = T.cast(3000000001, "float8_e4m3fn")
+        C[0] = T.cast(T.cast(0.1, "float64"), "bfloat16")
+        C[1] = T.cast(3000000001, "bfloat16")
+        C[2] = T.max(T.cast(float("nan"), "float8_e5m2"), A[0])
+        A[1] = 0.1
+    return B, C
+
+
+@targets
+def test_literals_compile(target: str) -> None:
+    ptx_of(literals, target)
+
+
 def largest(A, dtype: str, clear: bool):
     A: T.Tensor((8, 64), dtype)
     B = T.empty((8,), dtype)

@@ -43,7 +43,8 @@ def _before_fp8(ctx: Context, a: Val) -> Val:
         a = _odd(ctx, a) if ctx.target.kind == "cuda" else odd_float32(ctx, a)
     if ctx.target.kind == "cuda" and ctx.target.capability == 89 and a.dtype != "float16":
         # Triton 3.6 goes by float16 there, cut towards zero.
-        return text.call(ctx.helper("odd_float16"), text.convert(a, _FLOAT32), dtype=_FLOAT16)
+        wide = text.typed(text.convert(a, _FLOAT32))
+        return text.call(ctx.helper("odd_float16"), wide, dtype=_FLOAT16)
     return a
 
 
