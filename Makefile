@@ -28,6 +28,7 @@ help:
 	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, fuzzing"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
+	@echo "make wheel        write a wheel to dist/, with the torch and Triton of $(PYTHON) if it has them"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
 	@echo "make sanitize     the C++ unit tests of the core under ASan and UBSan"
 	@echo "make fuzz         mutated descriptions to the C++ readers, for FUZZ_SECONDS (600)"
@@ -66,16 +67,32 @@ format: $(STAMPS)/tools
 
 build: $(STAMPS)/built
 
-wheel: $(STAMPS)/tools
+# With the torch and Triton of $(PYTHON) where it has what a build needs (.ci/can_build.py), which
+# installs nothing and needs no network; else with those of $(VENV).
+CAN_BUILD := $(PYTHON) .ci/can_build.py
+BUILD_WHEEL := -c "import setuptools.build_meta as b; print(b.build_wheel('dist'))"
+wheel:
 	rm -rf dist build/lib* build/bdist*
-	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	mkdir -p dist
+	set -e; python=$(PYTHON); \
+	    if ! $(CAN_BUILD); then $(MAKE) --no-print-directory $(STAMPS)/tools; python=$(BIN)/python; fi; \
+	    echo "building the wheel with $$python"; $$python $(BUILD_WHEEL) >dist/build.log 2>&1 || \
+	    { cat dist/build.log; exit 1; }; rm dist/build.log; ls dist
 
 # Nothing of this folder may be seen: another environment, another working directory, only the wheel.
+# Where $(PYTHON) built it, that environment sees the packages of $(PYTHON) and no network is needed.
 wheel-test: wheel
 	rm -rf $(CLEAN)
-	$(PYTHON) -m venv $(CLEAN)
-	$(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    "$$(grep '^torch==' requirements-dev.txt)" dist/*.whl
+	set -e; if $(CAN_BUILD) --pip; then \
+	    $(PYTHON) -m venv --without-pip $(CLEAN); \
+	    $(PYTHON) -m pip --python $(CLEAN)/bin/python install --quiet --disable-pip-version-check \
+	        --no-deps --no-index dist/*.whl; \
+	    $(PYTHON) .ci/can_build.py --packages >$$(ls -d $(CLEAN)/lib/python*/site-packages)/zz_python.pth; \
+	else \
+	    $(PYTHON) -m venv $(CLEAN); \
+	    $(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check \
+	        "$$(grep '^torch==' requirements-dev.txt)" dist/*.whl; \
+	fi
 	set -e; elsewhere=$$(mktemp -d); cp examples/quickstart.py $$elsewhere; cd $$elsewhere; \
 	    export TILEOPS_CACHE_DIR=$$elsewhere/cache; $(CLEAN)/bin/python quickstart.py; \
 	    $(CLEAN)/bin/python -m tileops env; rm -rf $$elsewhere
@@ -128,6 +145,7 @@ $(STAMPS)/triton36: | $(STAMPS)/tools
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/built: $(STAMPS)/tools setup.py pyproject.toml $(NATIVE)
+	-$(BIN)/python -m pip uninstall --quiet --yes tileops 2>/dev/null  # the former name
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
 	    --editable .
 	@mkdir -p $(STAMPS) && touch $@

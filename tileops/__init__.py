@@ -6,6 +6,8 @@ Importing the package imports nothing else of it: names are found when they are 
 from __future__ import annotations
 
 import importlib
+import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,6 +90,31 @@ _MODULES = frozenset(
 )  # fmt: skip
 
 __all__ = sorted((*_HOMES, *_MODULES - {"testing"}))
+
+
+def _warn_of_namesake(folder: str) -> None:
+    """Warn where the distribution ``tileops`` of another project shares this package's folder.
+
+    Each overwrites files of the other. One listing of the folder that holds the package.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  (importing the package does not pay for pathlib)
+    except OSError:  # in an archive, say
+        return
+    infos = [name for name in names if name.endswith(".dist-info")]
+    others = [name for name in infos if name.startswith("tileops-")]
+    if others and any(name.startswith("tileops_torch-") for name in infos):
+        warnings.warn(
+            f"two distributions are installed as the package tileops: tileops-torch, whose code "
+            f"this is, and {others[0].removesuffix('.dist-info')}, another project; each "
+            "overwrites files of the other. Keep one: pip uninstall -y tileops tileops-torch, then "
+            "pip install tileops-torch",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+_warn_of_namesake(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

@@ -102,7 +102,7 @@ def test_a_picture_without_matplotlib_names_the_extra(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = run(capsys, "show", "tuned_double_const", "--picture", tmp_path / "p.png")
     assert code != 0
-    assert "tileops[viz]" in err
+    assert "tileops-torch[viz]" in err
     assert not (tmp_path / "p.png").exists()
 
 

@@ -122,7 +122,7 @@ def test_without_matplotlib_the_message_names_the_extra(
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(tune_picture, "importlib", type("Fake", (), {"import_module": missing}))
-    with pytest.raises(tileops.TileopsError, match=r"pip install 'tileops\[viz\]'"):
+    with pytest.raises(tileops.TileopsError, match=r"pip install 'tileops-torch\[viz\]'"):
         draw([drawn({8: 1.0})], tmp_path / "p.png")
     assert not (tmp_path / "p.png").exists()
     text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()

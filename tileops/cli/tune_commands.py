@@ -40,7 +40,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
     listing.add_argument("--json", action="store_true", help="print JSON for programs")
     showing = add("show", show_tunings, "every measurement of a tuning or of an op, and a picture")
     showing.add_argument("what", type=_named, help="an op, or first digits of a tuning's hash")
-    showing.add_argument("--picture", type=Path, help="write a picture here (needs tileops[viz])")
+    showing.add_argument(
+        "--picture", type=Path, help="write a picture here (needs tileops-torch[viz])"
+    )
     showing.add_argument("--json", action="store_true", help="print JSON for programs")
     saved = add("export", export_tunings, "write tunings into one file")
     saved.add_argument("file", type=Path)

@@ -58,7 +58,7 @@ def draw(tunings: Sequence[Drawn], path: Path) -> None:
         importlib.import_module("matplotlib").use("Agg")
         pyplot = importlib.import_module("matplotlib.pyplot")
     except ImportError:
-        raise CacheError("a picture needs matplotlib: pip install 'tileops[viz]'") from None
+        raise CacheError("a picture needs matplotlib: pip install 'tileops-torch[viz]'") from None
     figure = _one(pyplot, tunings[0]) if len(tunings) == 1 else _several(pyplot, tunings)
     try:
         figure.savefig(path, dpi=120, bbox_inches="tight")
