@@ -96,8 +96,14 @@ def verbose(enable: bool = True) -> Override:
 
 
 def log(*topics: str) -> Override:
-    """Print lines of these topics on stderr: ``"compile"``, ``"cache"``, ``"all"``."""
-    return Override("log", tuple(topics))
+    """Print lines of these topics on stderr: ``"compile"``, ``"cache"``, ``"tune"``, ``"all"``.
+
+    ArgumentError for another word.
+    """
+    try:
+        return Override("log", settings.topics(",".join(topics)))
+    except ValueError as error:
+        raise ArgumentError(f"option.log{topics}: expected {error}") from None
 
 
 def check(enable: bool = True) -> Override:

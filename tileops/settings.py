@@ -12,6 +12,7 @@ from typing import Any
 from tileops.errors import ArgumentError
 
 _GIB = 1 << 30
+_MOST_BYTES = 1 << 63
 _UNITS = {
     "": 1, "b": 1,
     "k": 1 << 10, "kb": 10**3, "kib": 1 << 10,
@@ -42,7 +43,10 @@ def parse_bytes(text: str) -> int | None:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value)
     if match is None or match.group(2) not in _UNITS:
         raise ValueError("a size such as 10GiB, 500MB, 4096 (bytes) or none")
-    return int(float(match.group(1)) * _UNITS[match.group(2)])
+    size = float(match.group(1)) * _UNITS[match.group(2)]
+    if size >= _MOST_BYTES:
+        raise ValueError("less than 2^63 bytes, or none for no limit")
+    return int(size)
 
 
 def _paths(text: str) -> tuple[str, ...]:
@@ -74,14 +78,25 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(part for part in re.split(r"[,\s]+", text.strip()) if part)
 
 
+def topics(text: str) -> tuple[str, ...]:
+    """The topics of the log that ``text`` lists; ValueError for another word."""
+    words = _words(text)
+    if not set(words) <= _TOPICS:
+        raise ValueError(f"topics among {', '.join(sorted(_TOPICS))}")
+    return words
+
+
+_TOPICS = frozenset({"all", "cache", "compile", "tune"})
+
+
 def _text(text: str) -> str | None:
     return text or None
 
 
 def _positive(text: str) -> int | None:
-    value = int(text) if text.strip().isdigit() else 0
+    value = int(text) if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else 0
     if value < 1:
-        raise ValueError("a whole number of 1 or more")
+        raise ValueError("a whole number of 1 or more, of nine digits at most")
     return value
 
 
@@ -193,7 +208,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "TILEOPS_LOG",
         "log",
-        _words,
+        topics,
         "Topics to print on stderr: `compile`, `cache`, `tune`, `all`.",
     ),
     Variable(
