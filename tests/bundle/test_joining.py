@@ -347,6 +347,25 @@ def test_a_named_bundle_of_another_program_gives_no_kernels(make: Maker, run_pyt
         assert lines == expected
 
 
+def test_c_sees_programs_with_source(make: Maker, run_python: Run) -> None:
+    text = LOADING + WITH_SOURCE + (
+        "import ctypes\n"
+        "from pathlib import Path\n"
+        "p = define()\n"
+        "library = ctypes.CDLL(str(Path(tileops.__file__).parent / 'libtileops.so'))\n"
+        "library.tileops_last_error.restype = ctypes.c_char_p\n"
+        "print(library.tileops_load_bundle(sys.argv[1].encode()), library.tileops_last_error().decode())\n"
+        "print(hasattr(ops, 'act_other'), p.act(torch.ones(4)).tolist())\n"
+    )  # fmt: skip
+    bundle, source = make.bundle(2.0, "4"), make.source(3.0, other="unrelated")
+    refused, rest = run_python(text, bundle, source).splitlines()
+    expected = (
+        f"-1 ArgumentError: {bundle}/ops/act/op.json: the name tileops::act is held by a program"
+    )
+    assert refused.startswith(expected)
+    assert rest == f"False {[3.0] * 4}"
+
+
 # -- under another namespace ---------------------------------------------------------------------
 def test_a_namespace_of_ones_own(sample_bundle: Path) -> None:
     ops = tileops.load_bundle(sample_bundle, namespace="joining_vendor")
