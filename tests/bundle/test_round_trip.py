@@ -201,3 +201,33 @@ print("ok")
 
 def test_a_program_without_sizes_is_bundled_for_each_dtype(tmp_path: Path, run_python: Run) -> None:
     assert run_python(NEGATED, tileops.bundle(tmp_path / "b", negated, "cpu")) == "ok"
+
+
+@tileops.jit(name="trip_optional")
+def optional(X, scale=None):
+    N = T.const("N")
+    dt = T.DTypeVar("dt", T.float16, T.float32)
+    X: T.Tensor((..., N), dt)
+    scale: T.Tensor((N,), dt)
+    Y = T.empty((..., N), dt)
+    with T.Kernel(X.shape[0]) as row:
+        for j in T.Parallel(N):
+            Y[row, j] = X[row, j] if scale is None else X[row, j] * scale[j]
+    return Y
+
+
+OPTIONAL = """
+import sys, torch, tileops
+((_, op),) = tileops.load_bundle(sys.argv[1]).items()
+x, w = torch.randn(2, 3, 16), torch.randn(16)
+print(torch.equal(op(x), x), torch.equal(op(x.half()), x.half()))
+try:
+    op(x, w)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_tensors_that_are_left_out(tmp_path: Path, run_python: Run) -> None:
+    folder = tileops.bundle(tmp_path / "b", (optional, [{"N": 16, "scale": None}]), "cpu")
+    assert run_python(OPTIONAL, folder) == "True True\nCompileMissError"

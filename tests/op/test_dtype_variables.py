@@ -362,6 +362,19 @@ def test_optional_tensors() -> None:
     assert "argument 'B': expected dtype float32, which 'A' has (dt), got float16" in text
 
 
+def test_programs_without_a_call_leave_tensors_out() -> None:
+    half = torch.ones(5).half()
+    assert [p.name for p in scaled.get_tir(half, None, None).params] == ["A", "C"]
+    assert scaled.get_tir(half, None, half).params[1].buffer.dtype == "float16"
+    assert torch.equal(scaled.compile(half, None, half)(half, half), half + half)
+    assert tileops.warmup([(scaled, half, None, None), (scaled, half, half.float(), None)]) == 4
+    with tileops.option.strict():
+        assert torch.equal(scaled(half), half)
+        assert torch.equal(scaled(half, half.float()), half)
+        with pytest.raises(CompileMissError):
+            scaled(half, half)
+
+
 def test_a_variable_of_a_tensor_that_is_left_out_has_no_value() -> None:
     @tileops.jit(name="dtyped_of_nothing")
     def program(A, S=None):

@@ -10,7 +10,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError
 from tileops.op.reading import spec_from_json
 
 
@@ -136,3 +136,15 @@ def test_what_is_given_is_checked() -> None:
         affine(x, 2.0)
     with pytest.raises(ArgumentTypeError, match="argument 'X': expected a tensor, got NoneType"):
         affine(None)
+
+
+def test_warmup_of_tensors_that_are_left_out() -> None:
+    x, scale = torch.randn(5, 72), torch.randn(72)
+    forms = [(affine, x, None, None), (affine, x, scale, None), (affine, x, None, scale)]
+    assert tileops.warmup(forms) == 6
+    with tileops.option.strict():
+        assert torch.equal(affine(x), x)
+        assert torch.equal(affine(x, scale), x * scale)
+        assert torch.equal(affine(x, bias=scale), x + scale)
+        with pytest.raises(CompileMissError):
+            affine(x, scale, scale)

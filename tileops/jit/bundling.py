@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -204,9 +204,11 @@ class _Route:
     op: Op
     values: Mapping[str, object]
 
-    def static(self, dtypes: Mapping[str, object]) -> tuple[object, ...]:
-        """What chooses the variant with these dtypes: all optional tensors are given."""
-        return self.program._eager.static_of(self.op.spec, self.values, dtypes)
+    def static(
+        self, dtypes: Mapping[str, object], left_out: Container[str] = ()
+    ) -> tuple[object, ...]:
+        """What chooses the variant with these dtypes, without the optional tensors left out."""
+        return self.program._eager.static_of(self.op.spec, self.values, dtypes, left_out)
 
 
 def _route(program: JITImpl, given: Mapping[str, object]) -> _Route:
@@ -224,11 +226,12 @@ def _configured(program: JITImpl, config: Config) -> tuple[Op, list[_Combination
     route = _route(program, values)
     rules = route.op.spec.dtype_rules
     open_rules = [r for r in rules if r.name not in extra and not _tells(r, route.op, inputs)]
+    left_out = [n for n, value in inputs.items() if value is None]
     found = []
     for dtypes in _choices(open_rules):
         given = {**inputs, **extra, **dtypes, **route.values}
         made = specialise(route.program.definition, (), given)
-        variant = route.op.variant(route.static(made.static))
+        variant = route.op.variant(route.static(made.static, left_out))
         found.append((variant, made.program, tuple(made.consts.values())))
     return route.op, found
 

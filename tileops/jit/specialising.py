@@ -93,11 +93,11 @@ def _dtypes(
     found: dict[str, DType | None] = {}
     for rule, value in zip(spec.dtype_rules, bound, strict=True):
         given = extra.get(rule.name)
+        if not rule.args:  # all tensors with it are left out, as in a call that gives none
+            found[rule.name] = None
+            continue
         if given is None and value is None and len(rule.dtypes) > 1:
             params = [spec.args[n].name for n in rule.args]
-            if all(n in values and values[n] is None for n in params):
-                found[rule.name] = None
-                continue
             raise ArgumentError(
                 f"{definition.name}: the dtype '{rule.name}' is not given; pass {rule.name}=... "
                 f"({rule.expected}) or a tensor that has it ({', '.join(params)})"

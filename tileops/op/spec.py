@@ -238,11 +238,15 @@ def spec_of(
 
 
 def dtype_rules(program: Program, spec: OpSpec) -> tuple[DTypeRule, ...]:
-    """The dtype variables of ``program`` as rules of an op's arguments."""
+    """The dtype variables of ``program`` as rules of an op's arguments.
+
+    A tensor that was left out where ``spec`` comes from tells nothing.
+    """
+    names = {a.name for a in spec.args}
     return tuple(
         DTypeRule(
             v.name,
-            tuple(spec.index_of(p) for p in v.params),
+            tuple(spec.index_of(p) for p in v.params if p in names),
             tuple((stored, str(dtype)) for stored, dtype in by_storage(v.dtypes).items()),
         )
         for v in program.dtype_vars
