@@ -79,7 +79,7 @@ def test_a_gpu_kernel_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kernel.export_ptx(tmp_path / "k.ptx")
     assert (tmp_path / "k.ptx").read_text() == kernel.get_ptx()
     assert "EXIT" in kernel.get_sass()
-    monkeypatch.setattr(sass.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sass.settings, "find_program", lambda name: None)
     monkeypatch.setattr(sass, "_beside_triton", lambda name: None)
     with pytest.raises(ToolchainError, match="install"):
         kernel.get_sass()
