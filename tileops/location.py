@@ -9,6 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+
+def printable(text: str) -> str:
+    """``text`` with bytes of a path that are no UTF-8, which no encoding has, in hexadecimal."""
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # surrogates of another origin
+        data = text.encode("utf-8", "surrogatepass")
+    return data.decode("utf-8", "backslashreplace")
+
+
 # A chain of macros that is longer is shown by its ends.
 _SHOWN_CALLS = 8
 
@@ -26,6 +38,11 @@ class Location:
     column: int = -1
     end_column: int = -1
     calls: tuple[tuple[str, Location], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """``file:line``, as text that can be written anywhere."""
+        return printable(f"{self.file}:{self.line}")
 
     @property
     def outermost(self) -> Location:
@@ -50,8 +67,8 @@ class Location:
         return "\n".join([self._render_alone(), *lines])
 
     def _render_alone(self) -> str:
-        head = f"{self.file}:{self.line}"
-        source = self.text()
+        head = self.place
+        source = printable(self.text())
         if not source.strip():
             return head
         stripped = source.lstrip()

@@ -140,6 +140,7 @@ class Settings:
     compile_workers: int | None = None
     tune_workers: int | None = None
     tune_cache_disable: bool = False
+    tune_again: bool = False  # set by `tune run --again` alone
     home: str | None = None
     xdg_cache_home: str | None = None
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "core/counters.h"
 #include "core/error.h"
@@ -15,7 +14,7 @@
 namespace tileops {
 namespace {
 
-// Scratch of the calling thread, kept between calls.
+// Scratch of the calling thread, kept between calls; null where there is no memory for it.
 char* thread_scratch(uint64_t bytes) {
   struct Free {
     void operator()(char* memory) const { std::free(memory); }
@@ -28,7 +27,7 @@ char* thread_scratch(uint64_t bytes) {
     arena.reset();
     capacity = 0;
     arena.reset(static_cast<char*>(std::aligned_alloc(kAlignment, rounded)));
-    if (arena == nullptr) throw std::bad_alloc();
+    if (arena == nullptr) return nullptr;
     capacity = rounded;
   }
   return arena.get();
@@ -49,10 +48,8 @@ struct Job {
 // leave threads idle. Nothing may be thrown through the caller's thread pool.
 void run_chunks(int64_t, int64_t, void* context) {
   Job& job = *static_cast<Job*>(context);
-  char* scratch = nullptr;
-  try {
-    scratch = thread_scratch(job.scratch_bytes);
-  } catch (const std::bad_alloc&) {
+  char* scratch = job.scratch_bytes == 0 ? nullptr : thread_scratch(job.scratch_bytes);
+  if (scratch == nullptr && job.scratch_bytes != 0) {
     if (job.failed.exchange(1) == 0) job.out_of_memory = true;
     return;
   }
@@ -92,6 +89,11 @@ void run_chunks(int64_t, int64_t, void* context) {
   }
 }
 
+[[noreturn]] void raise_no_memory(const LaunchSpec& launch) {
+  raise(ErrorKind::kOutOfMemory, launch.label, ": the tiles of the kernel '", launch.entry,
+        "' take ", launch.scratch_bytes, " bytes a thread, and there is no memory for them");
+}
+
 void launch_one(const LaunchSpec& launch, const EntrySpec& entry, const CallFrame& frame) {
   const int64_t blocks = frame.slots[launch.grid];
   if (blocks <= 0) return;
@@ -107,6 +109,7 @@ void launch_one(const LaunchSpec& launch, const EntrySpec& entry, const CallFram
   if (tasks <= 1) {
     TileopsStatus status{0, -1, 0, 0};
     char* scratch = launch.scratch_bytes == 0 ? nullptr : thread_scratch(launch.scratch_bytes);
+    if (scratch == nullptr && launch.scratch_bytes != 0) raise_no_memory(launch);
     if (function(params, 0, blocks, scratch, &status) != 0) raise_status(status, launch, entry);
     clock.end(Stage::kKernel);
     return;
@@ -121,7 +124,7 @@ void launch_one(const LaunchSpec& launch, const EntrySpec& entry, const CallFram
   host.parallel_for(tasks, run_chunks, &job);
   clock.end(Stage::kKernel);
   if (job.failed.load() == 0) return;
-  if (job.out_of_memory) throw std::bad_alloc();
+  if (job.out_of_memory) raise_no_memory(launch);
   raise_status(job.status, launch, entry);
 }
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from tileops.autotuner.rounds import Race, Rules, bounds
+from tileops.autotuner.evidence import bounds
+from tileops.autotuner.rounds import Race, Rules
 
 
 class Clock:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import tarfile
+import threading
 import types
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -267,44 +268,105 @@ def test_run_tunes_and_says_so(
     assert "N=300" in found["sizes"]
 
 
-class FakeBar:
-    """What tqdm is asked for."""
-
-    made: list[FakeBar] = []
-
-    def __init__(self, total: int, **options: Any) -> None:
-        self.total, self.options = total, options
-        self.count, self.text, self.is_closed = 0, "", False
-        FakeBar.made.append(self)
-
-    def set_postfix_str(self, text: str) -> None:
-        self.text = text
-
-    def update(self, count: int) -> None:
-        self.count += count
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_bar_is_shown_on_terminals_only(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
-) -> None:
-    FakeBar.made = []
-    stream = types.SimpleNamespace(isatty=lambda: is_terminal, write=lambda text: len(text),
-                                   flush=lambda: None)  # fmt: skip
-    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=FakeBar))  # type: ignore[arg-type]
+def test_a_line_moves_on_terminals_only(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    written: list[str] = []
+    drawn = threading.Event()
+
+    def write(text: str) -> int:
+        written.append(text)
+        if len(written) >= 3:
+            drawn.set()
+        return len(text)
+
+    stream = types.SimpleNamespace(isatty=lambda: is_terminal, write=write, flush=lambda: None)
     monkeypatch.setattr(sys, "stderr", stream)
     with Bar("op", 3) as bar:
         bar.tell(0, 2.0, "block=8")
         bar.tell(1, None, "block=16")
-        bar.tell(2, 1.0, "block=32")
-        bar.tell(2, 1.5, "block=32")
-    if not is_terminal:
-        assert FakeBar.made == []
-        return
-    (made,) = FakeBar.made
-    assert (made.total, made.count, made.is_closed) == (3, 3, True)
-    assert "block=32" in made.text
-    assert "1 ms" in made.text
+        # No config says anything now, and the line goes on.
+        assert drawn.wait(20) is is_terminal or not is_terminal
+    assert bool(written) is is_terminal
+    if is_terminal:
+        lines = [text.strip("\r").removesuffix("\x1b[K") for text in written[:-1]]
+        assert len({line[0] for line in lines}) > 1  # the wheel turns
+        assert all("tune op: 2 of 3 configs" in line for line in lines)
+        assert all("left" in line and "best 2 ms: block=8" in line for line in lines)
+        assert written[-1] == "\r\x1b[K"
+
+
+def test_the_line_says_what_is_left() -> None:
+    bar = Bar("op", 4)
+    assert "0 of 4 configs, 3 s" in bar.text(0, 3.0)
+    assert "left" not in bar.text(0, 3.0)
+    bar.tell(0, 2.0, "block=8")
+    bar.tell(0, 1.5, "block=8")  # a config counts once
+    assert "1 of 4 configs, 30 s, 1 min 30 s left; best 1.5 ms: block=8" in bar.text(0, 30.0)
+    for number in range(4):
+        bar.tell(number, 1.0, "block=8")
+    assert "4 of 4 configs, 30 s, timing the best of them" in bar.text(0, 30.0)
+
+
+# -- rm, and run --again ---------------------------------------------------------------------------
+def test_rm_removes_by_op_by_hash_and_all(capsys: pytest.CaptureFixture[str]) -> None:
+    for size in (100, 200, 300):
+        tune(size)
+    hashes = [item["hash"] for item in json.loads(run(capsys, "ls", "--json")[1])]
+    code, out, _ = run(capsys, "rm", "--dry-run", "tuned_double_const")
+    assert code == 0
+    assert "3 tunings would be removed" in out
+    code, out, _ = run(capsys, "rm", hashes[0][:12])
+    assert code == 0
+    assert hashes[0][:12] in out
+    assert "1 tunings removed" in out
+    left = [item["hash"] for item in json.loads(run(capsys, "ls", "--json")[1])]
+    assert left == hashes[1:]
+    code, out, err = run(capsys, "rm", "nothing_of_that", hashes[1])
+    assert code == 1
+    assert "no tuning of 'nothing_of_that'" in err
+    assert "1 tunings removed" in out
+    code, out, _ = run(capsys, "rm", "--all")
+    assert code == 0
+    assert "tuned_double_const" in out
+    assert json.loads(run(capsys, "ls", "--json")[1]) == []
+    assert tune(300).calls  # tuned anew
+
+
+def test_rm_asks_for_what(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(100)
+    code, _, err = run(capsys, "rm")
+    assert code == 2
+    assert "name ops or hashes, or give --all" in err
+    assert run(capsys, "rm", "tuned_double_const", "--all")[0] == 2
+    assert len(json.loads(run(capsys, "ls", "--json")[1])) == 1
+
+
+def test_rm_leaves_the_table_of_what_remains(
+    capsys: pytest.CaptureFixture[str], tuning_cache: Path
+) -> None:
+    tune(100)
+    tune(200)
+    found = json.loads(run(capsys, "ls", "--json")[1])
+    first = next(item["hash"] for item in found if "N=100" in item["sizes"])
+    run(capsys, "rm", first)
+    (table,) = tuning_cache.glob("scripts/*/*/tuning/dispatch_table.txt")
+    assert "N=200" in table.read_text()
+    assert "N=100" not in table.read_text()
+
+
+def test_run_again_measures_although_an_answer_is_stored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM + "print('measured', sorted(timer.calls))\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def calls(*flags: str) -> str:
+        command = [sys.executable, "-m", "tileops", "tune", "run", *flags, str(script), "100"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip().splitlines()[-1]
+
+    assert calls() == "measured [8, 16, 32]"
+    assert calls() == "measured []"
+    assert calls("--again") == "measured [8, 16, 32]"
+    assert calls() == "measured []"

@@ -404,3 +404,53 @@ def error_in_a_macro_of_a_lazy_program():
         return main
 
     lazy(8)
+
+
+# -- sizes ---------------------------------------------------------------------------------------
+@bad(ProgramValueError, n=1 << 36)
+def shared_tile_of_2_to_the_36(A, n: int):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        rows = T.alloc_shared((n,), T.float32)
+        rows[0] = A[0]
+
+
+@bad(ProgramValueError, n=1 << 62)
+def fragment_of_2_to_the_62(A, n: int):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        acc = T.alloc_fragment((n,), T.float32)
+        T.clear(acc)
+
+
+@bad(ProgramValueError, n=1 << 40)
+def local_array_whose_size_overflows_64_bits(A, n: int):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        mine = T.alloc_local((n, n), T.float32)
+        mine[0, 0] = A[0]
+
+
+@bad(ProgramValueError, n=1 << 31)
+def reducer_of_2_to_the_31(A, n: int):
+    A: T.Tensor((8,), T.float32)
+    with T.Kernel(1):
+        sums = T.alloc_reducer((n,), T.float32)
+        T.clear(sums)
+
+
+@bad(ProgramValueError, n=1 << 31)
+def workspace_whose_size_overflows_64_bits(A, n: int):
+    A: T.Tensor((8,), T.float32)
+    scratch = T.alloc_global((n, n), T.float32)
+    with T.Kernel(1):
+        scratch[0, 0] = A[0]
+
+
+@bad(ProgramValueError, n=1 << 62)
+def output_whose_size_overflows_64_bits(A, n: int):
+    A: T.Tensor((8,), T.float32)
+    B = T.empty((n, 4), T.float32)
+    with T.Kernel(1):
+        B[0, 0] = A[0]
+    return B

@@ -40,6 +40,7 @@ class Setting:
     workers: int | None = None
     backend: str = "event"
     isolated: bool = True
+    default: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Campaign:
         self._rank = rank
         # Shares of the work are measured on several cards; their best race once more on one card.
         rules = setting.plan.rules
+        self._default = setting.default
         self._is_shared = rank is not None or len(setting.devices) > 1
         self._rules = rules
         self._plan = setting.plan
@@ -176,6 +178,7 @@ class Campaign:
             Checker(self._reference, bench.inputs),
             self._plan,
             lambda name, measured: self._note(_number_of(name), measured, where),
+            lambda name: _number_of(name) == self._default,
         )
 
     def _note(self, number: int, measured: Measured, where: str) -> None:

@@ -55,7 +55,8 @@ class Row:
     """One measurement of one config.
 
     ``digest`` is that of the program traced under it, ``check`` tells what its results were
-    compared with (see ``Reference.identity``).
+    compared with (see ``Reference.identity``). ``noisy``: its rounds were disturbed; ``sure``:
+    those with the default config show that it is faster.
     """
 
     config: Config
@@ -69,6 +70,8 @@ class Row:
     where: str = ""
     check: str = ""
     time: float = field(default_factory=time.time)
+    noisy: bool = False
+    sure: bool = False
 
     @property
     def is_right(self) -> bool:
@@ -80,7 +83,7 @@ class Row:
 class Best:
     """The winner of a tuning, with digests of the space that it won in and of its program.
 
-    ``check`` as in ``Row``.
+    ``check`` and ``noisy`` as in ``Row``.
     """
 
     config: Config
@@ -89,10 +92,14 @@ class Best:
     space: str
     ref_latency: float | None = None
     check: str = ""
+    noisy: bool = False
 
 
 _flights = Flights()
 _holding = threading.local()
+# What is older was not measured by this process, and its own choices: what tuning anew goes by.
+_STARTED_S = time.time()
+_chosen: set[tuple[str, str, str, str]] = set()
 _memory: dict[tuple[str, str, str, str], tuple[list[Row], Best | None]] = {}
 
 
@@ -104,6 +111,7 @@ class Record:
         now = settings.current()
         self.directory = None if now.tune_cache_disable else resolve(now).private
         self.folder = None if self.directory is None else folder_of(key, self.directory)
+        self._is_anew = now.tune_again
 
     @property
     def _place(self) -> tuple[str, str, str, str]:
@@ -130,10 +138,13 @@ class Record:
     def rows(self) -> list[Row]:
         """Every measurement, oldest first; lines that are torn or not understood are left out."""
         kept = _memory.get(self._place, ([], None))[0]
-        return [*([] if self.folder is None else read_rows(self.folder)), *kept]
+        rows = [*([] if self.folder is None else read_rows(self.folder)), *kept]
+        return [row for row in rows if row.time >= _STARTED_S] if self._is_anew else rows
 
     def best(self) -> Best | None:
         """The winner so far, None where there is none that can be read."""
+        if self._is_anew and self._place not in _chosen:
+            return None
         kept = _memory.get(self._place, ([], None))[1]
         return kept if kept is not None or self.folder is None else read_best(self.folder)
 
@@ -161,6 +172,7 @@ class Record:
     def choose(self, best: Best) -> None:
         """Make ``best`` the winner."""
         is_kept = self._choose(best)
+        _chosen.add(self._place)
         rows = _memory.get(self._place, ([], None))[0]
         if rows or not is_kept:
             _memory[self._place] = (rows, None if is_kept else best)
@@ -171,7 +183,11 @@ class Record:
             return False
         try:
             make_directories(folder)
-            times = {"latency": best.latency, "ref_latency": best.ref_latency}
+            times = {
+                "latency": best.latency,
+                "ref_latency": best.ref_latency,
+                "noisy": best.noisy,
+            }
             _replace(self.directory, folder / BEST, {"format": FORMAT, **plain(asdict(best))})
             _replace(self.directory, folder / LATENCY, times)
             write_table(self.directory, folder.parent.parent)
@@ -230,6 +246,17 @@ def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
     return [path for tuning in tunings for path in children(tuning) if os.path.isdir(path)]  # noqa: PTH112
 
 
+def forget(directory: Directory, folder: Path) -> bool:
+    """Remove a tuning, also from its script's table; False where it cannot be removed."""
+    if not remove(folder):
+        return False
+    try:
+        write_table(directory, folder.parent.parent)
+    except OSError as error:
+        log.warn_once("tune.write", f"the table beside {folder} cannot be written: {error}")
+    return True
+
+
 def read_rows(folder: Path) -> list[Row]:
     """The measurements in a tuning's folder, oldest first."""
     lines = _content(folder / ROWS).decode("utf-8", errors="replace").splitlines()
@@ -257,6 +284,7 @@ def _row(line: str) -> Row | None:
         and all(value is None or _is_time(value) for value in times)
         and type(row.samples) is int
         and _is_time(row.time)
+        and type(row.noisy) is type(row.sure) is bool
     )
     return row if is_sound else None
 
@@ -280,6 +308,7 @@ def read_best(folder: Path) -> Best | None:
         and all(isinstance(text, str) for text in texts)
         and _is_time(best.latency)
         and (best.ref_latency is None or _is_time(best.ref_latency))
+        and type(best.noisy) is bool
     )
     return best if is_sound else None
 
@@ -312,11 +341,16 @@ def table_of(script: Path) -> str:
                     words(key.get("sizes")),
                     words(key.get("bucket")),
                     words(key.get("static")),
-                    f"{best.latency:.5g}",
+                    milliseconds(best.latency, best.noisy),
                     words(best.config),
                 ]
             )
     return scripts.aligned(lines)
+
+
+def milliseconds(latency: float, noisy: bool) -> str:
+    """A time for people, with what is to be thought of it."""
+    return f"{latency:.5g}" + (" (noisy)" if noisy else "")
 
 
 def words(values: object) -> str:

@@ -17,13 +17,14 @@ from tileops.autotuner.arguments import check_devices, errors_of
 from tileops.autotuner.campaign import UNKNOWN, Findings, Outcome, Setting, find_fastest
 from tileops.autotuner.checking import Checker, Reference, ReferenceFailedError
 from tileops.autotuner.database import Best, Record, Row, TuningKey, words
+from tileops.autotuner.evidence import all_failed, preferred
 from tileops.autotuner.measuring import Plan
 from tileops.autotuner.param import ProfileArgs
 from tileops.autotuner.preparing import prepare
 from tileops.autotuner.progress import Bar
 from tileops.autotuner.ranks import Part, Share, alone
 from tileops.autotuner.rounds import Rules
-from tileops.autotuner.spaces import Config, canonical, describe
+from tileops.autotuner.spaces import Config, canonical, describe, with_default
 from tileops.autotuner.trying import Candidate, Timer, TimerWork, copies
 from tileops.autotuner.workshop import Workshop
 from tileops.cache.directory import resolve
@@ -101,7 +102,8 @@ def decide(question: Question, manner: Manner) -> Decision:
     TileopsError listing the reasons where no config is right. CompileMissError where a measurement
     would be needed in strict mode or under graph capture.
     """
-    question = _with_default(question)
+    configs = with_default(question.configs, question.default)
+    question = replace(question, configs=configs)
     record = Record(question.key)
     check = manner.reference.identity
     share = _share(question, check)
@@ -123,13 +125,6 @@ def space_digest(question: Question) -> str:
     """Tells one list of configs from another, whatever its order."""
     text = "\n".join(sorted(canonical(c) for c in question.configs))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _with_default(question: Question) -> Question:
-    default = question.default
-    if default is None or canonical(default) in {canonical(c) for c in question.configs}:
-        return question
-    return replace(question, configs=[*question.configs, default])
 
 
 def _share(question: Question, check: str) -> Share | None:
@@ -368,7 +363,7 @@ class _Tuning:
         )
         return find_fastest(
             jobs,
-            self._setting(inputs, effort),
+            self._setting(inputs, effort, numbers),
             part=self._part,
             progress=progress,
             known=known,
@@ -397,7 +392,14 @@ class _Tuning:
         answer = alone(count, work) if self._part is None else self._part.together(work)
         return Findings.of(answer, count)
 
-    def _setting(self, inputs: Sequence[Any], effort: float) -> Setting:
+    @property
+    def _default(self) -> int | None:
+        if self.question.default is None:
+            return None
+        default = canonical(self.question.default)
+        return [canonical(c) for c in self.question.configs].index(default)
+
+    def _setting(self, inputs: Sequence[Any], effort: float, numbers: Sequence[int]) -> Setting:
         profile = self.manner.profile
         rules = Rules(rep=max(1, round(profile.rep * effort)))
         if effort < 1:
@@ -415,6 +417,7 @@ class _Tuning:
             ),
             backend=profile.backend,
             isolated=self.manner.isolated,
+            default=next((n for n, number in enumerate(numbers) if number == self._default), None),
         )
 
     def _open_shop(self, inputs: Sequence[Any]) -> Workshop:
@@ -452,6 +455,8 @@ class _Tuning:
             measured.reason,
             outcome.where,
             self.check,
+            noisy=measured.noisy,
+            sure=measured.sure,
         )
 
     def _take(self, numbers: Sequence[int], findings: Findings) -> None:
@@ -472,7 +477,7 @@ class _Tuning:
     def _choose(self, ref_latency: float | None) -> Decision:
         right = [n for n, row in self.rows.items() if row.is_right]
         if not right:
-            raise TileopsError(self._all_failed())
+            raise TileopsError(all_failed(self.question.key.op, self.rows))
         # Times are compared where no rounds compared the configs. The ranking of the ranks is what
         # all of them take.
         if self._ranking and self.share is not None:
@@ -480,19 +485,12 @@ class _Tuning:
         else:
             unbeaten = [n for n in right if n not in self._beaten]
             number = min(unbeaten or right, key=lambda n: (self.rows[n].latency or 0.0, n))
+        number = preferred(number, self._default, self.rows)
         row, config = self.rows[number], self.question.configs[number]
         assert row.latency is not None
         best = Best(
             config, row.latency, self.digests[number], space_digest(self.question), ref_latency,
-            self.check,
+            self.check, row.noisy,
         )  # fmt: skip
         self.record.choose(best)
         return Decision(config, row.latency, ref_latency)
-
-    def _all_failed(self) -> str:
-        lines = [f"{self.question.key.op}: no config of {len(self.question.configs)} works:"]
-        for number, row in sorted(self.rows.items()):
-            reason = row.reason.strip().splitlines()[0] if row.reason.strip() else ""
-            config = describe(self.question.configs[number])
-            lines.append(f"  {config}: {row.status}{': ' if reason else ''}{reason}")
-        return "\n".join(lines)

@@ -12,7 +12,8 @@ from typing import Any
 
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
 from tileops.autotuner.checking import Checker, ReferenceFailedError
-from tileops.autotuner.rounds import Race, Rules
+from tileops.autotuner.evidence import is_noisy, quartiles
+from tileops.autotuner.rounds import Race, Rules, Samples
 
 _ESTIMATE_RUNS = 3
 _WARMUP_MS = 50.0  # a slow config needs no 25 runs to be warm
@@ -40,8 +41,9 @@ class Plan:
 class Measured:
     """One config's outcome: ok with times in milliseconds, or another status with a reason.
 
-    ``is_estimate``: only the first look was taken. Statuses: ok, wrong_result, illegal_access,
-    timeout, error.
+    ``is_estimate``: only the first look was taken. ``noisy``: the rounds were disturbed, also when
+    they were measured again; ``sure``: rounds with the default show it faster.
+    Statuses: ok, wrong_result, illegal_access, timeout, error.
     """
 
     status: str
@@ -51,6 +53,8 @@ class Measured:
     samples: int = 0
     reason: str = ""
     is_estimate: bool = False
+    noisy: bool = False
+    sure: bool = False
 
 
 Progress = Callable[[str, Measured], None]
@@ -60,12 +64,19 @@ class Session:
     """The measurement of some configs on one bench.
 
     Add configs as they are compiled, then ``finish``. ``progress(name, measured)`` is called
-    whenever something is known about a config. ``is_gone``: the bench can use its device no more.
+    whenever something is known about a config. ``is_default`` tells the config that runs without
+    tuning. ``is_gone``: the bench can use its device no more.
     """
 
     def __init__(
-        self, bench: Bench, checker: Checker, plan: Plan, progress: Progress | None = None
+        self,
+        bench: Bench,
+        checker: Checker,
+        plan: Plan,
+        progress: Progress | None = None,
+        is_default: Callable[[str], bool] = lambda name: False,
     ) -> None:
+        self._is_default = is_default
         self._bench = bench
         self._checker = checker
         self._plan = plan
@@ -139,10 +150,11 @@ class Session:
             except (RunFailedError, NoSecondContextError) as error:
                 del estimates[name]
                 self._failed(name, error)
-        race = Race(estimates, self._sample, self._plan.rules, self._drop)
+        default = next((name for name in estimates if self._is_default(name)), None)
+        race = Race(estimates, self._sample, self._plan.rules, self._drop, default)
         ranked = race.run()
         for name in ranked:
-            self._note(name, _measured(race.samples[name].rounds, race.samples[name].runs))
+            self._note(name, _measured(race.samples[name]))
         rest = [n for n, m in self.found.items() if m.status == "ok" and n not in set(ranked)]
         return [*ranked, *sorted(rest, key=lambda name: self.found[name].latency_ms or 0.0)]
 
@@ -170,12 +182,17 @@ class Session:
         self._failed(name, error)
 
 
-def _measured(rounds: list[float], runs: int) -> Measured:
-    ordered = sorted(rounds)
-    middle = len(ordered) // 2
-    median = (ordered[middle] + ordered[~middle]) / 2
-    quarter = len(ordered) // 4
-    return Measured("ok", median, ordered[quarter], ordered[~quarter], runs)
+def _measured(samples: Samples) -> Measured:
+    low, high = quartiles(samples.rounds)
+    return Measured(
+        "ok",
+        samples.median,
+        low,
+        high,
+        samples.runs,
+        noisy=is_noisy(samples.rounds),
+        sure=samples.sure,
+    )
 
 
 def measure(

@@ -1,20 +1,24 @@
-"""Owns what a person sees while a tuning runs: a bar with the best so far and the time left."""
+"""Owns what a person sees while a tuning runs: a line with count, the best and time left."""
 
 from __future__ import annotations
 
-import importlib
+import shutil
 import sys
 import threading
+import time
 from types import TracebackType
-from typing import Any
+from typing import TextIO
 
 from tileops import log
 
+_TICK_S = 0.2
+_WHEEL = "|/-\\"
+
 
 class Bar:
-    """A tqdm bar where tqdm is there and stderr is a terminal; in every case one log line at last.
+    """A line that moves where stderr is a terminal; in every case one log line at last.
 
-    tqdm itself shows the time left.
+    It moves while a config runs: a thread draws it several times a second.
     """
 
     def __init__(self, title: str, total: int) -> None:
@@ -23,21 +27,50 @@ class Bar:
         self._seen: set[int] = set()
         self._best: tuple[float, str] | None = None
         self._guard = threading.Lock()
-        self._bar: Any = _make_bar(title, total)
+        self._start_s = time.monotonic()
+        self._ended = threading.Event()
+        self._stream = _terminal()
+        self._drawer: threading.Thread | None = None
 
     def tell(self, number: int, latency: float | None, config: str) -> None:
         """Something is known of config ``number``: its milliseconds, None for one that failed."""
         with self._guard:
             if latency is not None and (self._best is None or latency < self._best[0]):
                 self._best = (latency, config)
-            is_new = number not in self._seen
             self._seen.add(number)
-            if self._bar is not None:
-                if self._best is not None:
-                    self._bar.set_postfix_str(f"best {self._best[0]:.4g} ms: {self._best[1]}")
-                self._bar.update(int(is_new))
+
+    def text(self, tick: int, seconds: float) -> str:
+        """The line after ``seconds``."""
+        with self._guard:
+            count, best = len(self._seen), self._best
+        parts = [f"{_WHEEL[tick % len(_WHEEL)]} tune {self._title}: {count} of {self._total}"]
+        if count < self._total:
+            left = "" if count == 0 else f", {_clock(seconds / count * (self._total - count))} left"
+            parts.append(f"configs, {_clock(seconds)}{left}")
+        else:
+            parts.append(f"configs, {_clock(seconds)}, timing the best of them")
+        if best is not None:
+            parts.append(f"best {best[0]:.4g} ms: {best[1]}")
+        return "; ".join([" ".join(parts[:2]), *parts[2:]])
+
+    def _draw(self, stream: TextIO) -> None:
+        tick = 0
+        while not self._ended.wait(_TICK_S):
+            width = shutil.get_terminal_size().columns - 1
+            line = self.text(tick, time.monotonic() - self._start_s)
+            try:
+                stream.write(f"\r{line[:width]}\x1b[K")
+                stream.flush()
+            except (OSError, ValueError):
+                return  # the terminal is gone
+            tick += 1
 
     def __enter__(self) -> Bar:
+        if self._stream is not None:
+            self._drawer = threading.Thread(
+                target=self._draw, args=(self._stream,), name="tileops-tune-line", daemon=True
+            )
+            self._drawer.start()
         return self
 
     def __exit__(
@@ -46,20 +79,26 @@ class Bar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._ended.set()
+        if self._drawer is not None and self._stream is not None:
+            self._drawer.join()
+            try:
+                self._stream.write("\r\x1b[K")
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._stream = None  # the terminal is gone
         found = "none is right" if self._best is None else f"{self._best[0]:.4g} ms {self._best[1]}"
         log.emit("tune", f"tune {self._title}: {len(self._seen)} of {self._total} configs; {found}")
 
 
-def _make_bar(title: str, total: int) -> Any:  # noqa: ANN401
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+def _terminal() -> TextIO | None:
+    """Stderr where it is a terminal."""
     try:
-        if not sys.stderr.isatty():
-            return None
+        return sys.stderr if sys.stderr.isatty() else None
     except (AttributeError, ValueError):  # None, or closed
         return None
-    try:
-        tqdm = importlib.import_module("tqdm")
-    except ImportError:
-        return None
-    return tqdm.tqdm(total=total, desc=f"tune {title}", unit="config", leave=False, mininterval=0.2)

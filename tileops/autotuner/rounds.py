@@ -13,10 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Two-sided 99 % quantiles of Student's t by degrees of freedom; beyond the last, the normal's.
-_T99 = {1: 63.7, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50, 8: 3.36, 9: 3.25, 10: 3.17,
-        12: 3.05, 15: 2.95, 20: 2.85, 30: 2.75, 60: 2.66}  # fmt: skip
-_NORMAL99 = 2.58
+from tileops.autotuner.evidence import bounds, is_faster, is_noisy, log_ratios, spread
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,8 @@ class Rules:
     A candidate is out when it is slower than the leader by more than ``drop`` for certain; the
     leader is settled when it is for certain not slower than anyone left by more than ``margin``.
     ``round_ms`` is what a candidate may take in a round before it gets one sample only. As many as
-    ``finalists`` go into a last, fresh measurement (0: there is none).
+    ``finalists`` go into a last, fresh measurement (0: there is none). Where that is disturbed it
+    is taken again, ``again`` times at most.
     """
 
     rep: int = 100
@@ -37,6 +35,7 @@ class Rules:
     margin: float = 0.01
     round_ms: float = 2.0
     finalists: int = 4
+    again: int = 2
 
     @property
     def per_round(self) -> int:
@@ -50,6 +49,7 @@ class Samples:
 
     rounds: list[float] = field(default_factory=list)
     runs: int = 0
+    sure: bool = False  # rounds with the default show that it is faster
 
     @property
     def median(self) -> float:
@@ -57,25 +57,12 @@ class Samples:
         return statistics.median(self.rounds)
 
 
-def bounds(values: Sequence[float]) -> tuple[float, float]:
-    """A 99 % confidence interval of the mean; infinite for fewer than two values."""
-    if len(values) < 2:
-        return -math.inf, math.inf
-    half = _t99(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    mean = statistics.fmean(values)
-    return mean - half, mean + half
-
-
-def _t99(freedom: int) -> float:
-    known = [t for degrees, t in _T99.items() if degrees <= freedom]
-    return known[-1] if freedom <= max(_T99) else _NORMAL99
-
-
 class Race:
     """Interleaved rounds over some candidates, by name.
 
     ``sample(name, count)`` gives the times of ``count`` runs in milliseconds; what it raises ends
-    that candidate through ``on_failure(name, error)``, which may raise on.
+    that candidate through ``on_failure(name, error)``, which may raise on. ``default`` is what runs
+    without a choice: where rounds are disturbed, the leader is timed against it.
     """
 
     def __init__(
@@ -84,7 +71,9 @@ class Race:
         sample: Callable[[str, int], Sequence[float]],
         rules: Rules,
         on_failure: Callable[[str, Exception], None],
+        default: str | None = None,
     ) -> None:
+        self._default = default
         self._estimates = dict(estimates)
         self._sample = sample
         self._rules = rules
@@ -100,17 +89,54 @@ class Race:
         finalists = self._finalists(ranked)
         if len(finalists) > 1:
             # What led after many comparisons led partly by luck; fresh samples have none of it.
-            kept = {name: self.samples[name] for name in finalists}
-            self.samples.update({name: Samples() for name in finalists})
-            self._rounds(finalists)
-            for name in finalists:
-                self.samples[name].runs += kept[name].runs
-                if not self.samples[name].rounds:
-                    self.samples[name].rounds = kept[name].rounds
+            self._fresh(finalists)
             ranked = self._ranked(finalists)
+        for _ in range(self._rules.again if self._rules.finalists else 0):
+            disturbed = self._disturbed(ranked)
+            if not disturbed:
+                break
+            self._fresh(disturbed, is_duel=True)
+            ranked = self._ranked(list(dict.fromkeys([*ranked, *disturbed])))
         finished = set(ranked)
         slower = [n for n, s in self.samples.items() if s.rounds and n not in finished]
         return [*ranked, *sorted(slower, key=lambda name: self.samples[name].median)]
+
+    def _fresh(self, names: list[str], *, is_duel: bool = False) -> None:
+        """Time ``names`` anew, together; the less disturbed measurement of each stays.
+
+        A duel has as many rounds as the rules allow: one that ends as soon as it looks certain
+        proves less than its interval says.
+        """
+        kept = {name: self.samples[name] for name in names}
+        self.samples.update({name: Samples() for name in names})
+        left = list(names)
+        self._rounds(left, is_duel=is_duel)
+        if is_duel:
+            self._note_evidence(names)
+        for name, before in kept.items():
+            now = self.samples[name]
+            if not now.rounds and name not in left:
+                continue  # it failed
+            now.runs += before.runs
+            if not now.rounds or spread(now.rounds) > spread(before.rounds):
+                now.rounds = before.rounds
+
+    def _note_evidence(self, names: Sequence[str]) -> None:
+        other = self.samples.get(self._default or "", Samples()).rounds
+        if self._default in names:
+            for name in names:
+                mine = self.samples[name]
+                mine.sure = name != self._default and is_faster(mine.rounds, other)
+
+    def _disturbed(self, ranked: Sequence[str]) -> list[str]:
+        """The leader and what it is compared with, where rounds of one of them are disturbed."""
+        if not ranked or self.samples[ranked[0]].sure:
+            return []
+        leader, default = ranked[0], self._default
+        has_rival = default is not None and default != leader and default in self.samples
+        rivals = [default] if default is not None and has_rival else list(ranked[1:2])
+        pair = [leader, *(n for n in rivals if self.samples[n].rounds)]
+        return pair if any(is_noisy(self.samples[n].rounds) for n in pair) else []
 
     def _finalists(self, ranked: list[str]) -> list[str]:
         if not ranked:
@@ -123,16 +149,19 @@ class Race:
         known = [name for name in names if self.samples[name].rounds]
         return sorted(known, key=lambda name: self.samples[name].median)
 
-    def _rounds(self, names: list[str]) -> None:
-        """Time ``names`` in turn until the leader is settled; what falls out leaves the list."""
+    def _rounds(self, names: list[str], *, is_duel: bool = False) -> None:
+        """Time ``names`` in turn until the leader is settled; what falls out leaves the list.
+
+        A duel goes on to its end.
+        """
         spent = 0
-        deadline = time.monotonic() + self._rules.seconds
+        deadline = time.monotonic() + self._rules.seconds / (4 if is_duel else 1)
         while names and spent < self._rules.rep and time.monotonic() < deadline:
             spent += max(self._count(name) for name in names)
             for name in _in_turn(names, self._number):
                 self._one(name, names)
             self._number += 1
-            if self._is_settled(names):
+            if not is_duel and self._is_settled(names):
                 return
 
     def _one(self, name: str, names: list[str]) -> None:
@@ -159,16 +188,12 @@ class Race:
         leader = self.samples[ranked[0]].rounds
         settled = True
         for name in ranked[1:]:
-            low, _ = bounds(_log_ratios(self.samples[name].rounds, leader))
+            low, _ = bounds(log_ratios(self.samples[name].rounds, leader))
             if low > math.log1p(self._rules.drop):
                 names.remove(name)
             elif low < -math.log1p(self._rules.margin):
                 settled = False
         return settled
-
-
-def _log_ratios(mine: Sequence[float], leader: Sequence[float]) -> list[float]:
-    return [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(mine, leader, strict=False)]
 
 
 def _in_turn(names: Sequence[str], number: int) -> list[str]:

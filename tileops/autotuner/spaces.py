@@ -69,6 +69,20 @@ def space(*, where: Callable[..., object] | None = None, **axes: Iterable[Any]) 
     return Space(fixed, where)
 
 
+def with_default(configs: Iterable[Config], default: Config | None) -> list[Config]:
+    """Each config once, whole, and the default among them.
+
+    A config that leaves out a parameter means its default, so two of them may be one.
+    """
+    whole = [{**(default or {}), **config} for config in configs]
+    found = {canonical(config): config for config in reversed(whole)}
+    ordered = dict.fromkeys(map(canonical, whole))
+    if default is not None:
+        ordered[canonical(default)] = None
+        found[canonical(default)] = default
+    return [found[name] for name in ordered]
+
+
 def canonical(config: Mapping[str, Any]) -> str:
     """The one text of a config: same values, same text, in every process.
 

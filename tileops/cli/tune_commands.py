@@ -1,4 +1,4 @@
-"""Owns ``python -m tileops tune``: run, ls, show, export, import."""
+"""Owns ``python -m tileops tune``: run, ls, show, rm, export, import."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
         return parser
 
     running = add("run", run_script, "run a Python file or module; its first calls tune")
+    running.add_argument(
+        "--again", action="store_true", help="tune anew, although an answer is stored"
+    )
     running.add_argument("program", help="a file, or -m's module with --module")
     running.add_argument("arguments", nargs=argparse.REMAINDER)
     running.add_argument("--module", action="store_true", help="program names a module")
@@ -44,6 +47,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
         "--picture", type=Path, help="write a picture here (needs tileops-torch[viz])"
     )
     showing.add_argument("--json", action="store_true", help="print JSON for programs")
+    removing = add("rm", remove_tunings, "remove stored tunings")
+    removing.add_argument("what", nargs="*", type=_named, help="ops, or first digits of hashes")
+    removing.add_argument("--all", action="store_true", help="remove every tuning")
+    removing.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     saved = add("export", export_tunings, "write tunings into one file")
     saved.add_argument("file", type=Path)
     saved.add_argument("op", nargs="?", help="only tunings of this op")
@@ -68,7 +75,7 @@ def run_script(options: argparse.Namespace) -> int:
     before = sys.argv
     sys.argv = [options.program, *options.arguments]
     try:
-        with option.log("tune"):
+        with option.log("tune"), option.Override("tune_again", options.again):
             if options.module:
                 if find_spec(options.program) is None:
                     raise CacheError(f"there is no module {options.program!r}")
@@ -92,7 +99,8 @@ def list_tunings(options: argparse.Namespace) -> int:
         return 0
     lines = [["hash", "op", "device", "sizes", "configs", "failed", "milliseconds", "best"]]
     for item in found:
-        time = "-" if item["milliseconds"] is None else f"{item['milliseconds']:.5g}"
+        time = item["milliseconds"]
+        time = "-" if time is None else database.milliseconds(time, item["noisy"])
         shown = {**item, "hash": item["hash"][:12], "milliseconds": time}
         lines.append([str(shown[name]) for name in lines[0]])
     print(aligned(lines), end="")
@@ -111,6 +119,7 @@ def _summary(folder: Path) -> dict[str, Any]:
         "configs": len(rows),
         "failed": sum(not row.is_right for row in rows),
         "milliseconds": None if best is None else best.latency,
+        "noisy": best is not None and best.noisy,
         "best": "-" if best is None else database.words(best.config),
     }
 
@@ -153,14 +162,50 @@ def _print(summary: Mapping[str, Any], rows: list[database.Row]) -> None:
     print(f"{summary['op']} {summary['hash'][:12]} on {summary['device']}: {summary['sizes']}")
     ordered = sorted(rows, key=lambda row: (not row.is_right, row.latency or 0.0))
     fastest = next((row.latency for row in ordered if row.is_right), None)
+    if summary["noisy"]:
+        print(f"  the choice {summary['best']} is noisy: measure again (tune run --again)")
     lines = [["  milliseconds", "times best", "runs", "config", "status"]]
     for row in ordered:
         time = f"  {row.latency:.5g}" if row.is_right else "  -"
         ratio = f"{row.latency / fastest:.3f}" if row.latency and fastest else "-"
         reason = row.reason.strip().splitlines()[0][:100] if row.reason.strip() else ""
         status = f"{row.status}: {reason}" if reason else row.status
+        if row.noisy and row.low is not None and row.high is not None:
+            status += f", noisy: quartiles {row.low:.4g} and {row.high:.4g} ms"
         lines.append([time, ratio, str(row.samples), describe(row.config), status])
     print(aligned(lines))
+
+
+def remove_tunings(options: argparse.Namespace) -> int:
+    """Remove tunings by op or hash and say which; 1 where something named is not there."""
+    if options.all == bool(options.what):
+        raise CacheError("tune rm: name ops or hashes, or give --all")
+    directory = _directory()
+    every = database.folders(directory)
+    named = [(what, _matching(every, what)) for what in options.what]
+    for what, found in named:
+        if not found:
+            print(f"no tuning of {what!r} in {directory.root}", file=sys.stderr)
+    wanted = every if options.all else [f for _, found in named for f in found]
+    removed = 0
+    for folder in dict.fromkeys(wanted):
+        item = _summary(folder)
+        line = f"{item['op']} {item['hash'][:12]} on {item['device']}: {item['sizes']}"
+        is_gone = options.dry_run or database.forget(directory, folder)
+        removed += is_gone
+        print(f"{'' if is_gone else 'cannot be removed: '}{line}, {item['configs']} configs")
+    print(f"{removed} tunings {'would be ' if options.dry_run else ''}removed")
+    return int(removed < len(set(wanted)) or not all(found for _, found in named))
+
+
+def _matching(every: list[Path], what: str) -> list[Path]:
+    """The tunings of an op, or the one whose hash begins so; CacheError where several do."""
+    found = [f for f in every if f.parent.parent.parent.name == what]
+    found = found or [f for f in every if f.name.startswith(what)]
+    if len({f.name for f in found}) > 1 and all(f.name.startswith(what) for f in found):
+        hashes = ", ".join(f.name[:12] for f in found)
+        raise CacheError(f"tune rm: several hashes begin with {what!r}: {hashes}")
+    return found
 
 
 def export_tunings(options: argparse.Namespace) -> int:

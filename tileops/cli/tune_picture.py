@@ -90,7 +90,8 @@ def _bars(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     ]
     colors = ["tab:green" if n == 0 else "tab:blue" for n in places]
     axis.barh(places, times, xerr=errors, color=colors, ecolor="black", error_kw={"linewidth": 0.8})
-    axis.set_yticks(places, [describe(row.config) for row in rows], fontsize=8)
+    labels = [describe(row.config) + (" (noisy)" if row.noisy else "") for row in rows]
+    axis.set_yticks(places, labels, fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel("milliseconds a call (lines: quartiles)")
     if not rows:
@@ -204,6 +205,7 @@ def _table(figure: Any, axis: Any, tunings: Sequence[Drawn], configs: Sequence[s
     """Each config's time over the best of the same tuning, as colours and figures."""
     table = [[float("nan")] * len(tunings) for _ in configs]
     failed: set[tuple[int, int]] = set()
+    noisy: set[tuple[int, int]] = set()
     for column, tuning in enumerate(tunings):
         for row in tuning.rows:
             name = describe(row.config)
@@ -212,6 +214,8 @@ def _table(figure: Any, axis: Any, tunings: Sequence[Drawn], configs: Sequence[s
             if row.is_right:
                 best = tuning.right[0].latency or 1.0
                 table[configs.index(name)][column] = (row.latency or 0.0) / best
+                if row.noisy:
+                    noisy.add((configs.index(name), column))
             else:
                 failed.add((configs.index(name), column))
     image = axis.imshow(table or [[1.0]], aspect="auto", cmap="RdYlGn_r", vmin=1.0, vmax=2.0)
@@ -219,8 +223,9 @@ def _table(figure: Any, axis: Any, tunings: Sequence[Drawn], configs: Sequence[s
         for column, ratio in enumerate(line):
             text = "failed" if (place, column) in failed else f"{ratio:.2f}"
             if text != "nan":
+                text += "~" if (place, column) in noisy else ""
                 axis.text(column, place, text, ha="center", va="center", fontsize=6)
     axis.set_yticks(range(len(configs)), configs, fontsize=7)
     axis.set_xticks(range(len(tunings)), _columns(tunings), rotation=60, ha="right", fontsize=7)
-    axis.set_title("time of each config over the best of its column", fontsize=10)
+    axis.set_title("time of each config over the best of its column (~: noisy)", fontsize=10)
     figure.colorbar(image, ax=axis, shrink=0.6, label="time / best (2 and more: red)")

@@ -31,7 +31,7 @@ from tileops.language.value import (
     to_expr,
 )
 from tileops.language.vectors import Vector
-from tileops.location import Location
+from tileops.location import Location, printable
 
 _BINARY: dict[str, Callable[..., object]] = {
     "Add": operator.iadd,
@@ -254,7 +254,7 @@ class Frame:
     def _message(self, message: Callable[[], object]) -> str:
         self._tracer.in_message = True
         try:
-            return str(message())
+            return printable(str(message()))
         finally:
             self._tracer.in_message = False
 

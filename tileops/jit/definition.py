@@ -14,6 +14,7 @@ from tileops.dtypes import DType, dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, NotCarriedError, StaticParam, static_param
+from tileops.location import Location
 from tileops.pass_configs import merged, options_of
 
 
@@ -58,7 +59,7 @@ class Definition:
     def origin(self) -> str:
         """Where the function stands: ``file:line``."""
         code = self.func.__code__
-        return f"{code.co_filename}:{code.co_firstlineno}"
+        return Location(code.co_filename, code.co_firstlineno).place
 
     @cached_property
     def signature(self) -> frontend.Signature:

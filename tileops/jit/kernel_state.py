@@ -219,7 +219,7 @@ def kernel_digest(program: Program, target: Target | None) -> str:
 
 def _origin(program: Program) -> str:
     loc = program.launches[0].loc if program.launches else None
-    return "" if loc is None else f"{loc.file}:{loc.line}"
+    return "" if loc is None else loc.place
 
 
 def _held_outside(name: str) -> str | None:

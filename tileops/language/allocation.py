@@ -9,7 +9,14 @@ from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.stmt import Alloc
 from tileops.language import arguments
 from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef
-from tileops.language.shapes import check_packed, leading_shape, static_shape
+from tileops.language.shapes import (
+    GLOBAL_BYTES,
+    ON_CHIP_BYTES,
+    check_bytes,
+    check_packed,
+    leading_shape,
+    static_shape,
+)
 from tileops.language.tracer import Tracer, here, require_tracer
 from tileops.language.value import as_dtype, to_expr
 
@@ -33,7 +40,9 @@ def _alloc(construct: str, default_name: str, shape: object, dtype: object, scop
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
     check_static(tracer, construct, extents)
-    buffer = tracer.new_buffer(tracer.take_name(default_name), extents, kind, _SCOPES[scope])
+    name = tracer.take_name(default_name)
+    check_bytes(f"the tile `{name}` ({construct})", extents, kind, ON_CHIP_BYTES)
+    buffer = tracer.new_buffer(name, extents, kind, _SCOPES[scope])
     tracer.define_buffer(buffer)
     tracer.emit(Alloc(buffer))
     return buffer
@@ -120,7 +129,9 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
             expected="an even extent that is a constant or a T.const",
             location=here(),
         )
-    buffer = tracer.new_buffer(tracer.take_name("workspace"), extents, kind, "global")
+    name = tracer.take_name("workspace")
+    check_bytes(f"the workspace `{name}` (T.alloc_global)", extents, kind, GLOBAL_BYTES)
+    buffer = tracer.new_buffer(name, extents, kind, "global")
     tracer.define_global(buffer)
     tracer.workspaces.append(buffer)
     return BufferRef(buffer)
@@ -179,9 +190,9 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
         dims, dtype = (shape[0],), shape[1]
     is_leading, extents = leading_shape(tracer, "T.empty", dims)
     check_packed("T.empty", extents[is_leading:], as_dtype(dtype))
-    buffer = tracer.new_buffer(
-        tracer.take_name("output"), extents, DType(as_dtype(dtype)), "global"
-    )
+    name, kind = tracer.take_name("output"), DType(as_dtype(dtype))
+    check_bytes(f"the output `{name}` (T.empty)", extents, kind, GLOBAL_BYTES)
+    buffer = tracer.new_buffer(name, extents, kind, "global")
     tracer.define_global(buffer)
     tracer.outputs.append(buffer)
     if is_leading:

@@ -10,6 +10,7 @@ from tileops.language.buffers import BufferRef, Element, RegionRef
 from tileops.language.operands import whole
 from tileops.language.tracer import require_tracer
 from tileops.language.value import to_expr
+from tileops.location import printable
 
 
 def assume(cond: object) -> None:
@@ -26,7 +27,7 @@ def device_assert(cond: object, msg: str = "", no_stack_info: bool = False) -> N
     tracer.require_launch("T.device_assert")
     # The line is no part of the message: the statement carries its location, and printed IR must
     # not depend on where in a file the program stands.
-    tracer.emit(Assert(fold.truth(to_expr(cond, "the condition")), msg))
+    tracer.emit(Assert(fold.truth(to_expr(cond, "the condition")), printable(str(msg))))
 
 
 def print_values(
@@ -46,5 +47,5 @@ def print_values(
         args = (to_expr(obj, "what T.print shows"),)
     if not msg and isinstance(obj, (BufferRef, Element)):
         msg = obj.ref.name if isinstance(obj, Element) else obj.name
-    msg = arguments.text("T.print", "msg", msg)
+    msg = printable(arguments.text("T.print", "msg", msg))
     tracer.emit(Print(msg, args))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tileops.dtypes import DType
 from tileops.errors import ProgramValueError
 from tileops.ir import fold
@@ -43,6 +45,27 @@ def leading_shape(tracer: Tracer, what: str, shape: object) -> tuple[bool, tuple
     rest = dims[1:] if is_leading else dims
     first = (tracer.leading_size(),) if is_leading else ()
     return is_leading, (*first, *(static_shape(what, rest) if rest or not first else ()))
+
+
+# Places in a tile are numbers of 32 bits; those of a tensor, and its bytes, of 64.
+ON_CHIP_BYTES = 2**31 - 1
+GLOBAL_BYTES = 2**63 - 1
+
+
+def check_bytes(what: str, shape: tuple[Expr, ...], dtype: DType, most: int) -> None:
+    """ProgramValueError for a buffer of constant extents that has more than ``most`` bytes."""
+    extents = [int(e.value) for e in shape if isinstance(e, Const)]
+    if len(extents) < len(shape):
+        return
+    count = math.prod(extents)
+    size = -(-count * dtype.bits // 8)
+    if size > most:
+        raise ProgramValueError(
+            f"{what} is too large",
+            expected=f"at most {most} bytes",
+            found=f"{dtype}[{', '.join(map(str, extents))}], {count} elements in {size} bytes",
+            location=here(),
+        )
 
 
 def check_packed(
