@@ -1,11 +1,14 @@
 """The staging of a cache directory: files on their way to their places, and compiles at work.
 
-A process that is killed leaves them behind; they are removed when they are old.
+A process that is killed leaves them behind. Later ones remove them: those of a process that has
+ended at once, those of another machine or container when they are old.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
+import hashlib
 import os
 import secrets
 import tempfile
@@ -24,11 +27,39 @@ _STALE_SECONDS = 3600.0
 def fresh(directory: Directory, name: str) -> Path:
     """A path in staging that nobody uses; makes the folder. Raises OSError."""
     make_directories(directory.staging)
-    return directory.staging / f"{name}.{os.getpid()}.{secrets.token_hex(6)}"
+    return directory.staging / f"{name}.{_processes()}.{os.getpid()}.{secrets.token_hex(6)}"
+
+
+@functools.cache
+def _processes() -> str:
+    """Names those among whom a process id means one process: of one boot, in one namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
+    except OSError:
+        return "unknown"
+    return hashlib.sha256(f"{boot!r} {space}".encode()).hexdigest()[:12]
+
+
+def _is_of_the_dead(path: Path) -> bool:
+    """True if the process that made ``path`` is known to have ended."""
+    parts = path.name.rsplit(".", 3)
+    if len(parts) != 4 or parts[1] != _processes() or not parts[2].isdecimal():
+        return False
+    try:
+        os.kill(int(parts[2]), 0)
+    except (ProcessLookupError, OverflowError):
+        return parts[1] != "unknown"
+    except OSError:
+        return False
+    return False
 
 
 def sweep(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
-    """Remove what was left here more than ``older_than`` seconds ago; returns its number."""
+    """Remove what processes left that have ended, or more than ``older_than`` seconds ago.
+
+    Returns the number of what was removed.
+    """
     count = 0
     try:
         paths = sorted(directory.staging.iterdir())
@@ -36,7 +67,8 @@ def sweep(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
         return count
     for path in paths:
         with suppress(OSError):
-            if time.time() - path.lstat().st_mtime >= older_than and remove(path):
+            is_old = time.time() - path.lstat().st_mtime >= older_than
+            if (is_old or _is_of_the_dead(path)) and remove(path):
                 count += 1
     return count
 
