@@ -4,32 +4,35 @@
 #include <mutex>
 #include <vector>
 
+#include "core/forks.h"
+
 namespace tileops {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<CounterBlock*> live;
   std::vector<CounterBlock*>
       idle;  // of ended threads: counts stay, blocks are handed to new threads
 };
 
+Lasting<Registry> made;
+
 Registry& registry() {
-  static Registry* instance = new Registry();
-  return *instance;
+  return made.get();
 }
 
 struct Lease {
   CounterBlock* block;
   ~Lease() {
-    std::lock_guard<std::mutex> lock(registry().mutex);
+    std::lock_guard<Mutex> lock(registry().mutex);
     registry().idle.push_back(block);
   }
 };
 
 CounterBlock* acquire() {
   Registry& all = registry();
-  std::lock_guard<std::mutex> lock(all.mutex);
+  std::lock_guard<Mutex> lock(all.mutex);
   if (!all.idle.empty()) {
     CounterBlock* block = all.idle.back();
     all.idle.pop_back();
@@ -48,7 +51,7 @@ CounterBlock* register_counter_block() {
 
 int64_t counter_total(Counter which) {
   Registry& all = registry();
-  std::lock_guard<std::mutex> lock(all.mutex);
+  std::lock_guard<Mutex> lock(all.mutex);
   int64_t total = 0;
   for (CounterBlock* block : all.live)
     total += block->values[static_cast<int>(which)].load(std::memory_order_relaxed);

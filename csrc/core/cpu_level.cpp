@@ -34,7 +34,7 @@ int cpu_target_rank(const std::string& target) {
   constexpr char kPrefix[] = "cpu:x86-64-v";
   if (target.size() != sizeof(kPrefix) || target.rfind(kPrefix, 0) != 0) return -1;
   const int level = target.back() - '0';
-  static const int host = host_level();
+  const int host = host_level();
   return level >= 2 && level <= host ? level : -1;
 #else
   return target == "cpu:aarch64" ? 1 : -1;

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/forks.h"
+
 namespace tileops {
 
 inline uint64_t hash_words(const uint64_t* words, std::size_t count) {
@@ -47,7 +49,7 @@ class DispatchTable {
 
   // Adds the value unless the key is there already; returns the one that the table holds.
   T* insert(const std::vector<uint64_t>& key, std::unique_ptr<T> value) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<Mutex> lock(mutex_);
     if (T* present = find(key.data(), key.size())) return present;
     const Slots* slots = slots_.load(std::memory_order_relaxed);
     if ((nodes_.size() + 1) * 2 > slots->mask + 1) grow((slots->mask + 1) * 2);
@@ -61,7 +63,7 @@ class DispatchTable {
   }
 
   std::size_t size() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<Mutex> lock(mutex_);
     return nodes_.size();
   }
 
@@ -89,7 +91,7 @@ class DispatchTable {
     slots_.store(arrays_.back().get(), std::memory_order_release);
   }
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Slots>> arrays_;
   std::atomic<const Slots*> slots_{nullptr};

@@ -7,20 +7,22 @@
 #include <memory>
 #include <mutex>
 
+#include "core/forks.h"
+
 namespace tileops {
 namespace {
 
 struct State {
-  std::mutex mutex;
+  Mutex mutex;
   std::string library = "libcuda.so.1";
   std::atomic<const Driver*> table{nullptr};
   std::atomic<const DeviceInfo*> devices[kMaxDevices] = {};
 };
 
-// Leaked: ops may run while the process is exiting.
+Lasting<State> made;
+
 State& state() {
-  static State* instance = new State();
-  return *instance;
+  return made.get();
 }
 
 template <class Function>
@@ -109,7 +111,7 @@ const Driver& driver() {
   State& s = state();
   const Driver* table = s.table.load(std::memory_order_acquire);
   if (__builtin_expect(table != nullptr, 1)) return *table;
-  std::lock_guard<std::mutex> lock(s.mutex);
+  std::lock_guard<Mutex> lock(s.mutex);
   table = s.table.load(std::memory_order_acquire);
   if (table != nullptr) return *table;
   std::unique_ptr<Driver> fresh = load(s.library);
@@ -131,7 +133,7 @@ bool driver_available() {
 
 void set_driver_library(const std::string& path) {
   State& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
+  std::lock_guard<Mutex> lock(s.mutex);
   s.library = path;
   s.table.store(nullptr, std::memory_order_release);
   for (auto& device : s.devices) device.store(nullptr, std::memory_order_release);
@@ -157,7 +159,7 @@ const DeviceInfo& device_info(int index) {
   driver();  // its own error says more than a count of 0
   if (index >= device_count()) raise(ErrorKind::kDriver, "there is no CUDA device ", index);
   std::unique_ptr<DeviceInfo> fresh = query_device(index);
-  std::lock_guard<std::mutex> lock(s.mutex);
+  std::lock_guard<Mutex> lock(s.mutex);
   info = s.devices[index].load(std::memory_order_acquire);
   if (info != nullptr) return *info;
   info = fresh.release();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "core/forks.h"
 
 namespace tileops {
 
@@ -28,10 +29,16 @@ struct Hooks {
 // Set once each, before the first call that needs them; read without a lock.
 TILEOPS_API Hooks& hooks();
 
-// Releases the interpreter's lock for a scope, around work that can block.
+// Gives the interpreter's lock back and raises InternalError: it would be taken again under a
+// Mutex.
+[[noreturn]] void refuse_under_mutex(void* token);
+
+// Releases the interpreter's lock for a scope, around work that can block and around a Mutex.
 class GilReleaseScope {
  public:
-  GilReleaseScope() : token_(hooks().gil_release == nullptr ? nullptr : hooks().gil_release()) {}
+  GilReleaseScope() : token_(hooks().gil_release == nullptr ? nullptr : hooks().gil_release()) {
+    if (__builtin_expect(token_ != nullptr && is_holding_mutex(), 0)) refuse_under_mutex(token_);
+  }
   ~GilReleaseScope() {
     if (token_ != nullptr) hooks().gil_restore(token_);
   }

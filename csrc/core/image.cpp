@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "core/counters.h"
 #include "core/hooks.h"
@@ -28,7 +29,6 @@ CUmodule load_module(const std::string& bytes, const std::string& name, int devi
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, reinterpret_cast<void*>(sizeof(log))};
   CUmodule module = nullptr;
-  GilReleaseScope no_gil;
   const CountedTime timed(Counter::kLoadNanoseconds);
   const CUresult result = driver().module_load_data_ex(&module, bytes.c_str(), 2, options, values);
   if (result != CUDA_SUCCESS) {
@@ -123,7 +123,7 @@ CudaImage::~CudaImage() {
 }
 
 CUmodule CudaImage::module_on(int device_index) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<Mutex> lock(mutex_);
   if (modules_[device_index] != nullptr) return modules_[device_index];
   if (source_.bytes.empty()) source_.bytes = content_of(source_);
   CUcontext current = nullptr;
@@ -139,11 +139,8 @@ CUfunction CudaKernel::function_on(int device_index) {
 }
 
 CUfunction CudaKernel::load(int device_index) {
-  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
-  {
-    GilReleaseScope no_gil;  // the holder of the lock may need the interpreter's lock to finish
-    lock.lock();
-  }
+  const GilReleaseScope no_gil;  // around the lock: see core/forks.h
+  std::lock_guard<Mutex> lock(mutex_);
   CUfunction function = loaded_on(device_index);
   if (function != nullptr) return function;
   CUmodule module = image_->module_on(device_index);
@@ -173,6 +170,7 @@ void CudaKernel::allow_shared_bytes(CUfunction function, int device_index) const
 }
 
 CpuImage::~CpuImage() {
+  const NoForkScope no_fork;  // the loader's own lists are half changed meanwhile
   if (handle_ != nullptr) dlclose(handle_);
 }
 
@@ -192,7 +190,8 @@ void CpuImage::open() {
 }
 
 TileopsCpuEntry CpuImage::find(const std::string& symbol) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const GilReleaseScope no_gil;
+  std::lock_guard<Mutex> lock(mutex_);
   if (handle_ == nullptr) open();
   auto found = reinterpret_cast<TileopsCpuEntry>(dlsym(handle_, symbol.c_str()));
   if (found == nullptr) {

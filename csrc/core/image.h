@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "core/driver.h"
 #include "core/files.h"
+#include "core/forks.h"
 #include "tileops_cpu_abi.h"
 
 namespace tileops {
@@ -32,12 +32,12 @@ class CudaImage {
   CudaImage& operator=(const CudaImage&) = delete;
 
   // The module on a device, loaded under a lock at the first request. The device's context must be
-  // current.
+  // current, and the interpreter's lock not held: a driver takes seconds over some images.
   CUmodule module_on(int device_index);
   const std::string& name() const { return source_.name; }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   ImageSource source_;
   CUmodule modules_[kMaxDevices] = {};
   CUcontext contexts_[kMaxDevices] = {};
@@ -58,7 +58,7 @@ class CudaKernel {
     return functions_[device_index].load(std::memory_order_acquire);
   }
   // Loads if needed; opts in to more than 48 KiB of dynamic shared memory. The device's context
-  // must be current.
+  // must be current. Lets the interpreter's lock go while it loads.
   CUfunction function_on(int device_index);
   const std::string& label() const { return label_; }
   uint32_t shared_bytes() const { return shared_bytes_; }
@@ -71,7 +71,7 @@ class CudaKernel {
   std::string entry_;
   std::string label_;
   uint32_t shared_bytes_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<CUfunction> functions_[kMaxDevices] = {};
 };
 
@@ -89,7 +89,7 @@ class CpuImage {
  private:
   void open();
 
-  std::mutex mutex_;
+  Mutex mutex_;
   ImageSource source_;
   void* handle_ = nullptr;
 };

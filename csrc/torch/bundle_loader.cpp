@@ -8,6 +8,7 @@
 
 #include "core/bundle.h"
 #include "core/cpu_level.h"
+#include "core/forks.h"
 #include "core/sha256.h"
 #include "torch/api.h"
 #include "torch/bind.h"
@@ -35,13 +36,14 @@ struct BundleOp {
 
 // By qualified name; entries stay, as the ops do.
 struct BundleOps {
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::string, BundleOp> ops;  // a Table
 };
 
+Lasting<BundleOps> made;
+
 BundleOps& bundle_ops() {
-  static BundleOps* table = new BundleOps();
-  return *table;
+  return made.get();
 }
 
 bool is_cpu(const BundledEntry& entry) {
@@ -343,7 +345,7 @@ std::string& last_error() {
 std::vector<LoadedOp> load_bundles(const std::vector<std::string>& paths,
                                    const BundleOptions& options) {
   const std::vector<Bundle> bundles = open_all(paths, options);
-  std::lock_guard<std::mutex> lock(bundle_ops().mutex);
+  std::lock_guard<Mutex> lock(bundle_ops().mutex);
   Loading loading;
   std::vector<std::vector<Wanted>> wanted;
   for (const Bundle& bundle : bundles) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/forks.h"
 #include "torch/shim.h"
 
 namespace tileops {
@@ -19,9 +20,10 @@ void add_optional(std::vector<Row>& rows, const char* name, const char* symbol) 
   if (getter != nullptr) rows.push_back({name, getter()});
 }
 
-const std::vector<Row>& table() {
-  static const std::vector<Row> rows = [] {
-    std::vector<Row> all = {
+struct Table {
+  std::vector<Row> rows;
+  Table() {
+    rows = {
         {"bool", aoti_torch_dtype_bool()},
         {"uint8", aoti_torch_dtype_uint8()},
         {"uint16", aoti_torch_dtype_uint16()},
@@ -43,14 +45,20 @@ const std::vector<Row>& table() {
         {"complex64", aoti_torch_dtype_complex64()},
         {"complex128", aoti_torch_dtype_complex128()},
     };
-    add_optional(all, "float8_e8m0fnu", "torch_dtype_float8_e8m0fnu");
-    add_optional(all, "float4_e2m1fn_x2", "torch_dtype_float4_e2m1fn_x2");
-    return all;
-  }();
-  return rows;
+    add_optional(rows, "float8_e8m0fnu", "torch_dtype_float8_e8m0fnu");
+    add_optional(rows, "float4_e2m1fn_x2", "torch_dtype_float4_e2m1fn_x2");
+  }
+};
+
+Lasting<Table> made;
+
+const std::vector<Row>& table() {
+  return made.get().rows;
 }
 
 }  // namespace
+
+const TorchCodes torch_code_table;
 
 int32_t dtype_code(const std::string& name) {
   const std::string wanted = name == "tfloat32"        ? "float32"

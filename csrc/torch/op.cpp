@@ -3,9 +3,10 @@
 #include "torch/op.h"
 
 #include <iterator>
-#include <new>
+#include <mutex>
 
 #include "core/counters.h"
+#include "core/forks.h"
 #include "core/hooks.h"
 #include "core/json.h"
 #include "torch/bind.h"
@@ -47,18 +48,18 @@ void Op::seal(const std::string& origin) {
 }
 
 Resolver Op::set_resolver(Resolver resolver) {
-  std::lock_guard<std::mutex> lock(resolve_mutex_);
+  std::lock_guard<Mutex> lock(resolve_mutex_);
   return std::exchange(resolver_, resolver);
 }
 
 Variant& Op::variant(uint32_t number) const {
   const auto in = [number](OpTables& tables) -> Variant* {
-    std::lock_guard<std::mutex> lock(tables.mutex);
+    std::lock_guard<Mutex> lock(tables.mutex);
     const auto found = tables.by_number.find(number);
     return found == tables.by_number.end() ? nullptr : found->second;
   };
   if (Variant* found = in(tables())) return *found;
-  std::lock_guard<std::mutex> lock(detached_mutex_);
+  std::lock_guard<Mutex> lock(detached_mutex_);
   for (const auto& tables : detached_) {
     if (Variant* found = in(*tables)) return *found;
   }
@@ -77,7 +78,7 @@ uint32_t Op::add_variant(const json::Value& description) {
   std::vector<uint64_t> key;
   for (const StaticValue& value : variant->spec.statics) append_key_words(key, value);
   OpTables& tables = this->tables();
-  std::lock_guard<std::mutex> lock(tables.mutex);
+  std::lock_guard<Mutex> lock(tables.mutex);
   // A number is used once, whatever tables its variant was in.
   const uint32_t number = next_variant_.fetch_add(1);
   variant->number = number;
@@ -107,39 +108,57 @@ void Op::add_entry(uint32_t number, const json::Value& description,
 }
 
 void Op::detach() {
-  std::lock_guard<std::mutex> lock(detached_mutex_);
+  std::lock_guard<Mutex> lock(detached_mutex_);
   detached_.emplace_back(tables_.exchange(new OpTables(), std::memory_order_seq_cst));
   generation_.fetch_add(1, std::memory_order_seq_cst);
 }
 
-void Op::release() {
-  {
-    std::lock_guard<std::mutex> lock(resolve_mutex_);
-    for (const auto& flight : resolving_) {
-      if (flight.second == std::this_thread::get_id()) {
-        raise(ErrorKind::kArgument, spec.name, ": unload was called from its own resolver");
-      }
+void Op::begin_releasing() {
+  std::lock_guard<Mutex> lock(resolve_mutex_);
+  for (const auto& flight : resolving_) {
+    if (flight.second == std::this_thread::get_id()) {
+      raise(ErrorKind::kArgument, spec.name, ": unload was called from its own resolver");
     }
   }
-  std::lock_guard<std::mutex> releasing(release_mutex_);
+  while (is_releasing_) resolve_mutex_.wait();
+  is_releasing_ = true;
+}
+
+void Op::end_releasing() {
+  {
+    std::lock_guard<Mutex> lock(resolve_mutex_);
+    is_releasing_ = false;
+  }
+  announce_change();
+}
+
+void Op::release() {
+  const GilReleaseScope no_gil;  // the calls that are waited for may need it
+  begin_releasing();
+  struct End {
+    Op* op;
+    ~End() { op->end_releasing(); }
+  } end{this};
   const unsigned side = side_.load(std::memory_order_seq_cst);
   std::size_t count = 0;
   {
-    std::lock_guard<std::mutex> lock(detached_mutex_);
+    std::lock_guard<Mutex> lock(detached_mutex_);
     count = detached_.size();
   }
   side_.store(1 - side, std::memory_order_seq_cst);
+  // Under no Mutex: what is waited for can take as long as a compile, and a fork may not.
   while (inside_[side].load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
   // What was detached before the side changed; later tables have calls of the new side inside.
+  // Freed at the end, under no Mutex.
   std::vector<std::unique_ptr<OpTables>> old;
-  std::lock_guard<std::mutex> lock(detached_mutex_);
+  std::lock_guard<Mutex> lock(detached_mutex_);
   for (std::size_t i = 0; i < count; ++i) old.push_back(std::move(detached_[i]));
   detached_.erase(detached_.begin(), detached_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 bool Op::begin_resolving(const std::vector<uint64_t>& key) {
   GilReleaseScope no_gil;  // whoever resolves needs the interpreter's lock
-  std::unique_lock<std::mutex> lock(resolve_mutex_);
+  std::lock_guard<Mutex> lock(resolve_mutex_);
   auto flight = resolving_.find(key);
   if (flight == resolving_.end()) {
     resolving_.emplace(key, std::this_thread::get_id());
@@ -149,33 +168,38 @@ bool Op::begin_resolving(const std::vector<uint64_t>& key) {
     raise(ErrorKind::kInternal, spec.name,
           ": its resolver called the op in a way that needs what is being resolved");
   }
-  resolve_done_.wait(lock, [&] { return resolving_.find(key) == resolving_.end(); });
+  while (resolving_.find(key) != resolving_.end()) resolve_mutex_.wait();
   return false;
 }
 
 void Op::end_resolving(const std::vector<uint64_t>& key) {
   {
-    std::lock_guard<std::mutex> lock(resolve_mutex_);
+    std::lock_guard<Mutex> lock(resolve_mutex_);
     resolving_.erase(key);
   }
-  resolve_done_.notify_all();
+  announce_change();
 }
 
-void Op::after_fork(bool is_child) {
-  if (is_child) {
-    for (auto flight = resolving_.begin(); flight != resolving_.end();) {
-      const bool is_own = flight->second == std::this_thread::get_id();
-      flight = is_own ? std::next(flight) : resolving_.erase(flight);
-    }
-    new (&resolve_done_) std::condition_variable();  // the old one counts waiters that are gone
+void Op::forget_other_threads() {
+  for (auto flight = resolving_.begin(); flight != resolving_.end();) {
+    const bool is_own = flight->second == std::this_thread::get_id();
+    flight = is_own ? std::next(flight) : resolving_.erase(flight);
   }
-  resolve_mutex_.unlock();
+  is_releasing_ = false;
+  for (auto& inside : inside_) inside.store(0, std::memory_order_relaxed);
+}
+
+__thread Op::Stay* Op::Stay::innermost = nullptr;
+
+void Op::Stay::count_own() {
+  for (const Stay* stay = innermost; stay != nullptr; stay = stay->outer_)
+    stay->op_.inside_[stay->side_].fetch_add(1, std::memory_order_relaxed);
 }
 
 void Op::run_resolver(const Request& request) {
   Resolver resolver;
   {
-    std::lock_guard<std::mutex> lock(resolve_mutex_);
+    std::lock_guard<Mutex> lock(resolve_mutex_);
     resolver = resolver_;
   }
   if (resolver.call == nullptr)

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/dispatch.h"
+#include "core/forks.h"
 #include "core/spec.h"
 #include "torch/api.h"
 
@@ -37,7 +36,7 @@ struct OpTables {
   DispatchTable<Variant> variants;
   // Where no argument selects a variant, and where every one that could is left to its default.
   std::atomic<Variant*> only{nullptr};
-  std::mutex mutex;
+  Mutex mutex;
   std::map<uint32_t, Variant*> by_number;
 };
 
@@ -91,10 +90,8 @@ class Op {
   template <class Found>
   void resolve(const std::vector<uint64_t>& key, const Request& request, Found found);
 
-  // Around a fork: threads that resolve something do not exist in the child, so nothing may wait
-  // there for them.
-  void before_fork() { resolve_mutex_.lock(); }
-  void after_fork(bool is_child);
+  // In a forked child: forgets the calls, the resolvers and the release of threads that are gone.
+  void forget_other_threads();
 
   // A call's stay in the tables: release waits for the calls that entered before it.
   class Stay {
@@ -103,16 +100,27 @@ class Op {
       for (;;) {
         side_ = op_.side_.load(std::memory_order_seq_cst);
         op_.inside_[side_].fetch_add(1, std::memory_order_seq_cst);
-        if (__builtin_expect(op_.side_.load(std::memory_order_seq_cst) == side_, 1)) return;
+        if (__builtin_expect(op_.side_.load(std::memory_order_seq_cst) == side_, 1)) break;
         op_.inside_[side_].fetch_sub(1, std::memory_order_seq_cst);
       }
+      outer_ = innermost;
+      innermost = this;
     }
-    ~Stay() { op_.inside_[side_].fetch_sub(1, std::memory_order_release); }
+    ~Stay() {
+      innermost = outer_;
+      op_.inside_[side_].fetch_sub(1, std::memory_order_release);
+    }
+    // In a forked child, once every op has forgotten: counts the calls that this thread is in.
+    static void count_own();
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
    private:
+    // Of this thread.
+    static __thread Stay* innermost __attribute__((tls_model("initial-exec")));
+
     Op& op_;
+    Stay* outer_;
     unsigned side_;
   };
 
@@ -121,6 +129,8 @@ class Op {
   bool begin_resolving(const std::vector<uint64_t>& key);
   void end_resolving(const std::vector<uint64_t>& key);
   void run_resolver(const Request& request);
+  void begin_releasing();
+  void end_releasing();
 
   const uint32_t slot_;
   std::atomic<OpTables*> tables_;
@@ -130,13 +140,12 @@ class Op {
   std::atomic<const std::string*> origin_{nullptr};
   std::atomic<unsigned> side_{0};
   std::atomic<int64_t> inside_[2] = {};
-  std::mutex release_mutex_;
-  mutable std::mutex detached_mutex_;
+  mutable Mutex detached_mutex_;
   std::vector<std::unique_ptr<OpTables>> detached_;
   std::atomic<uint32_t> next_variant_{0};
 
-  mutable std::mutex resolve_mutex_;
-  std::condition_variable resolve_done_;
+  mutable Mutex resolve_mutex_;
+  bool is_releasing_ = false;  // some thread waits in release; under resolve_mutex_
   std::map<std::vector<uint64_t>, std::thread::id> resolving_;
   Resolver resolver_;
 };

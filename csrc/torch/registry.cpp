@@ -1,12 +1,11 @@
 // Owns the table of all ops and their registration with torch.
-#include <pthread.h>
-
 #include <atomic>
 #include <mutex>
 #include <set>
 
 #include "core/counters.h"
 #include "core/driver.h"
+#include "core/forks.h"
 #include "core/hooks.h"
 #include "core/launch.h"
 #include "torch/api.h"
@@ -28,10 +27,10 @@ std::atomic<bool> sync_mode{false};
 // What its text is called in errors.
 constexpr char kDescription[] = "op description";
 
-std::mutex& registration_mutex() {
-  static std::mutex* mutex = new std::mutex();
-  return *mutex;
-}
+// Held while torch's own tables change: a child would find those half changed for ever.
+Mutex registration_mutex;
+// What was registered, for leak checkers; under registration_mutex.
+Lasting<std::vector<TorchLibraryHandle>> kept_libraries;
 
 // A torch::Library; destroying it would deregister what it registered, so a successful one is
 // leaked on purpose.
@@ -54,10 +53,7 @@ class Library {
     if (handle_ != nullptr) aoti_torch_delete_library_object(handle_);
   }
   TorchLibraryHandle get() const { return handle_; }
-  void keep() {
-    static auto* kept = new std::vector<TorchLibraryHandle>();  // reachable, for leak checkers
-    kept->push_back(std::exchange(handle_, nullptr));
-  }
+  void keep() { kept_libraries.get().push_back(std::exchange(handle_, nullptr)); }
 
  private:
   Library() = default;
@@ -65,10 +61,7 @@ class Library {
 };
 
 // The names that torch has from here, under the lock of registration.
-std::set<std::string>& registered_names() {
-  static auto* names = new std::set<std::string>();
-  return *names;
-}
+Lasting<std::set<std::string>> registered_names;
 
 // What is added to `libraries` is deregistered with them, until they are kept.
 void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slot,
@@ -99,40 +92,19 @@ void torch_parallel(int64_t count, ParallelBody body, void* context) {
   check_torch(torch_parallel_for(0, count, 1, body, context), "torch_parallel_for");
 }
 
-// The threads of torch's pool end with the process that started them: a forked child that asked for
-// them would wait for ever.
-std::atomic<bool> is_forked{false};
-
-thread_local uint32_t forked_slots = 0;  // how many there were when this thread began to fork
-
-template <class Do>
-void for_each_forked(Do what) {
-  for (uint32_t slot = 0; slot < forked_slots; ++slot) {
+void forget_other_threads() {
+  const uint32_t count = slot_count.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < count; ++slot) {
     Op* op = op_in_slot(slot);
-    if (op->handle() == slot) what(*op);  // once an op, which may have two slots
+    if (op->handle() == slot) op->forget_other_threads();  // once an op, which may have two slots
   }
-}
-
-void before_fork() {
-  forked_slots = slot_count.load(std::memory_order_acquire);
-  for_each_forked([](Op& op) { op.before_fork(); });
-}
-
-void after_fork(bool is_child) {
-  for_each_forked([is_child](Op& op) { op.after_fork(is_child); });
-}
-
-void in_parent() {
-  after_fork(false);
-}
-
-void in_child() {
-  is_forked.store(true, std::memory_order_relaxed);
-  after_fork(true);
+  Op::Stay::count_own();
 }
 
 int torch_threads() {
-  if (is_forked.load(std::memory_order_relaxed)) return 1;
+  // The threads of torch's pool end with the process that started them: a forked child that asked
+  // for them would wait for ever.
+  if (is_forked_child()) return 1;
   uint32_t threads = 1;
   return torch_get_num_threads(&threads) == 0 ? static_cast<int>(threads) : 1;
 }
@@ -150,9 +122,7 @@ Op& op_of_handle(uint64_t handle) {
 }
 
 void install_torch_hooks() {
-  // Fails for want of memory only, and the library has just been loaded.
-  static const int once = pthread_atfork(before_fork, in_parent, in_child);
-  static_cast<void>(once);
+  renew_in_child(forget_other_threads);
   hooks().parallel_for = torch_parallel;
   hooks().thread_count = torch_threads;
 }
@@ -193,7 +163,7 @@ class Registering {
   void keep() {
     is_kept_ = true;
     for (Library& library : libraries_) library.keep();
-    registered_names().insert(names_.begin(), names_.end());
+    registered_names.get().insert(names_.begin(), names_.end());
     slot_count.store(end_);
     for (auto& op : ops_) op.release();  // they live as long as the process: torch may call them
   }
@@ -230,7 +200,7 @@ class Registering {
 }  // namespace
 
 void register_together(std::vector<Registration>& wanted) {
-  std::lock_guard<std::mutex> lock(registration_mutex());
+  std::lock_guard<Mutex> lock(registration_mutex);
   install_torch_hooks();
   Registering registering;
   for (Registration& one : wanted) registering.add(one);
@@ -238,8 +208,8 @@ void register_together(std::vector<Registration>& wanted) {
 }
 
 bool is_registered(const std::string& qualified_name) {
-  std::lock_guard<std::mutex> lock(registration_mutex());
-  return registered_names().count(qualified_name) != 0;
+  std::lock_guard<Mutex> lock(registration_mutex);
+  return registered_names.get().count(qualified_name) != 0;
 }
 
 void alias_op(uint64_t handle, const std::string& name) {

@@ -40,6 +40,11 @@ class TensorHandle {
   AtenTensorHandle handle_ = nullptr;
 };
 
+// torch's number of a dtype by its name; raises InternalError where this torch has no such dtype.
+int32_t dtype_code(const std::string& name);
+// The same, `otherwise` where this torch lacks it.
+int32_t dtype_code_or(const std::string& name, int32_t otherwise);
+
 // Numbers that torch assigns; asked once.
 struct TorchCodes {
   int32_t cpu = aoti_torch_device_type_cpu();
@@ -47,16 +52,14 @@ struct TorchCodes {
   int32_t meta = aoti_torch_device_type_meta();
   int32_t strided = aoti_torch_layout_strided();
   int32_t uint8 = aoti_torch_dtype_uint8();
+  int32_t float4 = dtype_code_or("float4_e2m1fn_x2", -1);
 };
+// Asked when the library is loaded, after torch's.
+extern const TorchCodes torch_code_table;
 inline const TorchCodes& torch_codes() {
-  static const TorchCodes codes;
-  return codes;
+  return torch_code_table;
 }
 
-// torch's number of a dtype by its name; raises InternalError where this torch has no such dtype.
-int32_t dtype_code(const std::string& name);
-// The same, `otherwise` where this torch lacks it.
-int32_t dtype_code_or(const std::string& name, int32_t otherwise);
 std::string dtype_name(int32_t code);
 std::string device_name(int32_t type, int32_t index);
 

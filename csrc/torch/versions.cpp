@@ -24,8 +24,7 @@ bool count_write(AtenTensorHandle base, const TensorFacts& facts) {
   if (facts.rank == 0) return aoti_torch_copy_(base, base, 0) == 0;
   const TensorHandle view = empty_view(base, facts.rank);
   // Torch has no fill of two float4 in a byte.
-  static const int32_t float4 = dtype_code_or("float4_e2m1fn_x2", -1);
-  if (facts.dtype == float4) return aoti_torch_copy_(view.get(), view.get(), 0) == 0;
+  if (facts.dtype == torch_codes().float4) return aoti_torch_copy_(view.get(), view.get(), 0) == 0;
   return aoti_torch_zero_(view.get()) == 0;
 }
 
