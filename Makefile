@@ -25,7 +25,7 @@ IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
 help:
 	@echo "make quickstart   make .venv, build, run examples/quickstart.py"
 	@echo "make test         run the tests (on the CPU where there is no GPU); TESTS=tests/op for a part"
-	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, fuzzing"
+	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, forks, fuzzing"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
 	@echo "make wheel        write a wheel to dist/, with the torch and Triton of $(PYTHON) if it has them"
@@ -49,6 +49,7 @@ nightly: build $(STAMPS)/triton36
 	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_BUNDLES=1000 TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
 	    TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests/property $(PYTEST_ARGS)
 	TILEOPS_KILLS=200 $(BIN)/python -m pytest tests/cache/test_processes.py $(PYTEST_ARGS)
+	TILEOPS_FORKS=1000 $(BIN)/python -m pytest tests/forks $(PYTEST_ARGS)
 	$(MAKE) fuzz
 
 lint: $(STAMPS)/tools

@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import threading
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 
+from tileops import forks
 from tileops.errors import ArgumentError, TileopsError
 
 _PACKAGE = "tileops"
@@ -86,7 +86,7 @@ class Alias(MetaPathFinder):
 
     def undo(self) -> None:
         """Remove the name: later imports of it find what is installed. May be called again."""
-        with _lock:
+        with forks.guard:
             if _installed.get(self.name) is self:
                 del _installed[self.name]
                 sys.meta_path.remove(self)
@@ -109,7 +109,6 @@ class Alias(MetaPathFinder):
 
 
 _installed: dict[str, Alias] = {}
-_lock = threading.Lock()
 
 
 def install_alias(name: str = "tilelang") -> Alias:
@@ -121,7 +120,7 @@ def install_alias(name: str = "tilelang") -> Alias:
     """
     if not name.isidentifier() or name == _PACKAGE:
         raise ArgumentError(f"install_alias({name!r}): expected another package's name")
-    with _lock:
+    with forks.guard:
         if name in _installed:
             return _installed[name]
         others = _loaded(name)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tileops import log
+from tileops import forks, log
 
 NAMES = ("compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", "tunings")
 
-_lock = threading.Lock()
 _counts: dict[str, int] = dict.fromkeys(NAMES, 0)
 _milliseconds: dict[str, float] = {}
 # Launches and loads are counted in C++, which knows nothing of resets; _provider_base is what it
@@ -42,13 +40,13 @@ class CompileEvent:
 
 def add(name: str, amount: int = 1) -> None:
     """Add to counter ``name``, one of ``NAMES``."""
-    with _lock:
+    with forks.guard:
         _counts[name] += amount
 
 
 def add_ms(stage: str, milliseconds: float) -> None:
     """Add time to ``stage``: trace, key, lookup, generate, compile, store, load, tune."""
-    with _lock:
+    with forks.guard:
         _milliseconds[stage] = _milliseconds.get(stage, 0.0) + milliseconds
 
 
@@ -68,7 +66,7 @@ def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:
     Its values are added to those counted here under the same names.
     """
     global _provider, _provider_base
-    with _lock:
+    with forks.guard:
         _provider = provider
         _provider_base = {}
 
@@ -79,7 +77,7 @@ def stats(reset: bool = False) -> dict[str, object]:
     Keys: compiles, memory_hits, disk_hits, misses, loads, launches, tunings, ms.
     """
     global _provider_base
-    with _lock:
+    with forks.guard:
         outside = dict(_provider()) if _provider is not None else {}
         result: dict[str, object] = {
             name: _counts[name] + outside.get(name, 0) - _provider_base.get(name, 0)
@@ -99,11 +97,11 @@ def stats(reset: bool = False) -> dict[str, object]:
 
 def on_compile(hook: Callable[[CompileEvent], None]) -> Callable[[], None]:
     """Call ``hook(event)`` after each compile from now on; returns a function that removes it."""
-    with _lock:
+    with forks.guard:
         _hooks.append(hook)
 
     def remove() -> None:
-        with _lock:
+        with forks.guard:
             if hook in _hooks:
                 _hooks.remove(hook)
 
@@ -114,7 +112,7 @@ def record_compile(event: CompileEvent) -> None:
     """Count one compile, write its log line (topic ``compile``) and call the hooks."""
     add("compiles")
     log.emit("compile", event.line())
-    with _lock:
+    with forks.guard:
         hooks = tuple(_hooks)
     for hook in hooks:
         hook(event)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import threading
 import warnings
 
-from tileops import settings
+from tileops import forks, settings
 
 logger = logging.getLogger("tileops")
-_lock = threading.Lock()
 _warned: set[str] = set()
 
 
@@ -46,7 +44,7 @@ def write(line: str) -> None:
 
 def warn_once(key: str, message: str) -> None:
     """Warn with TileopsWarning, once in the life of the process for each ``key``."""
-    with _lock:
+    with forks.guard:
         if key in _warned:
             return
         _warned.add(key)
@@ -55,5 +53,5 @@ def warn_once(key: str, message: str) -> None:
 
 def forget_warnings() -> None:
     """Let every warning be given again (tests)."""
-    with _lock:
+    with forks.guard:
         _warned.clear()

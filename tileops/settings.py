@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tileops import forks
 from tileops.errors import ArgumentError
 
 _GIB = 1 << 30
@@ -263,9 +263,8 @@ VARIABLES: tuple[Variable, ...] = (
 _NAMES = frozenset(f.name for f in fields(Settings))
 # Fields that change code: kernels that are loaded were compiled without the change.
 _OF_CODE = frozenset({"check", "debug_cpu", "debug_nans"})
-_lock = threading.Lock()
 _overrides: dict[str, Any] = {}
-_on_code_change: list[Callable[[], None]] = []
+_on_code_change: list[Callable[[], Callable[[], None]]] = []
 UNSET = object()
 
 
@@ -282,7 +281,7 @@ def current() -> Settings:
             raise ArgumentError(
                 f"environment variable {variable.name}={text!r}: expected {error}"
             ) from None
-    with _lock:
+    with forks.guard:
         values.update(_overrides)
     return Settings(**values)
 
@@ -294,34 +293,38 @@ def override(name: str, value: object) -> object:
     """
     if name not in _NAMES:
         raise ArgumentError(f"no setting {name!r}; expected one of {', '.join(sorted(_NAMES))}")
-    with _lock:
+    with forks.guard:
         previous = _overrides.get(name, UNSET)
         if value is UNSET:
             _overrides.pop(name, None)
         else:
             _overrides[name] = value
-    if name in _OF_CODE and previous is not value:
-        _code_changed()
+        # Under the guard: no child has the new setting and the old kernels.
+        finish = _code_changed() if name in _OF_CODE and previous is not value else ()
+    for each in finish:
+        each()
     return previous
 
 
 def clear_overrides() -> None:
     """Forget everything that ``override`` set."""
-    with _lock:
-        changes_code = bool(_OF_CODE & _overrides.keys())
+    with forks.guard:
+        finish = _code_changed() if _OF_CODE & _overrides.keys() else ()
         _overrides.clear()
-    if changes_code:
-        _code_changed()
+    for each in finish:
+        each()
 
 
-def on_code_change(forget: Callable[[], None]) -> None:
-    """Call ``forget`` whenever an override changes what code is compiled."""
+def on_code_change(forget: Callable[[], Callable[[], None]]) -> None:
+    """Call ``forget`` whenever an override changes what code is compiled.
+
+    It runs under ``forks.guard`` and waits for nothing; what it returns is called afterwards.
+    """
     _on_code_change.append(forget)
 
 
-def _code_changed() -> None:
-    for forget in tuple(_on_code_change):
-        forget()
+def _code_changed() -> tuple[Callable[[], None], ...]:
+    return tuple(forget() for forget in _on_code_change)
 
 
 def find_program(name: str) -> str | None:

@@ -15,7 +15,7 @@ import pytest
 from programs import PROGRAMS, _matmul
 
 from tests.compile.running import CUDA
-from tileops import settings
+from tileops import forks, settings
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import Artifact, compile_kernel
@@ -137,7 +137,7 @@ def test_a_compile_depends_on_its_arguments_only(monkeypatch: pytest.MonkeyPatch
 def test_the_assembler_sees_the_environment_of_all_compilers(monkeypatch, tmp_path):
     """And works in the folder of the compile, of which it leaves nothing behind elsewhere."""
     seen = []
-    real = subprocess.run
+    real = forks.run_process
 
     def run(command, **more):
         seen.append((command, more.get("env")))
@@ -145,7 +145,7 @@ def test_the_assembler_sees_the_environment_of_all_compilers(monkeypatch, tmp_pa
 
     for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "PTXAS_OPTIONS", "NVCC_APPEND_FLAGS", "LANG"):
         monkeypatch.setenv(name, "/nowhere")
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(forks, "run_process", run)
     target = parse_target("cuda:sm_90")
     compile_kernel(code("add", "cuda:sm_90", fast=True), target, {}, tmp_path)
     runs = [(command, env) for command, env in seen if "--version" not in command]

@@ -26,7 +26,7 @@ FLAGS = [
     f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'csrc' / 'cpu'}", f'-DTILEOPS_CORPUS="{HERE / "corpus"}"',
 ]  # fmt: skip
 PROGRAMS = {
-    "unit": ("unit_text.cpp", "unit_spec.cpp"),
+    "unit": ("unit_text.cpp", "unit_spec.cpp", "unit_forks.cpp"),
     "fuzz": ("fuzz.cpp",),
     "reread": ("reread.cpp",),
 }

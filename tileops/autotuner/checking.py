@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +14,8 @@ from tileops.autotuner.identity import identity
 from tileops.errors import TileopsError
 from tileops.profiler import assert_close
 
-
-class _Turn:
-    """References are the user's code, which was not written for several threads."""
-
-    def __init__(self) -> None:
-        self.renew_locks()
-        forks.renew_in_child(self)
-
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self.lock = threading.Lock()
-
-
-_turn = _Turn()
+# References are the user's code, which was not written for several threads.
+_turn = forks.renewed_lock()
 
 
 @dataclass(frozen=True)
@@ -80,7 +67,7 @@ class Checker:
 
         ``op`` says which arguments the kernel writes. AssertionError, or what ``manual`` raises.
         """
-        with _turn.lock:
+        with _turn:
             self._check(results, op)
 
     def _check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from tileops import settings
+from tileops import forks, settings
 from tileops.errors import InternalError
 
 Message = dict[str, Any]
@@ -62,7 +62,7 @@ class Child:
     ) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         extra = {**(environment or {}), "PYTHONPATH": _python_path()}
-        self._process = subprocess.Popen(
+        self._process = forks.start_process(
             [sys.executable, "-m", module, *([] if arena is None else [str(arena)])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -73,6 +73,11 @@ class Child:
             pass_fds=() if arena is None else (arena,),
             start_new_session=True,
         )
+        forks.renew_in_child(self)
+
+    def renew(self) -> None:
+        """A child of this process lets go of the pipes, unread: see ``forks.renew_in_child``."""
+        forks.drop_pipes(self._process)
 
     @property
     def pid(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tileops import runtime
+from tileops import forks, runtime
 from tileops.autotuner.inputs import clone
 from tileops.errors import ArgumentError
 from tileops.profiler import Timer, timer_for
@@ -137,6 +137,7 @@ _handles: dict[str, int] = {}
 def _handle_of(op: Mapping[str, Any]) -> int:
     # An op lives as long as its process, and may be loaded again after it was unloaded.
     name = f"{op['namespace']}::{op['name']}"
-    if name not in _handles:
-        _handles[name] = runtime.create_op(op)
-    return _handles[name]
+    with forks.guard:
+        if name not in _handles:
+            _handles[name] = runtime.create_op(op)
+        return _handles[name]

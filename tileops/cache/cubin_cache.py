@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tileops import log, settings
+from tileops import forks, log, settings
 from tileops.cache import staging
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.files import (
@@ -82,7 +81,6 @@ class CubinCache:
         self._given = Path(cache_dir) if cache_dir is not None else None
         self._enable_disk = enable_disk
         self._memory: dict[str, CacheEntry] = {}
-        self._guard = threading.Lock()
 
     @property
     def cache_dir(self) -> Path | None:
@@ -92,13 +90,13 @@ class CubinCache:
     def get(self, key: CacheKey) -> CacheEntry | None:
         """The entry of ``key`` from memory, then disk; None if there is none."""
         name = key.hash()
-        with self._guard:
+        with forks.guard:
             found = self._memory.get(name)
         if found is not None or not self._enable_disk:
             return found
         found = self._read(key, name)
         if found is not None:
-            with self._guard:
+            with forks.guard:
                 self._memory[name] = found
         return found
 
@@ -106,7 +104,7 @@ class CubinCache:
         """Keep ``entry`` in memory and on disk; InternalError if its metadata is not plain JSON."""
         name = entry.key.hash()
         facts = canonical(entry.metadata)
-        with self._guard:
+        with forks.guard:
             self._memory[name] = entry
         folder = self.cache_dir if self._enable_disk else None
         if folder is None:
@@ -118,7 +116,7 @@ class CubinCache:
 
     def clear(self, *, disk: bool = False) -> None:
         """Forget the entries in memory; with ``disk`` remove their files too, and no others."""
-        with self._guard:
+        with forks.guard:
             self._memory.clear()
         folder = self.cache_dir if disk else None
         if folder is None:
@@ -198,13 +196,12 @@ def default_directory() -> Path | None:
 
 
 _global: CubinCache | None = None
-_global_guard = threading.Lock()
 
 
 def get_global_cache() -> CubinCache:
     """The cubin cache of this process."""
     global _global
-    with _global_guard:
+    with forks.guard:
         if _global is None:
             _global = CubinCache()
         return _global
@@ -213,7 +210,7 @@ def get_global_cache() -> CubinCache:
 def set_global_cache(cache: CubinCache) -> None:
     """Use ``cache`` as the cubin cache of this process."""
     global _global
-    with _global_guard:
+    with forks.guard:
         _global = cache
 
 

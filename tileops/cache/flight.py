@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class _Slot:
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.renewed_lock()
         self.users = 0
 
 
@@ -26,12 +26,6 @@ class Flights:
     """Locks by key: first among the threads of this process, then among processes."""
 
     def __init__(self) -> None:
-        self.renew_locks()
-        forks.renew_in_child(self)
-
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self._guard = threading.Lock()
         self._slots: dict[str, _Slot] = {}
 
     @contextmanager
@@ -64,13 +58,13 @@ class Flights:
             self._leave(name, slot)
 
     def _enter(self, name: str) -> _Slot:
-        with self._guard:
+        with forks.guard:
             slot = self._slots.setdefault(name, _Slot())
             slot.users += 1
             return slot
 
     def _leave(self, name: str, slot: _Slot) -> None:
-        with self._guard:
+        with forks.guard:
             slot.users -= 1
             if slot.users == 0 and self._slots.get(name) is slot:
                 del self._slots[name]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tileops import forks
 from tileops.errors import InternalError
 
 # Everything that changes compiled code is one of these; nothing else is in the key.
@@ -60,7 +60,7 @@ class Key:
         """SHA-256 of the canonical JSON of the fields: 64 hexadecimal digits."""
         return self._hash
 
-    @functools.cached_property
+    @forks.ComputedOnce
     def _hash(self) -> str:
         return hashlib.sha256(canonical(dict(self.fields)).encode()).hexdigest()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ class Store:
     """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
         self._memory: dict[str, Entry] = {}
         self._flights = Flights()
         self._users = usage.Users()
@@ -72,16 +70,15 @@ class Store:
 
     def clear_memory(self) -> None:
         """Forget the entries in memory."""
-        with self._guard:
+        with forks.guard:
             self._memory.clear()
 
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self._guard = threading.Lock()
+    def renew(self) -> None:
+        """A child says by itself which entries it uses: see ``forks.renew_in_child``."""
         self._users = usage.Users(self._users)
 
     def _look(self, key: Key, where: Resolved, hit: Callable[[str], None] | None) -> Entry | None:
-        with self._guard:
+        with forks.guard:
             found = self._memory.get(key.hash())
         if found is not None:
             counters.add("memory_hits")
@@ -94,7 +91,7 @@ class Store:
             counters.add("disk_hits")
             if hit is not None:
                 hit("disk")
-            with self._guard:
+            with forks.guard:
                 self._memory[found.hash] = found
         return found
 
@@ -146,7 +143,7 @@ class Store:
         if where.private is not None:
             with counters.timed("store"):
                 entry = self._store(entry, where.private)
-        with self._guard:
+        with forks.guard:
             self._memory[entry.hash] = entry
         return entry
 
@@ -224,13 +221,12 @@ def _trouble(message: str) -> None:
 
 
 _store: Store | None = None
-_store_guard = threading.Lock()
 
 
 def store() -> Store:
     """The store of this process."""
     global _store
-    with _store_guard:
+    with forks.guard:
         if _store is None:
             _store = Store()
         return _store

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tileops import forks
 from tileops.cache import scripts, staging
 from tileops.cache.directory import Directory
 from tileops.cache.files import (
@@ -61,7 +62,7 @@ class Users:
 
     def __init__(self, parents: Users | None = None) -> None:
         """``parents``: of the process that this one was forked from; what it uses this one does."""
-        self._guard = threading.Lock()
+        self._lock = forks.renewed_lock()
         self._marks: dict[Path, _Mark] = {}
         noted = {} if parents is None else parents._noted
         self._noted: dict[Path, dict[str, None]] = {path: dict(h) for path, h in noted.items()}
@@ -69,7 +70,7 @@ class Users:
     def note(self, directory: Directory, entry_hash: str) -> None:
         """Say that this process uses ``entry_hash`` from now until it ends. Raises OSError."""
         folder = directory.in_use
-        with self._guard:
+        with self._lock:
             noted = self._noted.setdefault(folder, {})
             mark = self._marks.get(folder)
             if mark is not None and mark.is_there():

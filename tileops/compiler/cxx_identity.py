@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tileops import cxx, settings
+from tileops import cxx, forks, settings
 from tileops.errors import ToolchainError
 
 # The driver only calls these. They may change without it: binutils is another package.
@@ -82,13 +82,12 @@ def _version(words: Sequence[str]) -> str:
 def _asked(words: Sequence[str], *questions: str) -> tuple[str, str]:
     """What the compiler writes on stdout and stderr; what it does not understand it says there."""
     try:
-        done = subprocess.run(
+        done = forks.run_process(
             [*words, *questions],
             cwd="/",
             env=settings.compiler_environment("/tmp"),  # nothing is written
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            check=False,
             timeout=_ASK_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

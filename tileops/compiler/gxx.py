@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tileops import cxx, settings
+from tileops import cxx, forks, settings
 from tileops.codegen.kernel_code import KernelCode
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
 from tileops.errors import ToolchainError
@@ -121,7 +121,7 @@ def compile_cpp(
 
 def _run(argv: list[str], folder: Path, code: KernelCode) -> None:
     try:
-        done = subprocess.run(
+        done = forks.run_process(
             argv,
             cwd=folder,
             env=settings.compiler_environment(str(folder)),
@@ -129,7 +129,6 @@ def _run(argv: list[str], folder: Path, code: KernelCode) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            check=False,
             timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:

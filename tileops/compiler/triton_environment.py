@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tileops import settings
+from tileops import forks, settings
 
 # Compiles share Triton's process-wide knobs and the environment that its C++ parts read.
-_lock = threading.RLock()
+_lock = forks.renewed_lock()
 
 # Read by Triton's C++ parts directly (strings in libtriton.so of 3.6 and 3.9); the rest are Python
 # knobs.
@@ -55,6 +55,23 @@ _PREFIXES = ("AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "PTXAS_", "TRITON_")
 _HARMLESS = frozenset({"cache", "redis", "proton", "autotuning"})
 
 
+class _Pins:
+    """What the compiles in progress have set aside, innermost last; under the lock."""
+
+    def __init__(self) -> None:
+        self.open: list[ExitStack] = []
+        forks.renew_in_child(self)
+
+    def renew(self) -> None:
+        """Put back in a child what a compile of a thread that is gone had set aside."""
+        if not forks.is_held_here(_lock):
+            while self.open:
+                self.open.pop().close()
+
+
+_pins = _Pins()
+
+
 @contextmanager
 def pinned(folder: Path) -> Iterator[None]:
     """Compile as if no variable of Triton's were set, without line information.
@@ -64,49 +81,60 @@ def pinned(folder: Path) -> Iterator[None]:
     another.
     """
     from triton import knobs
+    from triton._C.libtriton import getenv
+    from triton.backends.amd import compiler as amd
+    from triton.backends.nvidia import compiler as nvidia
 
+    with _lock:
+        stack = ExitStack()
+        try:
+            with forks.guard:  # a child finds Triton's settings whole, and what to put back
+                _pins.open.append(stack)
+                _pin(stack, knobs, getenv)
+                _replace_tools(stack, folder, knobs, nvidia, amd)
+            yield
+        finally:
+            with forks.guard:
+                _pins.open.remove(stack)
+                stack.close()
+
+
+def _pin(stack: ExitStack, knobs: Any, getenv: Any) -> None:
     families = [
         getattr(knobs, name)
         for name in ("build", "compilation", "runtime", "language", "nvidia", "amd")
         if hasattr(knobs, name)
     ]
-    with _lock, ExitStack() as stack:
-        for family in families:
-            stack.enter_context(family.scope())
-        stack.callback(_restore, knobs, _set_aside(knobs, families))
-        knobs.compilation.disable_line_info = True
-        knobs.runtime.add_stages_inspection_hook = None
-        stack.enter_context(_tools_in(folder))
-        yield
+    for family in families:
+        stack.enter_context(family.scope())
+    stack.callback(_restore, knobs, _set_aside(knobs, getenv, families))
+    knobs.compilation.disable_line_info = True
+    knobs.runtime.add_stages_inspection_hook = None
 
 
-@contextmanager
-def _tools_in(folder: Path) -> Iterator[None]:
+def _replace_tools(stack: ExitStack, folder: Path, knobs: Any, nvidia: Any, amd: Any) -> None:
     """Let this thread run Triton's tools in the compilers' environment, files in ``folder``."""
-    from triton import knobs
-    from triton.backends.amd import compiler as amd
-    from triton.backends.nvidia import compiler as nvidia
-
-    environment = settings.compiler_environment(str(folder))
+    fixed: dict[str, Any] = {
+        "env": settings.compiler_environment(str(folder)),
+        "stdin": subprocess.DEVNULL,
+    }
     run = _Functions(
         subprocess,
-        run=partial(subprocess.run, env=environment, stdin=subprocess.DEVNULL),
-        check_output=partial(subprocess.check_output, env=environment, stdin=subprocess.DEVNULL),
+        run=partial(forks.run_process, **fixed),
+        check_output=partial(forks.output_of_process, **fixed),
     )
     files = _Functions(
         tempfile, NamedTemporaryFile=partial(tempfile.NamedTemporaryFile, dir=str(folder))
     )
-    with ExitStack() as stack:
-        for module, name, functions in (
-            (knobs, "subprocess", run),
-            (nvidia, "subprocess", run),
-            (nvidia, "tempfile", files),
-            (amd, "tempfile", files),
-        ):
-            if hasattr(module, name):
-                stack.callback(setattr, module, name, getattr(module, name))
-                setattr(module, name, functions)
-        yield
+    for module, name, functions in (
+        (knobs, "subprocess", run),
+        (nvidia, "subprocess", run),
+        (nvidia, "tempfile", files),
+        (amd, "tempfile", files),
+    ):
+        if hasattr(module, name):
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, functions)
 
 
 class _Functions:
@@ -123,9 +151,7 @@ class _Functions:
         return getattr(self._module, name)
 
 
-def _set_aside(knobs: Any, families: list[Any]) -> dict[str, str]:
-    from triton._C.libtriton import getenv
-
+def _set_aside(knobs: Any, getenv: Any, families: list[Any]) -> dict[str, str]:
     names = set(_CPP_VARIABLES) | set(settings.names_beginning(_PREFIXES))
     for name in _HARMLESS:
         family = getattr(knobs, name, None)

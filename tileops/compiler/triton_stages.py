@@ -6,13 +6,12 @@ from __future__ import annotations
 import linecache
 import re
 import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tileops import log
+from tileops import forks, log
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
@@ -28,7 +27,7 @@ _HARMLESS_SPILL = 64
 _MOST_WARPS = 8
 _ROOM = 1 << 20  # bytes, more than an assembler writes for a kernel
 _STAGES_LINE = re.compile(r"^(STAGES_(\d+) = tl\.constexpr\()(\d+)\)$", re.MULTILINE)
-_text_lock = threading.RLock()
+_text_lock = forks.renewed_lock()
 
 _POINTEES = {
     "bool": "i1",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
-from tileops import cache, log
+from tileops import cache, forks, log
 from tileops.cache.entry import DamagedError, read_entry, read_head
 from tileops.cache.files import Trust, UntrustedError
 from tileops.cache.key import canonical
@@ -21,7 +20,7 @@ from tileops.target import CPU_LEVELS, Target
 # What a program is, whoever compiled it: IR, options, target, facts.
 Wanted = tuple[str, str, str, str]
 
-_guard = threading.Lock()
+_reading = forks.renewed_lock()
 _indexes: dict[tuple[str, int, int], dict[Wanted, str]] = {}
 _compared: set[tuple[str, str]] = set()
 
@@ -113,7 +112,7 @@ def _index_of(programs: Path, trust: Trust) -> dict[Wanted, str]:
         return {}
     _require(trust, programs.parent / "bundle.json")
     key = (str(programs), status.st_ino, status.st_mtime_ns)
-    with _guard:
+    with _reading:
         if key not in _indexes:
             _indexes[key] = _read_index(programs, trust)
         return _indexes[key]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import FunctionType
 from typing import Any, cast
 
-from tileops import counters, frontend, settings
+from tileops import counters, forks, frontend, settings
 from tileops.dtypes import DType, dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError
 from tileops.ir.program import Program
@@ -61,7 +60,7 @@ class Definition:
         code = self.func.__code__
         return Location(code.co_filename, code.co_firstlineno).place
 
-    @cached_property
+    @forks.ComputedOnce
     def signature(self) -> frontend.Signature:
         """The parameters by class, found from the source without running the function."""
         return frontend.signature_of(self.func)
@@ -71,40 +70,40 @@ class Definition:
         """True where calling the function gives a kernel instead of running one."""
         return self.signature.mode == "lazy"
 
-    @cached_property
+    @forks.ComputedOnce
     def program_options(self) -> tuple[tuple[str, str], ...]:
         """What ``pass_configs`` and ``compile_flags`` add to each trace."""
         return options_of(self.options.pass_configs, self.options.compile_flags)
 
-    @cached_property
+    @forks.ComputedOnce
     def parameters(self) -> tuple[str, ...]:
         """Names of all parameters, in order."""
         return tuple(p.name for p in self.signature.params)
 
-    @cached_property
+    @forks.ComputedOnce
     def inputs(self) -> tuple[str, ...]:
         """Names of tensors and run-time scalars, in order."""
         return tuple(p.name for p in self.signature.params if p.kind != "static")
 
-    @cached_property
+    @forks.ComputedOnce
     def tensors(self) -> tuple[str, ...]:
         """Names of the tensors."""
         return tuple(p.name for p in self.signature.params if p.kind == "tensor")
 
-    @cached_property
+    @forks.ComputedOnce
     def scalars(self) -> dict[str, str]:
         """The dtypes of run-time scalars by name."""
         scalars = (p for p in self.signature.params if p.kind == "scalar")
         return {p.name: dtype_of(p.annotation).text for p in scalars}
 
-    @cached_property
+    @forks.ComputedOnce
     def optional(self) -> frozenset[str]:
         """Names of the tensors that a call may leave out: those with None as their default."""
         return frozenset(
             p.name for p in self.signature.params if p.kind == "tensor" and p.default is None
         )
 
-    @cached_property
+    @forks.ComputedOnce
     def defaults(self) -> dict[str, object]:
         """Default values of parameters, bound ones included."""
         found = {p.name: self._default(p) for p in self.signature.params}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -86,18 +85,13 @@ class EagerProvider(Provider):
         self._spec: OpSpec | None = None
         self.statics: tuple[StaticParam, ...] = ()
         self.wraps_result = False
-        self.renew_locks()
-        forks.renew_in_child(self)
+        self.lock = forks.renewed_lock()
         self.script: str | None = None
         self._is_retired = False
         self._is_tried = False
         self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
         self.tuning: Tuning | None = None
-
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self.lock = threading.RLock()
 
     @property
     def is_mutating(self) -> bool:
@@ -111,9 +105,7 @@ class EagerProvider(Provider):
         ``is_derived`` names it after its content instead of taking the function's name.
         """
         with self.lock:
-            if self.op is None:
-                self.op = self._register(given, is_derived or self._is_retired)
-            return self.op
+            return self.op or self._register(given, is_derived)
 
     def _register(self, given: Mapping[str, object], is_derived: bool) -> Op:
         definition = self.definition
@@ -141,17 +133,24 @@ class EagerProvider(Provider):
             copies_inputs=definition.options.contiguous == "copy",
         )
         holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
-        take = names.take_derived if is_derived else names.claim
-        claim = take(namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n))
+        holder = names.ready_to_meet(namespace, name, holder)
         is_differentiable = definition.options.differentiable is not False
-        op = register(spec, self, claim, definition.origin, is_differentiable=is_differentiable)
-        self._spec = op.spec
-        if not is_differentiable:
-            pass_autograd(op.spec)
-        if self.tuning is not None:
-            op.bucketing = self.tuning.buckets
-        op.keep_variant(self.static_of(op.spec, given), program)
-        self.transforms.install(op)
+        # A child has the name, the op, its rules and its place here, or none of them.
+        with forks.guard:
+            take = names.take_derived if is_derived or self._is_retired else names.claim
+            claim = take(
+                namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n)
+            )
+            op = register(spec, self, claim, definition.origin, is_differentiable=is_differentiable)
+            self._spec = op.spec
+            if not is_differentiable:
+                pass_autograd(op.spec)
+            if self.tuning is not None:
+                op.bucketing = self.tuning.buckets
+            op.keep_variant(self.static_of(op.spec, given), program)
+            self.transforms.install(op)
+            self.op = op
+        claim.warn()
         return op
 
     def identity(self, spec: OpSpec) -> Identity:
@@ -160,7 +159,7 @@ class EagerProvider(Provider):
 
     def change_transforms(self, change: Callable[[Transforms], None]) -> None:
         """Change the rules of the op: now if it is registered, else when it will be."""
-        with self.lock:
+        with self.lock, forks.guard:
             change(self.transforms)
             if self.op is not None:
                 self.transforms.install(self.op)
@@ -192,7 +191,7 @@ class EagerProvider(Provider):
 
         The program object itself goes on running its own program, under a name of its own.
         """
-        with self.lock:
+        with forks.guard:  # the later definition's registration, which is under it, calls this
             if self.op is not None:
                 retire(self.op, message)
             self.op = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,18 +42,13 @@ class KernelState(Provider):
         self.program = program
         self.build = build
         self.digest = kernel_digest(program, build.target)
-        self.renew_locks()
-        forks.renew_in_child(self)
+        self._lock = forks.renewed_lock()
         self._op: Op | None = None
         self._entry: cache.Entry | None = None
         self.config: dict[str, object] | None = None
         self.latency: float | None = None
         self.ref_latency: float | None = None
         self._transforms = Transforms(lambda static: {})
-
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self._lock = threading.RLock()
 
     @property
     def name(self) -> str:
@@ -84,18 +78,22 @@ class KernelState(Provider):
                 spec = spec_of(self.program, namespace=NAMESPACE, name=self.name)
                 origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
                 holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
-                claim = names.take_derived(
-                    NAMESPACE, self.base, holder, is_held_outside=_held_outside
-                )
-                self._op = register(spec, self, claim, _origin(self.program))
-                self._transforms.install(self._op)
+                with forks.guard:
+                    claim = names.take_derived(
+                        NAMESPACE, self.base, holder, is_held_outside=_held_outside
+                    )
+                    op = register(spec, self, claim, _origin(self.program))
+                    self._transforms.install(op)
+                    self._op = op
             return self._op
 
     def change_transforms(self, change: Callable[[Transforms], None]) -> None:
         """Change the rules of the op, and register it with them."""
         with self._lock:
             change(self._transforms)
-            self._transforms.install(self.op())
+            op = self.op()
+            with forks.guard:
+                self._transforms.install(op)
 
     def unload(self) -> None:
         """Free the op's loaded code, if there is an op; the artifact stays."""
@@ -226,14 +224,13 @@ def _held_outside(name: str) -> str | None:
     return held_outside(NAMESPACE, name)
 
 
-_guard = threading.Lock()
 _states: dict[str, KernelState] = {}
 
 
 def state_for(base: str, program: Program, build: Build) -> KernelState:
     """The state of a kernel; equal programs for one target share it."""
     made = KernelState(base, program, build)
-    with _guard:
+    with forks.guard:
         return _states.setdefault(made.name, made)
 
 

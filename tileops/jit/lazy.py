@@ -26,13 +26,7 @@ class LazyKernels:
         self.definition = definition
         self.build = build
         self._kernels: dict[Key, JITKernel] = {}
-        self.renew_locks()
-        forks.renew_in_child(self)
-
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self._guard = threading.Lock()
-        self._building: dict[Key, threading.Lock] = {}
+        self._building: dict[Key, threading.RLock] = {}
 
     def key(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Key:
         """Normalised arguments: defaults filled in, and 1, True and 1.0 kept apart."""
@@ -70,7 +64,7 @@ class LazyKernels:
 
     def unload(self) -> None:
         """Free the loaded code of every kernel that was built."""
-        with self._guard:
+        with forks.guard:
             kernels = tuple(self._kernels.values())
         for kernel in kernels:
             kernel.unload()
@@ -81,15 +75,15 @@ class LazyKernels:
         found = self._kernels.get(key)
         if found is not None:
             return found
-        with self._guard:
-            lock = self._building.setdefault(key, threading.Lock())
+        with forks.guard:
+            lock = self._building.setdefault(key, forks.renewed_lock())
         with lock:
             found = self._kernels.get(key)
             if found is None:
                 program = self.program(args, kwargs)
                 found = make_kernel(self.definition.name, program, self.build)
                 self._kernels[key] = found
-        with self._guard:
+        with forks.guard:
             self._building.pop(key, None)
         return found
 

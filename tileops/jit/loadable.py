@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tileops import cache, runtime
+from tileops import cache, forks, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError
 from tileops.ir.program import Program
@@ -65,7 +64,7 @@ class _AskedError(Exception):
     """Ends a call whose facts are known."""
 
 
-_guard = threading.Lock()
+_asking = forks.renewed_lock()  # over a call, whose answer lies in _asked
 _askers: dict[str, int] = {}
 _asked: dict[str, Any] = {}
 
@@ -83,12 +82,13 @@ def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
     text = json.dumps([spec.to_json(), variant.to_json()], sort_keys=True)
     name = f"facts_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     spec = replace(spec, name=name)
-    with _guard:
-        if name not in _askers:
-            handle = runtime.create_op(spec.to_json())
-            runtime.add_variant(handle, variant.to_json())
-            runtime.set_resolver(handle, _note_facts)
-            _askers[name] = handle
+    with _asking:
+        with forks.guard:
+            if name not in _askers:
+                handle = runtime.create_op(spec.to_json())
+                runtime.add_variant(handle, variant.to_json())
+                runtime.set_resolver(handle, _note_facts)
+                _askers[name] = handle
         try:
             getattr(getattr(torch.ops, NAMESPACE), name).default(*arguments)
         except _AskedError:

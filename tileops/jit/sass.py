@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 from pathlib import Path
 
-from tileops import settings
+from tileops import forks, settings
 from tileops.cache import staging
 from tileops.errors import ToolchainError
 
@@ -20,16 +19,15 @@ def disassemble(cubin: bytes) -> str:
     with staging.temporary("sass") as folder:
         path = folder / "kernel.cubin"
         path.write_bytes(cubin)
-        done = subprocess.run(
+        done = forks.run_process(
             [*command, str(path)],
             capture_output=True,
             text=True,
-            check=False,
             env=settings.compiler_environment(str(folder)),
         )
     if done.returncode != 0:
         raise ToolchainError(f"{command[0]} failed: {done.stderr.strip()}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def _command() -> list[str]:

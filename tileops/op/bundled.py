@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from tileops import counters, runtime, settings
+from tileops import counters, forks, runtime, settings
 from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
 from tileops.op import bundle_paths, default_device, names, schema_names
 from tileops.op.fake import fake_of
@@ -24,7 +23,7 @@ from tileops.op.variant import Variant
 
 Trusted = Literal["user", "shared"]
 
-_lock = threading.Lock()
+_lock = forks.renewed_lock()  # over files; a second load in a child finds what is there
 _loaded: dict[str, _BundledOp] = {}  # by qualified name
 
 
@@ -138,8 +137,10 @@ def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._op
             if name in defined:
                 for part in each:
                     bundle_paths.add(part.path, shared=shared)
-        for name, each in _parts(texts).items():
-            _adopt(name, each, shared)
+        adopted = _parts(texts)
+        with forks.guard:
+            for name, each in adopted.items():
+                _adopt(name, each, shared)
     return {name: _overload(each[0].spec) for name, each in parts.items()}
 
 

@@ -10,17 +10,16 @@ import functools
 import hashlib
 import json
 import sys
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from tileops import forks
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant
 
 # Functions of these are known by their versions, which torch's keys hold or which are Python's.
 _KNOWN = frozenset(("torch", "tileops", "numpy", "builtins")) | sys.stdlib_module_names
-_lock = threading.Lock()
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -41,10 +40,10 @@ def note(spec: OpSpec, variant: Variant, rules: str) -> None:
     name = f"{spec.qualified_name}{json.dumps([repr(v) for v in variant.static])}"
     content = json.dumps([spec.schema, variant.to_json(), rules], default=repr)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    with _lock:
+    with forks.guard:
         known = config.unsafe_marked_cacheable_functions
         if known.get(name) != digest:
-            _set_in_keys({name: digest})
+            _set_in_keys(config, {name: digest})
 
 
 def note_numbers(op: str, numbers: Sequence[Any]) -> None:
@@ -55,6 +54,7 @@ def note_numbers(op: str, numbers: Sequence[Any]) -> None:
     sizes alone, so that it would bring back the graph of another value.
     """
     import torch
+    from torch._inductor import config
     from torch.fx.experimental.symbolic_shapes import free_symbols, guard_scalar
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -68,21 +68,19 @@ def note_numbers(op: str, numbers: Sequence[Any]) -> None:
     ]
     if not found:
         return
-    with _lock:
+    with forks.guard:
         # Of this graph alone: a later one with other values may not find what this one left.
         if _numbers.get("context") is not context:
             _numbers.update(context=context, seen=[])
         _numbers["seen"].append([op, *map(repr, found)])
         digest = hashlib.sha256(json.dumps(_numbers["seen"]).encode()).hexdigest()
-        _set_in_keys({"tileops: symbolic numbers": digest})
+        _set_in_keys(config, {"tileops: symbolic numbers": digest})
 
 
 _numbers: dict[str, Any] = {}
 
 
-def _set_in_keys(values: Mapping[str, str]) -> None:
-    from torch._inductor import config
-
+def _set_in_keys(config: Any, values: Mapping[str, str]) -> None:  # noqa: ANN401
     # Only an assignment tells the module that its own digest is stale.
     known = config.unsafe_marked_cacheable_functions
     config.unsafe_marked_cacheable_functions = dict(sorted({**known, **values}.items()))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tileops import log
+from tileops import forks, log
 from tileops.errors import ArgumentError
 from tileops.op.identity import Identity
 
@@ -48,15 +47,20 @@ class Claim:
     """The outcome of asking for a name.
 
     ``name`` is the one to register; ``address`` is the one by which users reach it (another only
-    for a redefinition); ``replaced`` held it before.
+    for a redefinition); ``replaced`` held it before. ``warning`` is what the user must be told.
     """
 
     name: str
     address: str
     replaced: Holder | None = None
+    warning: tuple[str, str] | None = None  # its key and its text
+
+    def warn(self) -> None:
+        """Tell the user, under no lock: a warning may run code of the user."""
+        if self.warning is not None:
+            log.warn_once(*self.warning)
 
 
-_lock = threading.RLock()
 _holders: dict[tuple[str, str], Holder] = {}
 _taken: set[tuple[str, str]] = set()
 
@@ -69,7 +73,7 @@ def claim(
     ``is_held_outside`` tells where torch has an op of a name, None if it has none. ArgumentError
     where another library holds the name.
     """
-    with _lock:
+    with forks.guard:
         key = (namespace, name)
         current = _holders.get(key)
         if current is not None and current.meet is not None:
@@ -89,7 +93,7 @@ def claim(
 
 def hold(namespace: str, name: str, holder: Holder) -> None:
     """Note that an op which exists already has ``name``: later claims are given derived names."""
-    with _lock:
+    with forks.guard:
         _holders.setdefault((namespace, name), holder)
         _taken.add((namespace, name))
 
@@ -104,20 +108,20 @@ def _claim_derived(
     derived = _free(namespace, f"{name}__{holder.origin.digest}", is_held_outside)
     _holders[namespace, derived] = holder
     _taken.add((namespace, derived))
-    log.warn_once(
+    warning = (
         f"name {namespace}::{name}",
         f"the op name {namespace}::{name} is held by {place(current.origin)}; the program "
         f"{place(holder.origin)} is registered as {namespace}::{derived}. Pass name= to jit to "
         "choose.",
     )
-    return Claim(derived, derived)
+    return Claim(derived, derived, warning=warning)
 
 
 def take_derived(
     namespace: str, name: str, holder: Holder, *, is_held_outside: Callable[[str], str | None]
 ) -> Claim:
     """Take ``<name>__<digest>`` for a program that never asked for ``name`` itself."""
-    with _lock:
+    with forks.guard:
         derived = _free(namespace, f"{name}__{holder.origin.digest}", is_held_outside)
         _holders[namespace, derived] = holder
         _taken.add((namespace, derived))
@@ -126,7 +130,7 @@ def take_derived(
 
 def reserve(namespace: str, name: str, *, is_held_outside: Callable[[str], str | None]) -> str:
     """A free name, ``name`` or one derived from it, that nothing else will get."""
-    with _lock:
+    with forks.guard:
         found = _free(namespace, name, is_held_outside)
         _taken.add((namespace, found))
         return found
@@ -143,8 +147,20 @@ def place(origin: Origin) -> str:
 
 def holder_of(namespace: str, name: str) -> Holder | None:
     """The program that holds a name; None if nobody does."""
-    with _lock:
+    with forks.guard:
         return _holders.get((namespace, name))
+
+
+def ready_to_meet(namespace: str, name: str, holder: Holder) -> Holder:
+    """``holder`` with its identity known, if that is going to be asked for under the guard.
+
+    To find it out reads files and may run code of the user.
+    """
+    current = holder_of(namespace, name)
+    if current is None or current.meet is None or holder.identity is None:
+        return holder
+    known = holder.identity()
+    return replace(holder, identity=lambda: known)
 
 
 def _refuse_foreign(

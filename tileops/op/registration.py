@@ -51,8 +51,9 @@ class Op:
         self.spec = spec
         self.provider = provider
         self.handle: int = -1
-        self.renew_locks()
-        forks.renew_in_child(self)
+        # One thread traces a variant. What is noted here together with the runtime is noted under
+        # the guard: a child that knew one without the other could not call the op.
+        self._lock = forks.renewed_lock()
         self._variants: dict[tuple[object, ...], Variant] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._by_number: dict[int, Variant] = {}  # also of those that were unloaded
@@ -62,10 +63,6 @@ class Op:
         self.calls: Overload  # what calls through torch.ops pass; there once torch has the op
         self.bucketing: Callable[[Variant], Buckets] | None = None
         self.rules: Callable[[], str] = str  # a digest of its gradient, batching and autocast
-
-    def renew_locks(self) -> None:
-        """See ``forks.renew_in_child``."""
-        self._lock = threading.RLock()
 
     def fake(self) -> Callable[..., object]:
         """The fake of the op."""
@@ -96,21 +93,23 @@ class Op:
 
     def keep_variant(self, static: Sequence[object], program: Program) -> None:
         """Remember a symbolic trace that was made anyway."""
-        with self._lock:
-            self._variants[static_key(static)] = variant_of(program, self.spec, static)
+        self._variants[static_key(static)] = variant_of(program, self.spec, static)
 
     def publish_variant(self, static: Sequence[object]) -> int:
         """Give the runtime the variant of ``static`` if it lacks it; returns its number."""
         key = static_key(static)
-        with self._lock:
-            if key not in self._numbers:
-                variant = self.variant(static)
-                content = variant.to_json()
-                content["buckets"] = [[n, list(bounds)] for n, bounds in self.buckets(variant)]
-                number = runtime.add_variant(self.handle, content)
-                self._numbers[key] = number
-                self._by_number[number] = variant
-            return self._numbers[key]
+        while True:
+            number = self._numbers.get(key)
+            if number is not None:
+                return number
+            variant = self.variant(static)
+            content = variant.to_json()
+            content["buckets"] = [[n, list(bounds)] for n, bounds in self.buckets(variant)]
+            with forks.guard:
+                if key not in self._numbers:
+                    number = runtime.add_variant(self.handle, content)
+                    self._numbers[key] = number
+                    self._by_number[number] = variant
 
     def buckets(self, variant: Variant) -> Buckets:
         """The run-time sizes that kernels of the variant are chosen by, besides the facts."""
@@ -130,7 +129,7 @@ class Op:
             self.publish_variant(request["static"])
             return
         # Another thread may be between giving the runtime this variant and noting its number here.
-        with self._lock:
+        with forks.guard:
             variant = self._by_number[request["variant"]]
         outer = getattr(self._resolving, "number", None)
         self._resolving.number = request["variant"]
@@ -147,16 +146,20 @@ class Op:
         images: Mapping[str, runtime.Image],
     ) -> None:
         """Give the runtime a compiled kernel, once for each ``key`` within the variant."""
-        with self._lock:
+        asked = getattr(self._resolving, "number", None)
+        place = static_key(variant.static)
+        while True:
             number = self.publish_variant(variant.static)
-            # A call that was inside while the op was unloaded has the variant of before.
-            asked = getattr(self._resolving, "number", None)
-            if asked is not None and self._by_number[asked] is variant:
-                number = asked
-            if (number, key) in self._entries:
+            with forks.guard:
+                # A call that was inside while the op was unloaded has the variant of before.
+                if asked is not None and self._by_number[asked] is variant:
+                    number = asked
+                elif self._numbers.get(place) != number:
+                    continue  # unloaded meanwhile
+                if (number, key) not in self._entries:
+                    runtime.add_entry(self.handle, number, entry, images)
+                    self._entries.add((number, key))
                 return
-            runtime.add_entry(self.handle, number, entry, images)
-            self._entries.add((number, key))
 
     def has_entry(self, variant: Variant, key: EntryKey) -> bool:
         """True if ``add_entry`` has been given this key and it was not unloaded since."""
@@ -165,7 +168,7 @@ class Op:
 
     def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool]]:
         """What calls have asked for: variant, const sizes, and whether offsets are 64-bit."""
-        with self._lock:
+        with forks.guard:
             current = set(self._numbers.values())
             found = {
                 (number, key[1], key[3]): None
@@ -176,15 +179,21 @@ class Op:
 
     def unload(self) -> None:
         """Free the op's kernels once its running calls are done; the next call loads them again."""
-        with self._lock:
+        self.detach()
+        self.release()
+
+    def detach(self) -> None:
+        """The first half of ``unload``, which waits for nothing."""
+        with forks.guard:
             runtime.detach(self.handle)
             self._entries.clear()
             self._numbers.clear()
-        # Those calls may be waiting for the lock.
+
+    def release(self) -> None:
+        """The second half. Not under a lock: running calls may be waiting for it."""
         runtime.release(self.handle)
 
 
-_lock = threading.Lock()
 _ops: dict[str, Op] = {}  # by qualified name
 
 
@@ -203,6 +212,7 @@ def register(
 ) -> Op:
     """Create the op of ``spec`` in torch, under the name that ``claim`` gives.
 
+    The caller holds ``forks.guard``: torch's tables are half changed meanwhile.
     ``is_differentiable`` False: nobody wants gradients of it, and none are missed. ``origin`` says
     where the program stands, for errors of the device. A replaced op raises RedefinedOpError from
     now on, and ``torch.ops`` leads to the new one.
@@ -210,12 +220,11 @@ def register(
     if claim.name != spec.name:
         spec = replace(spec, name=claim.name)
     op = Op(spec, provider)
-    with _lock:
-        if not _ops:
-            counters.set_provider(runtime.counters)
-            settings.on_code_change(unload_all)
-        op.handle = runtime.create_op(spec.to_json())
-        _ops[spec.qualified_name] = op
+    if not _ops:
+        counters.set_provider(runtime.counters)
+        settings.on_code_change(_detach_all)
+    op.handle = runtime.create_op(spec.to_json())
+    _ops[spec.qualified_name] = op
     runtime.set_sync(settings.current().sync)
     runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
@@ -236,10 +245,20 @@ def register(
 
 def unload_all() -> None:
     """Free the kernels of every op."""
-    with _lock:
+    _detach_all()()
+
+
+def _detach_all() -> Callable[[], None]:
+    with forks.guard:
         ops = tuple(_ops.values())
-    for op in ops:
-        op.unload()
+        for op in ops:
+            op.detach()
+
+    def release() -> None:
+        for op in ops:
+            op.release()
+
+    return release
 
 
 def refuse_capture(what: str) -> None:
@@ -264,7 +283,7 @@ def held_outside(namespace: str, name: str) -> str | None:
     qualified = f"{namespace}::{name}"
     if not torch._C._jit_get_schemas_for_operator(qualified):
         return None
-    with _lock:
+    with forks.guard:
         if qualified in _ops:
             return None
     for line in torch._C._dispatch_dump(qualified).splitlines():

@@ -11,16 +11,16 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
 
-from tileops import settings
+from tileops import forks, settings
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
 from tileops.ir.expr import Buffer, Const, Expr, Var
@@ -274,17 +274,28 @@ class _Worker:
 
     def __init__(self) -> None:
         environment = settings.child_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",))
-        self._process = subprocess.Popen(
+        self._process = forks.start_process(
             [sys.executable, "-m", "tileops.testing.interpreter_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
         )
-        self._lock = threading.Lock()
+        self._lock = forks.renewed_lock()
+        forks.renew_in_child(self)
+        self._owner = os.getpid()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was started by this process: a child that shared its pipes would mix them."""
+        return self._owner == os.getpid()
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return self.is_own and self._process.poll() is None
+
+    def renew(self) -> None:
+        """A child starts a process of its own: see ``forks.renew_in_child``."""
+        forks.drop_pipes(self._process)
 
     def run(self, job: _Job, repaired: bool) -> None:
         """Run one launch; the tensors of the job are changed in place."""
@@ -321,7 +332,9 @@ class _Worker:
         return self._process.stdin, self._process.stdout
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, if it is this one's."""
+        if not self.is_own:
+            return
         stdin, stdout = self._pipes()
         stdin.close()
         self._process.wait(timeout=10)
@@ -348,7 +361,7 @@ def _restore(tensor: torch.Tensor, raw: bytes) -> None:
 
 
 _current: _Worker | None = None
-_start_lock = threading.Lock()
+_start_lock = forks.renewed_lock()
 
 
 def _worker() -> _Worker:
