@@ -367,6 +367,5 @@ def test_run_again_measures_although_an_answer_is_stored(
         return done.stdout.strip().splitlines()[-1]
 
     assert calls() == "measured [8, 16, 32]"
-    assert calls() == "measured []"
     assert calls("--again") == "measured [8, 16, 32]"
-    assert calls() == "measured []"
+    assert calls() == "measured []"  # and what was measured anew is stored
