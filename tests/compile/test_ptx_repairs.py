@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tileops
 from tests.programs.edges import quotients
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
@@ -67,9 +68,12 @@ def _machine_code(ptx: str, folder: Path) -> list[str]:
         [tools / "ptxas", "-arch=sm_90a", folder / "k.ptx", "-o", cubin],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
-    shown = subprocess.run(
-        [tools / "nvdisasm", cubin], check=True, capture_output=True, text=True, timeout=60
-    )
+    return _instructions(cubin)
+
+
+def _instructions(cubin: Path) -> list[str]:
+    command = [_tools() / "nvdisasm", cubin]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     return re.findall(r"/\*[0-9a-f]{4}\*/\s+(.*?) ;", shown.stdout)
 
 
@@ -144,3 +148,25 @@ def test_a_program_that_takes_the_signs_of_converted_neighbours(
     kept = compile_triton(code, target, {}).files["launch0.ptx"].decode()
     assert exposed_conversions(given[0]) != []
     assert kept == repaired(given[0])
+
+
+def test_packed_sums_are_two(tmp_path: Path) -> None:
+    """ptxas 12 makes the constant of one half 0 where the halves of this sum are used far apart."""
+    from tests.property.expressions import function_of, inputs_of
+
+    target = parse_target("cuda:sm_90")
+    program = tileops.jit(function_of(1214, tmp_path), name="packed_sums")
+    code = generate(program.get_tir(*inputs_of(1214)), target, Specialization(fast=True))
+    artifact = compile_triton(code, target, {})
+    ptx = artifact.files["launch0.ptx"].decode()
+    assert "tileops_high_b" in ptx
+    (tmp_path / "sums.cubin").write_bytes(artifact.files["launch0.cubin"])
+    assert not [x for x in _instructions(tmp_path / "sums.cubin") if x.startswith("VIADD.16x2")]
+
+
+@pytest.mark.parametrize("guard", ["", "@%p1 "])
+def test_two_sums_give_what_a_packed_one_gives(guard: str) -> None:
+    text = repaired(f"\t{guard}add.s16x2 \t%r3, %r1, %r2;\n")
+    assert "add.s16x2" not in text
+    assert text.count("add.s16 ") == 2
+    assert f"{guard}mov.b32 %r3, {{tileops_low, tileops_high}};" in text

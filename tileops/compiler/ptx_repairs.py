@@ -1,4 +1,4 @@
-"""Owns the repair of PTX that ptxas 12 turns into wrong code: conversions to 8-bit floats.
+"""Repairs of PTX that ptxas 12 turns into wrong code: conversions to 8-bit floats, packed sums.
 
 ``cvt.rn.satfinite.e5m2x2.f32 %rs1, …`` becomes a machine instruction that converts into the low
 half of a register and takes the high half from another one. ptxas 12.8 and 12.9 fill that half with
@@ -6,6 +6,9 @@ what stands beside the result, ``mov.b32 %r1, {%rs1, %rs2}``, also where ``%rs2`
 ``%rs1``: it is then read before the conversion has written it. Results whose two bytes are taken
 apart go wrong too. LLVM makes both where a program takes the bits of what it has just converted.
 ptxas 13.0 compiles them rightly.
+
+``add.s16x2`` with a constant, whose halves are used far apart, becomes one addition for each half,
+and ptxas 12.8 and 12.9 make the constant of one of them 0.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ _CONVERSION = re.compile(
 _STATEMENT = re.compile(r"(?:@!?[%\w$]+\s+)?(?P<op>[a-z][\w.:]*)\s+(?P<operands>[^;]*)")
 _REGISTER = re.compile(r"%?[A-Za-z_$][\w$]*")
 _GROUP = re.compile(r"\{([^{}]*)\}")
+_PACKED_SUM = re.compile(
+    r"(?P<guard>@!?[%\w$]+\s+)?add\.[su]16x2\s+(?P<to>[%\w$]+)\s*,\s*(?P<a>[%\w$]+)\s*,\s*"
+    r"(?P<b>[-%\w$]+)\s*;"
+)
 _WIDENING = re.compile(r"cvt\.[\w.:]*f16x2\.e[45]m[23]x2$")
 _WITHOUT_RESULT = ("st", "red", "bra", "bar", "membar", "fence", "ret", "exit", "trap", "cp")
 
@@ -28,8 +35,9 @@ _WITHOUT_RESULT = ("st", "red", "bra", "bar", "membar", "fence", "ret", "exit", 
 def repaired(ptx: str) -> str:
     """``ptx`` with a permutation of bytes, which changes nothing, behind such conversions.
 
-    Text without them comes back as it is.
+    Packed sums become two. Text without either comes back as it is.
     """
+    ptx = _PACKED_SUM.sub(_two_sums, ptx)
     exposed = set(exposed_conversions(ptx))
     if not exposed:
         return ptx
@@ -47,6 +55,18 @@ def repaired(ptx: str) -> str:
         )
 
     return _CONVERSION.sub(parted, ptx)
+
+
+def _two_sums(match: re.Match[str]) -> str:
+    guard = match["guard"] or ""
+    halves = ("tileops_low", "tileops_high")
+    return (
+        "{ .reg .b16 tileops_low, tileops_high, tileops_low_b, tileops_high_b; "
+        f"mov.b32 {{tileops_low, tileops_high}}, {match['a']}; "
+        f"mov.b32 {{tileops_low_b, tileops_high_b}}, {match['b']}; "
+        + "".join(f"add.s16 {half}, {half}, {half}_b; " for half in halves)
+        + f"{guard}mov.b32 {match['to']}, {{tileops_low, tileops_high}}; }}"
+    )
 
 
 def exposed_conversions(ptx: str) -> list[str]:

@@ -6,6 +6,7 @@ A value is an expression of the dtype's carrier that holds one of the dtype's ow
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from tileops.dtypes import DType
 from tileops.errors import InternalError
@@ -185,13 +186,17 @@ def constant(value: bool | int | float, dtype: DType) -> Expr:
         return fold.const(value, carrier)
     if dtype == "float4_e2m1fn":
         return fold.const(_nearest_fp4(float(value)), carrier)
-    number = abs(float(value))
-    if math.isnan(number) or math.isinf(number):
+    if isinstance(value, float) and not math.isfinite(value):
         return fold.const(math.nan, carrier)
-    if number < 2.0**-127:
-        return fold.const(2.0**-127, carrier)
-    power = 2.0 ** math.floor(math.log2(number))
-    return fold.const(power * (2.0 if number >= 1.5 * power else 1.0), carrier)
+    number = abs(Fraction(value))
+    if number < Fraction(2) ** -126:
+        # As the encoding of float32, which has one exponent for all of these.
+        return fold.const(2.0 ** (-126 if number > Fraction(2) ** -127 else -127), carrier)
+    power = Fraction(2) ** (math.frexp(float(number))[1] - 1)
+    if power > number:  # the float was rounded up to a power of two
+        power /= 2
+    power *= 2 if 2 * number >= 3 * power else 1
+    return fold.const(float(power) if power < Fraction(2) ** 128 else math.nan, carrier)
 
 
 def _nearest_fp4(value: float) -> float:

@@ -16,6 +16,7 @@ from tileops.ir.expr import Const
 COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
 
 _FLOAT32, _INT32 = DType("float32"), DType("int32")
+_LEAST_NORMAL = 2.0**-126  # of float32
 _TRITON_TYPES = {
     "bool": "tl.int1",
     "int8": "tl.int8",
@@ -84,6 +85,9 @@ def literal(const: Const) -> Val:
         text = 'float("inf")' if value > 0 else '-float("inf")'
         return Val(text, const.dtype, prec=ATOM if value > 0 else UNARY, static=True)
     negative = math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
+    if const.dtype.is_float and const.dtype.bits <= 32 and 0 < abs(value) < _LEAST_NORMAL:
+        # Triton takes a subnormal literal as float64.
+        return Val(f"tl.full((), {value!r}, {triton_type(const.dtype)})", const.dtype)
     return Val(repr(value), const.dtype, prec=UNARY if negative else ATOM, static=True)
 
 
