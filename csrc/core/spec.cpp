@@ -36,27 +36,6 @@ ArgRole read_role(const std::string& text) {
   raise(ErrorKind::kInternal, "unknown role of argument '", text, "'");
 }
 
-ArgSpec read_arg(const json::Value& value) {
-  // What is_required says stands in the schema, which torch reads.
-  value.check_members({"name", "kind", "role", "mutated", "is_required"}, "args");
-  ArgSpec arg;
-  arg.name = value.at("name").as_string("args.name");
-  arg.kind = read_kind(value.at("kind").as_string("args.kind"), arg.optional);
-  arg.role = read_role(value.at("role").as_string("args.role"));
-  const json::Value* mutated = value.find("mutated");
-  arg.mutated = mutated != nullptr && mutated->as_bool("args.mutated");
-  const bool is_tensor = arg.kind == ArgKind::kTensor;
-  const bool is_number =
-      arg.kind == ArgKind::kInt || arg.kind == ArgKind::kFloat || arg.kind == ArgKind::kBool;
-  const bool fits = arg.role == ArgRole::kTensor   ? is_tensor
-                    : arg.role == ArgRole::kDevice ? arg.kind == ArgKind::kDevice
-                    : arg.role == ArgRole::kScalar ? is_number
-                                                   : !is_tensor && arg.kind != ArgKind::kDevice;
-  if (!fits) raise(ErrorKind::kInternal, "argument '", arg.name, "': kind and role do not fit");
-  if (arg.mutated && !is_tensor) raise(ErrorKind::kInternal, "'", arg.name, "' cannot be mutated");
-  return arg;
-}
-
 // JSON has no infinities and no NaN: those come as strings.
 double read_float(const json::Value& value) {
   if (value.type != json::Type::kString) return value.as_double("static");
@@ -85,6 +64,33 @@ StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
   std::vector<int64_t> list;
   for (const json::Value& item : value.as_array("static")) list.push_back(item.as_int("static"));
   return list;
+}
+
+ArgSpec read_arg(const json::Value& value) {
+  // What is_required says stands in the schema, which torch reads.
+  value.check_members({"name", "kind", "role", "mutated", "is_required", "standard"}, "args");
+  ArgSpec arg;
+  arg.name = value.at("name").as_string("args.name");
+  arg.kind = read_kind(value.at("kind").as_string("args.kind"), arg.optional);
+  arg.role = read_role(value.at("role").as_string("args.role"));
+  const json::Value* mutated = value.find("mutated");
+  arg.mutated = mutated != nullptr && mutated->as_bool("args.mutated");
+  const bool is_tensor = arg.kind == ArgKind::kTensor;
+  const bool is_number =
+      arg.kind == ArgKind::kInt || arg.kind == ArgKind::kFloat || arg.kind == ArgKind::kBool;
+  const bool fits = arg.role == ArgRole::kTensor   ? is_tensor
+                    : arg.role == ArgRole::kDevice ? arg.kind == ArgKind::kDevice
+                    : arg.role == ArgRole::kScalar ? is_number
+                                                   : !is_tensor && arg.kind != ArgKind::kDevice;
+  if (!fits) raise(ErrorKind::kInternal, "argument '", arg.name, "': kind and role do not fit");
+  if (arg.mutated && !is_tensor) raise(ErrorKind::kInternal, "'", arg.name, "' cannot be mutated");
+  const json::Value* standard = value.find("standard");
+  if (standard != nullptr && !standard->is_null()) {
+    if (arg.role != ArgRole::kStatic || !arg.optional)
+      raise(ErrorKind::kInternal, "'", arg.name, "' cannot have a standard value");
+    arg.standard = read_static(*standard, arg);
+  }
+  return arg;
 }
 
 DimRule read_dim(const json::Value& value, const HostProgram& host, std::size_t sizes) {

@@ -20,12 +20,20 @@ namespace tileops {
 enum class ArgKind : uint8_t { kTensor, kInt, kFloat, kBool, kString, kIntList, kDevice };
 enum class ArgRole : uint8_t { kTensor, kScalar, kStatic, kDevice };
 
+// The value of a static argument: null, int, float, bool, str, list of ints.
+using StaticValue =
+    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
+void append_key_words(std::vector<uint64_t>& words, const StaticValue& value);
+std::string describe(const StaticValue& value);
+
 struct ArgSpec {
   std::string name;
   ArgKind kind;
   ArgRole role;
   bool optional;
   bool mutated;
+  // A call that gives this value means the same as one that leaves the argument out.
+  StaticValue standard = std::monostate{};
 };
 
 // A dtype that a call decides: that of the tensors `args`, which agree. It selects a variant.
@@ -52,12 +60,6 @@ struct OpSpec {
   // The name in messages, without the namespace that most ops have.
   std::string title() const { return ns == "tileops" ? name : qualified(); }
 };
-
-// The value of a static argument: null, int, float, bool, str, list of ints.
-using StaticValue =
-    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
-void append_key_words(std::vector<uint64_t>& words, const StaticValue& value);
-std::string describe(const StaticValue& value);
 
 struct DimRule {
   enum Kind : uint8_t { kBind, kSolve, kEqual } kind;

@@ -259,6 +259,7 @@ PYBIND11_MODULE(_C, m) {
       py::arg("handle"), py::arg("variant"), py::arg("cuda"), py::arg("device_index"),
       py::arg("consts"), py::arg("fast"), py::arg("index64"), NoGil());
   m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
+  m.def("keep_given", &keep_given, py::arg("handle"), NoGil());
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("detach", &detach, py::arg("handle"), NoGil());
   m.def("release", &release, py::arg("handle"), NoGil());

@@ -10,7 +10,7 @@ namespace {
                                                                   const char* what) {
   int64_t count = 1;
   for (int64_t i = 0; i < rank; ++i) count *= sizes[i] > 1 ? sizes[i] : 1;
-  raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate ", what, " of ",
+  raise(ErrorKind::kOutOfMemory, call.op->spec.title(), ": torch could not allocate ", what, " of ",
         count, " elements of ", dtype_name(dtype), " on ",
         call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu");
 }
@@ -38,7 +38,7 @@ TensorHandle allocate(const Binding& call, const int64_t* sizes, int64_t rank, i
   for (int64_t i = rank - 1; i >= 0; --i) {
     strides[i] = step;
     if (sizes[i] < 0 || __builtin_mul_overflow(step, sizes[i] > 1 ? sizes[i] : 1, &step)) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": ", what,
+      raise(ErrorKind::kArgument, call.op->spec.title(), ": ", what,
             " would have an impossible extent of ", sizes[i]);
     }
   }

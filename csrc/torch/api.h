@@ -40,13 +40,13 @@ struct Resolver {
 
 // Registers the op with torch; its handle stays valid forever.
 TILEOPS_API uint64_t create_op(const std::string& op_json);
-// Registers the op once more under another name of its namespace: the same variants and kernels.
-TILEOPS_API void alias_op(uint64_t handle, const std::string& name);
 TILEOPS_API uint32_t add_variant(uint64_t handle, const std::string& variant_json);
 TILEOPS_API void add_entry(uint64_t handle, uint32_t variant, const std::string& entry_json,
                            const EntrySpec::ImageMap& images);
 // Returns the resolver that was there before, whose context the caller owns again.
 TILEOPS_API Resolver set_resolver(uint64_t handle, Resolver resolver);
+// From now on a static argument that is given its default's value selects a variant of its own.
+TILEOPS_API void keep_given(uint64_t handle);
 TILEOPS_API void retire_op(uint64_t handle, const std::string& message);
 // Where the program stands in its author's files, for errors of the device.
 TILEOPS_API void set_origin(uint64_t handle, const std::string& text);

@@ -233,7 +233,7 @@ class Binder {
       }
     }
     if (bound_count_ != spec_.sizes.size()) {
-      raise(ErrorKind::kInternal, call_.op->spec.name,
+      raise(ErrorKind::kInternal, call_.op->spec.title(),
             ": a size of the op is bound by no argument");
     }
   }

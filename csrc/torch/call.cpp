@@ -44,14 +44,14 @@ void read_device(const Inputs& inputs, Binding& call) {
     const TorchCodes& codes = torch_codes();
     call.meta = type == codes.meta;
     if (type != codes.cpu && type != codes.cuda && !call.meta) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
+      raise(ErrorKind::kArgument, call.op->spec.title(), ": argument '", args[i].name,
             "': expected a CPU, CUDA or meta device, got ", device_name(type, index));
     }
     call.cuda = type == codes.cuda;
     call.device_index = call.cuda ? index : 0;
     // A torch without CUDA has no current device.
     if (call.cuda && index < 0 && aoti_torch_get_current_device_index(&call.device_index) != 0) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
+      raise(ErrorKind::kArgument, call.op->spec.title(), ": argument '", args[i].name,
             "': expected a device that torch has, got cuda, and torch finds no CUDA device");
     }
   }
@@ -77,7 +77,7 @@ bool refuses_to_compile(const Binding& call, const char** reason) {
     }
   }
   const std::string device = call.cuda ? "cuda:" + std::to_string(call.device_index) : "cpu";
-  raise(ErrorKind::kCompileMiss, call.op->spec.name, ": no kernel is loaded for ", device, sizes,
+  raise(ErrorKind::kCompileMiss, call.op->spec.title(), ": no kernel is loaded for ", device, sizes,
         ", ", reason, "; run the op once on such inputs before, or warm it up with tileops.warmup");
 }
 
@@ -143,6 +143,16 @@ __attribute__((cold, noinline)) const Variant& resolve_variant(Op& op, const Bin
   return *variant;
 }
 
+// The value of a static argument; none where it is what leaving the argument out means.
+StaticValue chosen_value(const Inputs& inputs, const Op& op, uint16_t arg) {
+  StaticValue value = inputs.static_value(arg);
+  if (op.keeps_given()) return value;
+  std::vector<uint64_t> given, standard;
+  append_key_words(given, value);
+  append_key_words(standard, op.spec.args[arg].standard);
+  return given == standard ? StaticValue() : value;
+}
+
 const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call) {
   if (!op.spec.has_keys) {
     const Variant* variant = op.tables().only.load(std::memory_order_acquire);
@@ -159,7 +169,7 @@ const Variant& select_variant(Op& op, const Inputs& inputs, const Binding& call)
   for (uint16_t arg : op.spec.key_args) {
     const bool is_tensor = op.spec.args[arg].kind == ArgKind::kTensor;
     request.statics.push_back(is_tensor ? StaticValue(inputs.has_value(arg))
-                                        : inputs.static_value(arg));
+                                        : chosen_value(inputs, op, arg));
     append_key_words(key, request.statics.back());
   }
   for (std::size_t i = 0; i < op.spec.dtype_rules.size(); ++i) {
@@ -252,7 +262,7 @@ void allocate_outputs(const Binding& call, const std::vector<OutputRule>& rules,
     if (pack > 1) {
       int64_t& last = sizes.data()[rank - 1];
       if (last % pack != 0) {
-        raise(ErrorKind::kArgument, call.op->spec.name, ": an output of ", pack,
+        raise(ErrorKind::kArgument, call.op->spec.title(), ": an output of ", pack,
               " elements a byte needs a last dimension divisible by ", pack, ", got ", last);
       }
       last /= pack;

@@ -14,7 +14,7 @@ __attribute__((cold, noinline)) void copy_contiguous(Binding& call, std::size_t 
   AtenTensorHandle made = nullptr;
   if (aoti_torch_empty_strided(facts.rank, facts.sizes, strides.data(), facts.dtype,
                                facts.device_type, facts.device_index, &made) != 0) {
-    raise(ErrorKind::kOutOfMemory, call.op->spec.name, ": torch could not allocate a copy of '",
+    raise(ErrorKind::kOutOfMemory, call.op->spec.title(), ": torch could not allocate a copy of '",
           call.op->spec.args[arg].name, "'");
   }
   TensorHandle copy(made);

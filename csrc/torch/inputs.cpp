@@ -50,7 +50,7 @@ void free_payload(ArgKind kind, StableIValue word) {
                                                                   std::size_t arg) {
   bool is_defined = true;
   check_torch(aoti_torch_is_defined(handle, &is_defined), "aoti_torch_is_defined");
-  raise(is_defined ? ErrorKind::kArgument : ErrorKind::kArgumentType, op.name, ": argument '",
+  raise(is_defined ? ErrorKind::kArgument : ErrorKind::kArgumentType, op.title(), ": argument '",
         op.args[arg].name, "': expected a ", is_defined ? "dense strided " : "", "tensor, got ",
         is_defined ? "one of another layout" : "None");
 }
@@ -65,7 +65,7 @@ __attribute__((cold, noinline)) void refuse_freed(const TensorFacts& facts, cons
   for (int64_t i = 0; i < facts.rank; ++i) {
     if (facts.sizes[i] == 0) return;
   }
-  raise(ErrorKind::kArgument, op.name, ": argument '", op.args[arg].name,
+  raise(ErrorKind::kArgument, op.title(), ": argument '", op.args[arg].name,
         "': expected a tensor with memory, got one whose storage was freed or never allocated");
 }
 
@@ -97,7 +97,7 @@ AtenTensorHandle Inputs::tensor(std::size_t arg) const {
 
 ScalarValue Inputs::scalar(std::size_t arg) const {
   if (!has_value(arg)) {
-    raise(ErrorKind::kArgumentType, op_.name, ": argument '", op_.args[arg].name,
+    raise(ErrorKind::kArgumentType, op_.title(), ": argument '", op_.args[arg].name,
           "': expected a number, got None");
   }
   const StableIValue word = payload(arg);

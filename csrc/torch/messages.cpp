@@ -42,7 +42,7 @@ std::string packed_text(const TensorRule& rule) {
 }
 
 std::string head(const Binding& call, const std::string& argument) {
-  return call.op->spec.name + ": argument '" + argument + "': ";
+  return call.op->spec.title() + ": argument '" + argument + "': ";
 }
 
 // A tensor as its caller has it: facts may show its leading dimensions as one.
@@ -119,7 +119,7 @@ void fail_device(const Binding& call, std::size_t first, std::size_t other) {
           "expected a CPU or CUDA tensor, got one on ",
           device_name(facts.device_type, facts.device_index));
   }
-  raise(ErrorKind::kArgument, call.op->spec.name, ": expected all tensors on one device, got '",
+  raise(ErrorKind::kArgument, call.op->spec.title(), ": expected all tensors on one device, got '",
         args[first].name, "' on ", device_name(a.device_type, a.device_index), " and '",
         args[other].name, "' on ", device_name(b.device_type, b.device_index));
 }
@@ -194,14 +194,14 @@ void fail_dtype_rule(const Op& op, const Binding& call, const DTypeRule& rule, s
   for (const auto& stored : rule.stored) allowed.push_back(stored.first);
   const std::string last = allowed.back();
   allowed.pop_back();
-  raise(ErrorKind::kArgumentType, op.spec.name, ": argument '", op.spec.args[arg].name,
+  raise(ErrorKind::kArgumentType, op.spec.title(), ": argument '", op.spec.args[arg].name,
         "': expected dtype ", join(allowed, ", "), allowed.empty() ? "" : " or ", last, " (",
         rule.name, "), got ", dtype_name(call.tensors[arg].dtype));
 }
 
 void fail_dtype_agreement(const Op& op, const Binding& call, const DTypeRule& rule,
                           std::size_t first, std::size_t other) {
-  raise(ErrorKind::kArgumentType, op.spec.name, ": argument '", op.spec.args[other].name,
+  raise(ErrorKind::kArgumentType, op.spec.title(), ": argument '", op.spec.args[other].name,
         "': expected dtype ", dtype_name(call.tensors[first].dtype), ", which '",
         op.spec.args[first].name, "' has (", rule.name, "), got ",
         dtype_name(call.tensors[other].dtype));
@@ -276,7 +276,7 @@ void fail_negated(const Inputs& inputs, const OpSpec& op) {
     if (op.args[i].kind != ArgKind::kTensor || inputs.tensor(i) == nullptr) continue;
     if (is_negated(inputs.tensor(i))) name = op.args[i].name;
   }
-  raise(ErrorKind::kArgument, op.name, ": argument '", name,
+  raise(ErrorKind::kArgument, op.title(), ": argument '", name,
         "': expected a tensor with its values in memory, got a lazily negated view; pass its "
         "resolve_neg()");
 }

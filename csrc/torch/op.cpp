@@ -63,14 +63,14 @@ Variant& Op::variant(uint32_t number) const {
   for (const auto& tables : detached_) {
     if (Variant* found = in(*tables)) return *found;
   }
-  raise(ErrorKind::kInternal, spec.name, ": there is no variant ", number);
+  raise(ErrorKind::kInternal, spec.title(), ": there is no variant ", number);
 }
 
 uint32_t Op::add_variant(const json::Value& description) {
   auto variant = std::make_unique<Variant>();
   variant->spec = VariantSpec::from_json(description, spec);
   if (variant->spec.sizes.size() > kMaxSizes)
-    raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxSizes, " sizes");
+    raise(ErrorKind::kInternal, spec.title(), ": more than ", kMaxSizes, " sizes");
   for (const TensorRule& rule : variant->spec.tensors)
     variant->tensor_dtypes.push_back(dtype_codes(rule.dtypes));
   for (const OutputRule& output : variant->spec.outputs)
@@ -96,7 +96,7 @@ void Op::add_entry(uint32_t number, const json::Value& description,
   auto entry = std::make_unique<Entry>();
   entry->spec = EntrySpec::from_json(description, spec, target.spec, images, resolving_capability);
   if (entry->spec.outputs.size() > kMaxOutputs) {
-    raise(ErrorKind::kInternal, spec.name, ": more than ", kMaxOutputs, " outputs");
+    raise(ErrorKind::kInternal, spec.title(), ": more than ", kMaxOutputs, " outputs");
   }
   for (const OutputRule& output : entry->spec.outputs)
     entry->output_dtypes.push_back(dtype_code(output.dtype));
@@ -117,7 +117,7 @@ void Op::begin_releasing() {
   std::lock_guard<Mutex> lock(resolve_mutex_);
   for (const auto& flight : resolving_) {
     if (flight.second == std::this_thread::get_id()) {
-      raise(ErrorKind::kArgument, spec.name, ": unload was called from its own resolver");
+      raise(ErrorKind::kArgument, spec.title(), ": unload was called from its own resolver");
     }
   }
   while (is_releasing_) resolve_mutex_.wait();
@@ -165,7 +165,7 @@ bool Op::begin_resolving(const std::vector<uint64_t>& key) {
     return true;
   }
   if (flight->second == std::this_thread::get_id()) {
-    raise(ErrorKind::kInternal, spec.name,
+    raise(ErrorKind::kInternal, spec.title(),
           ": its resolver called the op in a way that needs what is being resolved");
   }
   while (resolving_.find(key) != resolving_.end()) resolve_mutex_.wait();
@@ -203,7 +203,8 @@ void Op::run_resolver(const Request& request) {
     resolver = resolver_;
   }
   if (resolver.call == nullptr)
-    raise(ErrorKind::kCompileMiss, spec.name, ": no kernel fits the call and no resolver is set");
+    raise(ErrorKind::kCompileMiss, spec.title(),
+          ": no kernel fits the call and no resolver is set");
   struct Capability {
     int outer = resolving_capability;
     explicit Capability(int value) { resolving_capability = value; }

@@ -60,6 +60,10 @@ class Op {
   uint64_t generation() const { return generation_.load(std::memory_order_seq_cst); }
   const std::string* retired() const { return retired_.load(std::memory_order_acquire); }
   void retire(const std::string& message);
+  // A static argument that is given its default's value is not one that was left out: a tuner
+  // chooses for those.
+  void keep_given() { keeps_given_.store(true, std::memory_order_relaxed); }
+  bool keeps_given() const { return keeps_given_.load(std::memory_order_relaxed); }
   // Where the program stands in its author's files, for errors of the device; empty if unknown.
   std::string origin() const {
     const std::string* text = origin_.load(std::memory_order_acquire);
@@ -135,6 +139,7 @@ class Op {
   const uint32_t slot_;
   std::atomic<OpTables*> tables_;
   std::atomic<uint64_t> generation_{0};
+  std::atomic<bool> keeps_given_{false};
   std::atomic<const std::string*> retired_{nullptr};
   std::atomic<const std::string*> sealed_{nullptr};
   std::atomic<const std::string*> origin_{nullptr};

@@ -18,7 +18,7 @@ const Entry& find_entry(const Op& op, const Variant& variant, const EntryChoice&
   key.push_back(entry_flags(choice.fast, choice.index64));
   const Entry* entry = variant.entries.find(key.data(), key.size());
   if (entry == nullptr)
-    raise(ErrorKind::kInternal, op.spec.name, ": there is no entry for these sizes");
+    raise(ErrorKind::kInternal, op.spec.title(), ": there is no entry for these sizes");
   return *entry;
 }
 
@@ -29,7 +29,7 @@ void load_entry(uint64_t handle, uint32_t number, const EntryChoice& choice) {
   Op::Stay stay(op);
   Variant& variant = op.variant(number);
   if (choice.consts.size() != variant.spec.key_sizes())
-    raise(ErrorKind::kInternal, op.spec.name, ": wrong number of constant sizes");
+    raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of constant sizes");
   load(find_entry(op, variant, choice).spec, choice.device_index);
 }
 
@@ -46,7 +46,7 @@ void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
   if (raw.sizes.size() != spec.sizes.size() || raw.tensors.size() != entry.spec.tensors.size() ||
       raw.int_scalars.size() != spec.scalars.size() ||
       raw.float_scalars.size() != spec.scalars.size()) {
-    raise(ErrorKind::kInternal, op.spec.name, ": wrong number of sizes, tensors or scalars");
+    raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of sizes, tensors or scalars");
   }
   Binding call;
   call.op = &op;

@@ -171,15 +171,15 @@ class Registering {
  private:
   uint64_t place(OpSpec spec) {
     if (spec.args.size() > kMaxArgs)
-      raise(ErrorKind::kArgument, spec.name, ": an op takes at most ", kMaxArgs, " arguments, got ",
-            spec.args.size());
+      raise(ErrorKind::kArgument, spec.title(), ": an op takes at most ", kMaxArgs,
+            " arguments, got ", spec.args.size());
     if (spec.returns.size() > kMaxOutputs)
-      raise(ErrorKind::kArgument, spec.name, ": an op returns at most ", kMaxOutputs,
+      raise(ErrorKind::kArgument, spec.title(), ": an op returns at most ", kMaxOutputs,
             " tensors, got ", spec.returns.size());
     const uint32_t slot = end_, end = slot + (spec.has_mutated ? 2 : 1);
     if (end > kStubCount)
-      raise(ErrorKind::kArgument, spec.name, ": this process has reached the limit of ", kStubCount,
-            " ops");
+      raise(ErrorKind::kArgument, spec.title(), ": this process has reached the limit of ",
+            kStubCount, " ops");
     ops_.push_back(std::make_unique<Op>(std::move(spec), slot));
     for (; end_ < end; ++end_) slots[end_].store(ops_.back().get(), std::memory_order_release);
     return slot;
@@ -212,13 +212,6 @@ bool is_registered(const std::string& qualified_name) {
   return registered_names.get().count(qualified_name) != 0;
 }
 
-void alias_op(uint64_t handle, const std::string& name) {
-  std::vector<Registration> wanted(1);
-  wanted[0].handle = handle;
-  wanted[0].aliases = {name};
-  register_together(wanted);
-}
-
 uint32_t add_variant(uint64_t handle, const std::string& text) {
   Op& op = op_of_handle(handle);
   return naming(kDescription, [&] { return op.add_variant(json::parse(text)); });
@@ -232,6 +225,10 @@ void add_entry(uint64_t handle, uint32_t variant, const std::string& text,
 
 Resolver set_resolver(uint64_t handle, Resolver resolver) {
   return op_of_handle(handle).set_resolver(resolver);
+}
+
+void keep_given(uint64_t handle) {
+  op_of_handle(handle).keep_given();
 }
 
 void retire_op(uint64_t handle, const std::string& message) {

@@ -39,7 +39,7 @@ void bump_versions(const Binding& call) {
       if (copy.arg == i) target = copy.original;
     }
     if (!count_write(target, call.tensors[i])) {
-      raise(ErrorKind::kArgument, call.op->spec.name, ": argument '", args[i].name,
+      raise(ErrorKind::kArgument, call.op->spec.title(), ": argument '", args[i].name,
             "': torch allows no in-place write to it (a leaf that requires grad, or an inference "
             "tensor)");
     }

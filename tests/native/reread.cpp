@@ -42,11 +42,13 @@ std::string kind_of(const ArgSpec& arg) {
   return quoted(kinds[static_cast<int>(arg.kind)] + std::string(arg.optional ? "?" : ""));
 }
 
+std::string text_of(const StaticValue& value);
+
 std::string text_of(const ArgSpec& arg) {
   const char* const roles[] = {"tensor", "scalar", "static", "device"};
   return "{\"name\": " + quoted(arg.name) + ", \"kind\": " + kind_of(arg) +
          ", \"role\": " + quoted(roles[static_cast<int>(arg.role)]) +
-         ", \"mutated\": " + flag(arg.mutated) + "}";
+         ", \"mutated\": " + flag(arg.mutated) + ", \"standard\": " + text_of(arg.standard) + "}";
 }
 
 std::string text_of(const DTypeRule& rule) {

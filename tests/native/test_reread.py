@@ -20,7 +20,12 @@ ARGS = (
     ArgSpec("B", "tensor?", "tensor", is_required=True),
     ArgSpec("n", "int", "scalar"),
     ArgSpec("x", "float", "scalar"),
-    *(ArgSpec(f"s{n}", f"{k}?", "static") for n, k in enumerate(("int", "float", "str", "bool"))),
+    *(
+        ArgSpec(f"s{n}", f"{kind}?", "static", standard=standard)
+        for n, (kind, standard) in enumerate(
+            (("int", 7), ("float", "inf"), ("str", "a"), ("bool", True))
+        )
+    ),
     ArgSpec("list", "int[]", "static"),
 )
 RULES = (DTypeRule("dt", (0, 1), (("float16", "float16"), ("int8", "int4"))),)

@@ -49,9 +49,11 @@ class TunedProgram(JITImpl):
             self._lazy = TunedKernels(self.definition, self._build, tuner)
             return
         self._eager.on_retired = self._forget_op
+        self._eager.is_tuned = True
         self._eager.tuning = EagerTuning(self, tuner)
         if self._eager.op is not None:
             self._eager.op.bucketing = self._eager.tuning.buckets
+            self._eager.op.keep_given()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run an eager program, or give the tuned kernel of a lazy one."""

@@ -44,8 +44,9 @@ MANIFEST_FORMAT = 1
 class Request:
     """A compile that someone needs: a specialised program, a target, facts, and why.
 
-    ``op`` and ``sizes`` are for people; ``script`` is the hash of the program as its author wrote
-    it, ``named`` its name and identity where bundles may hold an op of that name.
+    ``op``, ``title`` (its name in messages, if that is another) and ``sizes`` are for people;
+    ``script`` is the hash of the program as its author wrote it, ``named`` its name and identity
+    where bundles may hold an op of that name.
     """
 
     program: Program
@@ -58,6 +59,7 @@ class Request:
     named: Named | None = None
     debug_root: str | None = None
     verbose: bool = False
+    title: str | None = None
 
 
 def key_of(request: Request) -> cache.Key:
@@ -148,7 +150,7 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
     looked.miss(key.hash(), why)
     if settings.current().strict:
         raise CompileMissError(
-            f"op {request.op} needs a compile for {request.target} "
+            f"op {request.title or request.op} needs a compile for {request.target} "
             f"({_sizes(request.sizes) or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
             "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
         )

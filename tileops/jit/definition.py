@@ -55,6 +55,12 @@ class Definition:
         return (self.options.name or self.func.__name__).rpartition("::")[2]
 
     @property
+    def title(self) -> str:
+        """The name in messages: the op's, with its namespace where that is not ours."""
+        namespace, _, name = (self.options.name or self.func.__name__).rpartition("::")
+        return f"{namespace}::{name}" if namespace not in ("", "tileops") else name
+
+    @property
     def origin(self) -> str:
         """Where the function stands: ``file:line``."""
         code = self.func.__code__
@@ -210,6 +216,12 @@ class Definition:
     def python_signature(self) -> inspect.Signature:
         """The function's signature as Python sees it."""
         return inspect.signature(self.func)
+
+    def free_signature(self) -> inspect.Signature:
+        """The signature of what a call may give: without the parameters that are bound."""
+        whole = self.python_signature()
+        free = [p for n, p in whole.parameters.items() if n not in self.bound]
+        return whole.replace(parameters=free)
 
     def bind(self, values: Mapping[str, object]) -> Definition:
         """The definition with compile-time parameters fixed; ArgumentError for another name."""

@@ -91,6 +91,7 @@ class EagerProvider(Provider):
         self._is_tried = False
         self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
+        self.is_tuned = False  # a tuner chooses what calls leave out, whose ``tuning`` comes later
         self.tuning: Tuning | None = None
 
     @property
@@ -127,7 +128,7 @@ class EagerProvider(Provider):
             program,
             namespace=namespace,
             name=name,
-            statics=tuple(p.arg() for p in self.statics),
+            statics=tuple(p.arg(is_chosen=self.is_tuned) for p in self.statics),
             mutates=self._mutates(program),
             optional=definition.optional,
             copies_inputs=definition.options.contiguous == "copy",
@@ -391,6 +392,7 @@ class EagerProvider(Provider):
             target=target,
             spec=spec,
             op=op.spec.name,
+            title=op.spec.title,
             why=_reason(spec, consts),
             sizes={**op.spec.dtypes_of(variant.static), **(consts or sizes)},
             script=self.script,

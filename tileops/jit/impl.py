@@ -50,9 +50,10 @@ class JITImpl(GivenOptions):
 
     def __init__(self, definition: Definition, *, is_derived: bool = False) -> None:
         functools.update_wrapper(self, definition.func)
+        self.__signature__ = definition.free_signature()
         options = definition.options
         self.definition = definition
-        self._title = definition.name
+        self._title = definition.title
         self._is_derived = is_derived
         self._is_lazy = definition.is_lazy
         self._differentiable = options.differentiable
@@ -62,6 +63,7 @@ class JITImpl(GivenOptions):
         self._lazy = LazyKernels(definition, self._build)
         self._eager = EagerProvider(definition, self._build)
         self._eager.on_retired = self._forget_op
+        self._eager.is_tuned = self.is_tuned
         self._bindings: dict[object, JITImpl] = {}
         self._names = tuple(n for n in definition.parameters if n not in definition.bound)
         self._inputs = definition.inputs
@@ -242,7 +244,11 @@ class JITImpl(GivenOptions):
     def carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
         """The program whose op carries these compile-time values, and those that it carries."""
         params = self._params(given)
-        given = {n: v for n, v in given.items() if not params[n].is_left_out(v)}
+        given = {
+            n: v
+            for n, v in given.items()
+            if not params[n].is_left_out(v) and (self.is_tuned or not params[n].is_default(v))
+        }
         bound = self._not_carried(given, params)
         rest = {k: v for k, v in given.items() if k not in bound}
         return self.bind(**bound).carrier(rest) if bound else (self, rest)
@@ -438,6 +444,11 @@ class JITImpl(GivenOptions):
         if self._is_lazy:
             raise ArgumentError(f"{self._title}: a lazy function has an op for each of its kernels")
         return self._op  # type: ignore[no-any-return]
+
+    # Not bound to anything: help() and inspect take an object with it for a routine, and show the
+    # program's own signature and docstring.
+    def __get__(self, owner: object, kind: type | None = None) -> JITImpl:
+        return self
 
     # -- copies ------------------------------------------------------------------------------------
     def __copy__(self, memo: object = None) -> JITImpl:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import operator
 import sys
@@ -95,6 +96,8 @@ class JITKernel:
             arguments.explain(f"kernel {self._name}", given, (), scalars, error)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name == "__signature__":
+            return _signature(state_of(self._name).program)
         if name not in ("_op", "_scalars"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         op_name, scalars = _registered_names(self._name).split("::")
@@ -320,6 +323,13 @@ def _registered_names(name: str) -> str:
         f"{n} {a.name} {dtypes[a.name]}" for n, a in enumerate(op.spec.inputs()) if a.name in dtypes
     ]
     return f"{op.spec.name}::{','.join(scalars)}"
+
+
+def _signature(program: Program) -> inspect.Signature:
+    """What a call of a kernel takes: the parameters that it does not allocate."""
+    names = [p.name for p in program.params if not getattr(p, "allocated", False)]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature([inspect.Parameter(name, kind) for name in names])
 
 
 def _scalar(text: str) -> tuple[int, str, type, str]:

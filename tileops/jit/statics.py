@@ -12,7 +12,7 @@ from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
 from tileops.language.value import Value
 from tileops.op.arguments import is_carried, shown
-from tileops.op.spec import ArgSpec
+from tileops.op.spec import ArgSpec, standard_of
 
 EMPTY = inspect.Parameter.empty
 
@@ -38,11 +38,18 @@ class StaticParam:
     def is_required(self) -> bool:
         return self.default is EMPTY
 
-    def arg(self) -> ArgSpec:
-        """The argument of the op; only for parameters that a schema carries."""
+    def arg(self, *, is_chosen: bool) -> ArgSpec:
+        """The argument of the op; only for parameters that a schema carries.
+
+        ``is_chosen``: where a call leaves it out, something else than its default may be taken.
+        """
         if self.kind is None:
             raise ArgumentTypeError(f"parameter '{self.name}' has no place in a schema")
-        return ArgSpec(self.name, self.kind + ("" if self.is_required else "?"), "static")
+        standard = None
+        if not self.is_required and not is_chosen and self.default is not None:
+            standard = standard_of(self.encode(self.default))
+        kind = self.kind + ("" if self.is_required else "?")
+        return ArgSpec(self.name, kind, "static", standard=standard)
 
     def encode(self, value: object) -> object:
         """``value`` as the op takes it; NotCarriedError where the schema's type cannot carry it.
@@ -63,6 +70,12 @@ class StaticParam:
     def is_left_out(self, value: object) -> bool:
         """Whether ``value`` says nothing: the default None of a parameter without a type."""
         return value is None and self.default is None and self.kind is None
+
+    def is_default(self, value: object) -> bool:
+        """Whether ``value``, which no schema carries, is the parameter's default."""
+        if self.kind is not None or self.is_required:
+            return False
+        return value is self.default or freeze(value) == freeze(self.default)
 
     def decode(self, value: object) -> object:
         """What the program sees for ``value`` of the op: None means the default."""

@@ -189,10 +189,11 @@ def explain_op(
     Those are the words of its dispatcher for None in the place of a tensor and of pybind11 for a
     value that no schema carries. Returns where ``error`` is another.
     """
+    values = (*args, *kwargs.values())
     is_a_cast = (
         isinstance(error, RuntimeError)
         and "Unable to cast" in str(error)
-        and not is_of_torchs_parser(error)
+        and (not is_of_torchs_parser(error) or any(isinstance(v, torch.dtype) for v in values))
     )
     if not isinstance(error, NotImplementedError) and not is_a_cast:
         return

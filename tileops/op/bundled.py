@@ -58,10 +58,12 @@ class _BundledOp:
         """Note what one bundle says of the op."""
         self.origins.setdefault(part.path, shared)
         for variant in part.variants:
-            self._variants.setdefault(static_key(variant.static), variant)
+            static = self.spec.normal(variant.static)
+            self._variants.setdefault(static_key(static), variant)
 
     def variant(self, static: tuple[object, ...]) -> Variant:
         """The rules for compile-time arguments; CompileMissError where no bundle has them."""
+        static = self.spec.normal(static)
         found = self._variants.get(static_key(static))
         if found is None:
             values, _, dtypes = self.spec.parts(static)

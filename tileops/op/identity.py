@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tileops.op.spec import OpSpec
 
@@ -39,8 +39,10 @@ class Named:
 
 def identity_of(spec: OpSpec, source: str, captured: str, options: str) -> Identity:
     """The identity of an op's program: texts of its code, of what it uses, and of its options."""
-    # Under whichever name and namespace it is registered.
-    shape = {**spec.to_json(), "namespace": "", "name": ""}
+    # Under whichever name and namespace it is registered. Defaults are in the source, and a tuned
+    # op has none here.
+    args = tuple(replace(arg, standard=None) for arg in spec.args)
+    shape = {**replace(spec, args=args).to_json(), "namespace": "", "name": ""}
     shape["schema"] = spec.schema.partition("(")[2]
     return Identity(
         {

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from tileops import runtime
+from tileops.errors import ArgumentError
 from tileops.op import arguments, compile_cache, gradient
 from tileops.op.spec import OpSpec
 
@@ -108,8 +111,30 @@ class Overload:
         return gradient.call_without_rule(self.spec.title, call, tensors, places)
 
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
-        if not torch.compiler.is_compiling():
-            arguments.explain_op(self.spec, args, kwargs, error)
+        if torch.compiler.is_compiling():
+            return
+        arguments.explain_op(self.spec, args, kwargs, error)
+        if isinstance(error, ArgumentError) and _SHARED in str(error) and _is_in_a_graph():
+            told = str(error).partition("; pass")[0]
+            raise ArgumentError(
+                f"{told}: torch.compile has removed a copy, such as a clone(), that nothing else "
+                "writes. Copy with torch.stack((x,))[0], which it keeps, or let the program return "
+                "a tensor of T.empty instead of writing an argument"
+            ) from None
+
+
+_SHARED = "got memory that it shares with"  # what the runtime says of tensors that overlap
+
+
+def _is_in_a_graph() -> bool:
+    """Whether a graph that torch.compile has made calls."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(("torch._inductor", "torch._functorch._aot_autograd")):
+            return True
+        frame = frame.f_back
+    return False
 
 
 _verdict: list[bool] = []

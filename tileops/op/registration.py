@@ -82,6 +82,7 @@ class Op:
 
     def variant(self, static: Sequence[object]) -> Variant:
         """The shape rules for compile-time arguments (None where left to the default)."""
+        static = self.spec.normal(static)
         key = static_key(static)
         with self._lock:
             found = self._variants.get(key)
@@ -93,10 +94,19 @@ class Op:
 
     def keep_variant(self, static: Sequence[object], program: Program) -> None:
         """Remember a symbolic trace that was made anyway."""
+        static = self.spec.normal(static)
         self._variants[static_key(static)] = variant_of(program, self.spec, static)
+
+    def keep_given(self) -> None:
+        """A tuner chooses what calls leave out: giving a default's value is another thing."""
+        with forks.guard:
+            args = tuple(replace(a, standard=None) for a in self.spec.args)
+            self.spec = replace(self.spec, args=args)
+            runtime.keep_given(self.handle)
 
     def publish_variant(self, static: Sequence[object]) -> int:
         """Give the runtime the variant of ``static`` if it lacks it; returns its number."""
+        static = self.spec.normal(static)
         key = static_key(static)
         while True:
             number = self._numbers.get(key)

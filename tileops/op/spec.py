@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,8 @@ class ArgSpec:
 
     ``kind`` is tensor, int, float, bool, str, int[] or device, with ``?`` where None is accepted,
     which is the default unless ``is_required``. ``role``: tensor, scalar (a run-time value), static
-    (a compile-time value) or device.
+    (a compile-time value) or device. ``standard``:
+    the value that leaving a static argument out means, as JSON; None where something else chooses.
     """
 
     name: str
@@ -30,6 +32,20 @@ class ArgSpec:
     role: str
     mutated: bool = False
     is_required: bool = False
+    standard: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.standard, list):  # as JSON has it
+            object.__setattr__(self, "standard", tuple(self.standard))
+
+    def is_standard(self, value: object) -> bool:
+        """Whether ``value``, as an op receives it, means what leaving the argument out means."""
+        if self.standard is None or value is None:
+            return value is None
+        if self.kind.startswith("float") and isinstance(value, int):
+            value = float(value)
+        found = _as_json(value)
+        return (type(found), repr(found)) == (type(self.standard), repr(self.standard))
 
     def declaration(self, alias: str) -> str:
         """The argument as schema text; ``alias`` marks a mutated tensor."""
@@ -127,6 +143,15 @@ class OpSpec:
         """The positional arguments: tensors and run-time scalars."""
         return tuple(a for a in self.args if a.role in ("tensor", "scalar"))
 
+    def normal(self, static: Sequence[object]) -> tuple[object, ...]:
+        """What chooses a variant, with None for each argument that is given its standard value."""
+        args = self.statics()
+        given = (
+            None if arg.is_standard(value) else value
+            for arg, value in zip(args, static, strict=False)
+        )
+        return (*given, *static[len(args) :])
+
     def parts(
         self, static: Sequence[object]
     ) -> tuple[tuple[object, ...], tuple[bool, ...], dict[str, str | None]]:
@@ -182,6 +207,18 @@ class OpSpec:
                 f"not {schema!r:.200}"
             )
         return spec
+
+
+def standard_of(value: object) -> Any:  # noqa: ANN401
+    """A default, as an op receives it, in the form of ``ArgSpec.standard``."""
+    return _as_json(value)
+
+
+def _as_json(value: object) -> object:
+    # JSON has no infinities and no NaN: those are text, as in ``runtime.static_json``.
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _alias(n: int) -> str:

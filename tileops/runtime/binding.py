@@ -127,6 +127,11 @@ def set_resolver(handle: int, resolver: Resolver | None) -> None:
     native().set_resolver(handle, resolver)
 
 
+def keep_given(handle: int) -> None:
+    """Let a static argument that is given its default's value select a variant of its own."""
+    native().keep_given(handle)
+
+
 def retire_op(handle: int, message: str) -> None:
     """Make every later call of the op raise RedefinedOpError with ``message``."""
     native().retire_op(handle, message)
