@@ -446,9 +446,12 @@ class JITImpl(GivenOptions):
         return self._op  # type: ignore[no-any-return]
 
     # Not bound to anything: help() and inspect take an object with it for a routine, and show the
-    # program's own signature and docstring.
-    def __get__(self, owner: object, kind: type | None = None) -> JITImpl:
-        return self
+    # program's own signature and docstring. Before torch 2.13 Dynamo refuses such an object where
+    # an instance holds it: it looks for it in the class alone.
+    if torch.__version__ >= "2.13":
+
+        def __get__(self, owner: object, kind: type | None = None) -> JITImpl:
+            return self
 
     # -- copies ------------------------------------------------------------------------------------
     def __copy__(self, memo: object = None) -> JITImpl:
