@@ -115,7 +115,7 @@ def load_bundle(
     else:
         found = [os.fspath(path)]
     if namespace is not None:
-        schema_names.check(namespace, "op", (), program="load_bundle(namespace=...)")
+        schema_names.check_namespace(namespace, where="load_bundle(namespace=...)")
     # Not resolve(), which would follow links.
     return _load([os.path.abspath(p) for p in found], namespace or "", _is_shared(trust))  # noqa: PTH100
 

@@ -34,6 +34,12 @@ def check(namespace: str, name: str, arguments: Iterable[str], *, program: str) 
             )
 
 
+def check_namespace(namespace: object, *, where: str) -> None:
+    """ArgumentError for what cannot be a namespace of ``torch.ops``, naming ``where``."""
+    if not isinstance(namespace, str) or not _is_name(namespace):
+        raise ArgumentError(f"{where}: a namespace of ops: {_EXPECTED}, got {namespace!r}")
+
+
 def _is_name(text: str) -> bool:
     is_word = keyword.iskeyword(text) or text == "NoneType"
     return _NAME.fullmatch(text) is not None and not is_word
