@@ -41,7 +41,7 @@ ternaryfunc python_call = nullptr;  // what calls a `__call__` written in Python
 // True if nothing but the op has to run. Subclasses of tensors and values that torch would convert
 // go the general way.
 bool is_plain(const Direct& direct, PyObject* args) {
-  if (is_in_forward_mode()) return false;
+  if (is_in_forward_mode() || (direct.asks_gradient && is_in_transform())) return false;
   for (const auto& scalar : direct.scalars) {
     PyObject* value = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(scalar.first));
     if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != scalar.second.ptr()) return false;

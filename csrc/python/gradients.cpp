@@ -17,6 +17,7 @@ struct DispatchState {
   void (*exclude)(void* guard, uint64_t keys) = nullptr;
   void (*restore)(void* guard) = nullptr;
   bool (*is_included)(uint16_t key) = nullptr;
+  bool (*has_function_mode)() = nullptr;  // of torch's library torch_cpu
   uint64_t keys = 0;
   uint16_t front = 0;
   bool is_found = false;
@@ -75,6 +76,10 @@ bool requires_grad(PyObject* tensor) {
   return !is_false;
 }
 
+bool is_in_transform() {
+  return dispatch_state.is_found && dispatch_state.is_included(dispatch_state.front);
+}
+
 bool find_dispatch_state(uint64_t keys, uint16_t front) {
   void* library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
@@ -82,10 +87,12 @@ bool find_dispatch_state(uint64_t keys, uint16_t front) {
   find(library, "_ZN3c104impl23ExcludeDispatchKeyGuardC1ENS_14DispatchKeySetE", found.exclude);
   find(library, "_ZN3c104impl23ExcludeDispatchKeyGuardD1Ev", found.restore);
   find(library, "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE", found.is_included);
+  if (void* aten = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD); aten != nullptr)
+    find(aten, "_ZN2at4impl27torch_function_mode_enabledEv", found.has_function_mode);
   found.keys = keys;
   found.front = front;
-  found.is_found =
-      found.exclude != nullptr && found.restore != nullptr && found.is_included != nullptr;
+  found.is_found = found.exclude != nullptr && found.restore != nullptr &&
+                   found.is_included != nullptr && found.has_function_mode != nullptr;
   dispatch_state = found;
   return found.is_found;
 }
@@ -95,8 +102,10 @@ void forget_dispatch_state() {
 }
 
 BelowAutograd::BelowAutograd(bool is_wanted) {
-  if (!is_wanted || !dispatch_state.is_found || dispatch_state.is_included(dispatch_state.front))
+  if (!is_wanted || !dispatch_state.is_found || is_in_transform() ||
+      dispatch_state.has_function_mode()) {
     return;
+  }
   dispatch_state.exclude(guard_, dispatch_state.keys);
   is_on_ = true;
 }

@@ -22,6 +22,9 @@ const GradientSource& gradient_source();
 // True inside forward-mode differentiation, where a tensor may have a tangent.
 bool is_in_forward_mode();
 bool is_grad_enabled();
+// True inside a transform of torch.func, whose tensors do not show which of them needs a gradient
+// outside. False, too, where `find_dispatch_state` found nothing.
+bool is_in_transform();
 // Of a plain tensor. Under a torch function mode this runs the mode's Python code.
 bool requires_grad(PyObject* tensor);
 inline bool is_plain_tensor(PyObject* value) {
@@ -37,8 +40,8 @@ bool find_dispatch_state(uint64_t keys, uint16_t front);
 void forget_dispatch_state();
 
 // Lets torch's dispatcher pass autograd by within a scope, for calls that need no gradient of an op
-// that has one in Python. Does nothing where it cannot, or inside a transform of torch.func: its
-// tensors do not show which of them needs a gradient outside.
+// that has one in Python. Does nothing where it cannot, inside a transform of torch.func, and under
+// a torch function mode: the mode's Python code runs within the scope and may need gradients.
 class BelowAutograd {
  public:
   explicit BelowAutograd(bool is_wanted);

@@ -26,7 +26,7 @@ Need need_of(PyObject* value, bool asks_gradient) {
 }
 
 bool is_plain(const OpCall& call, PyObject* args, PyObject* kwargs) {
-  if (is_in_forward_mode()) return false;
+  if (is_in_forward_mode() || (call.asks_gradient && is_in_transform())) return false;
   bool wants_gradient = false;
   const auto passes = [&](PyObject* value) {
     const Need need = need_of(value, call.asks_gradient && !wants_gradient);

@@ -191,3 +191,83 @@ def test_torchs_switch_for_ops_without_a_gradient_counts() -> None:
         torch.ops.tileops.sample_axpy.default, (x, y, 1.0),
         test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
     )  # fmt: skip
+
+
+BATCHED: dict[str, Callable[..., Any]] = {
+    "rows": lambda call, x, y: torch.vmap(lambda v: call(v * 1, y))(x),
+    "columns": lambda call, x, y: torch.vmap(
+        lambda v: call(v.contiguous(), y), in_dims=1, out_dims=1
+    )(x),
+    "two levels": lambda call, x, y: torch.vmap(torch.vmap(lambda v: call(v, y)))(x[None]),
+    "what is around": lambda call, x, y: torch.vmap(lambda v: call(x[0], y) * v)(x.detach()),
+}
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+@pytest.mark.parametrize("how", BATCHED)
+@pytest.mark.parametrize("way", ["function", "op"])
+def test_a_gradient_outside_of_vmap_is_refused(way: str, how: str, backend: str | None) -> None:
+    def region(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return BATCHED[how](WAYS[way], x, y)
+
+    run = torch.compile(region, fullgraph=True, backend=backend) if backend else region
+    x, y = torch.randn(3, 3), vector(3)
+    expected = run(x, y)
+    assert not expected.requires_grad
+    out = run(x.clone().requires_grad_(), y)
+    assert torch.equal(out, expected)
+    refuses(out, "sample_axpy")
+    with torch.no_grad():
+        assert not run(x.clone().requires_grad_(), y).requires_grad
+
+
+def test_an_error_inside_of_vmap_keeps_its_text() -> None:
+    """Torch's warning of a missing rule made a SystemError of it."""
+    x, y = torch.randn(8, 3, requires_grad=True), vector(8)
+    with pytest.raises(ArgumentError, match="expected a contiguous tensor"):
+        torch.vmap(lambda v: samples.axpy(v, y, 1.0), in_dims=1)(x)
+
+
+def test_a_batching_rule_of_a_user_is_refused_as_well() -> None:
+    made = tileops.jit(name="without_gradient_batched")(samples.axpy.func)
+    made.register_vmap(
+        lambda info, in_dims, x, y, alpha: (
+            made(x.movedim(in_dims[0], 0).reshape(-1), y.repeat(info.batch_size), alpha).view(
+                info.batch_size, -1
+            ),
+            0,
+        )
+    )
+    x, y = torch.randn(3, 8, requires_grad=True), vector(8)
+    for call in (made, torch.ops.tileops.without_gradient_batched):
+        refuses(torch.vmap(lambda v, call=call: call(v, y, 1.0))(x), "without_gradient_batched")
+
+
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a view of a leaf": lambda leaf: leaf[100:],
+    "a view of a view of a leaf": lambda leaf: leaf[50:][50:],
+    "a part of several": lambda leaf: (leaf * 1).split(100)[1],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("way", ["function", "op"])
+def test_a_view_that_torch_would_refuse_is_not_written(way: str, view: str) -> None:
+    call = samples.add_into if way == "function" else torch.ops.tileops.sample_add_into
+    x, leaf = vector(100), vector(200).requires_grad_()
+    y = VIEWS[view](leaf)
+    before = y.detach().clone()
+    with pytest.raises(ArgumentError, match="sample_add_into: argument 'Y' is a view"):
+        call(x, y)
+    assert torch.equal(y, before)
+    with torch.no_grad():
+        call(x, y)
+    assert torch.equal(y, x + before)
+
+
+def test_a_view_of_what_is_no_leaf_is_written() -> None:
+    x, base = vector(100), vector(200).requires_grad_() * 1
+    before = base.detach().clone()
+    samples.add_into(x, base[100:])
+    assert torch.equal(base[100:], x + before[100:])
+    refuses(base, "sample_add_into")

@@ -29,7 +29,7 @@ def has_rule(name: str) -> bool:
 
 def is_wanted(tensors: Iterable[torch.Tensor]) -> bool:
     """True where torch would record a call with these arguments for a backward pass."""
-    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+    if not torch.is_grad_enabled() or not any(map(_requires_grad, tensors)):
         return False
     # Below autograd, or with its fallback for ops without a rule off, torch records nothing.
     if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality):
@@ -37,20 +37,42 @@ def is_wanted(tensors: Iterable[torch.Tensor]) -> bool:
     return torch._C._get_autograd_fallback_mode() != "nothing"
 
 
-def is_batched() -> bool:
-    """True inside ``torch.vmap``, whose rule for an op calls it once more with what is inside."""
-    top = torch._C._functorch.peek_interpreter_stack()
-    return top is not None and top.key() == torch._C._functorch.TransformType.Vmap
+def _requires_grad(tensor: torch.Tensor) -> bool:
+    """Whether a tensor requires grad, inside of a transform of torch.func or outside of it."""
+    functorch: Any = torch._C._functorch
+    while not tensor.requires_grad and functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
 
 
 def refuse_leaf(op: str, argument: str, value: object) -> None:
-    """ArgumentError for a leaf that requires grad, which torch lets nobody write in grad mode."""
-    if not isinstance(value, torch.Tensor) or not (value.requires_grad and value.is_leaf):
+    """ArgumentError for what torch lets nobody write in grad mode.
+
+    That is a leaf that requires grad, a view of one, and a view whose gradient torch cannot follow:
+    one of several that a function returned, or one made without grad. Torch itself would say so
+    when the op has written.
+    """
+    if not isinstance(value, torch.Tensor) or not value.requires_grad:
         return
-    raise ArgumentError(
-        f"{op}: argument '{argument}' is a leaf that requires grad, and the op writes into it; "
-        "call it under torch.no_grad() or pass a detached tensor"
-    )
+    base = value._base if value._is_view() else value
+    reason = ""
+    if base is not None and base.is_leaf and base.requires_grad:
+        reason = (
+            "a leaf that requires grad" if base is value else "a view of a leaf that requires grad"
+        )
+    elif base is not value and _creation_of(value) != "DEFAULT":
+        reason = f"a view that torch lets nobody write in grad mode ({_creation_of(value)})"
+    if reason:
+        raise ArgumentError(
+            f"{op}: argument '{argument}' is {reason}, and the op writes into it; "
+            "call it under torch.no_grad() or pass a detached tensor"
+        )
+
+
+def _creation_of(view: torch.Tensor) -> str:
+    """What torch notes of how a view came to be."""
+    ask = getattr(torch._C._autograd, "_get_creation_meta", None)
+    return "DEFAULT" if ask is None else str(ask(view).name)
 
 
 def call_without_rule(
@@ -63,12 +85,35 @@ def call_without_rule(
     """
     _register()
     apply: Any = _Undifferentiable.apply
-    results = apply(op, call, tuple(written), *tensors)
     count = len(written)
     if not count:
+        guarded = _Guarded(call)
+        results = apply(op, guarded, (), *tensors)
+        if guarded.error is not None:
+            raise guarded.error
         return results
+    results = apply(op, call, tuple(written), *tensors)
     kept = results[:-count]
     return None if not kept else kept[0] if len(kept) == 1 else kept
+
+
+class _Guarded:
+    """A call whose error is kept for after torch's function around it.
+
+    An error that passes through that function after a warning in C++, as torch.vmap gives one, is a
+    SystemError without the error's text: torch makes a Python warning of it with the error set.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.error: Exception | None = None
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401
+        try:
+            return self._call(tensors)
+        except Exception as error:
+            self.error = error
+            return tensors[0].new_empty(0)
 
 
 class _Undifferentiable(torch.autograd.Function):
@@ -94,8 +139,14 @@ class _Undifferentiable(torch.autograd.Function):
             raise ArgumentError(
                 f"{op}: torch.vmap cannot batch a write to a tensor that needs grad"
             )
-        batched = torch.vmap(lambda *values: call(values), in_dims=tuple(in_dims[3:]))
-        result = batched(*tensors)
+        batched = torch.vmap(
+            lambda *values: call(values), in_dims=tuple(in_dims[3:]), randomness=info.randomness
+        )
+        # What requires grad outside of this level gets its node there.
+        if is_wanted(t for t in tensors if isinstance(t, torch.Tensor)):
+            result = call_without_rule(op, lambda values: batched(*values), tensors, ())
+        else:
+            result = batched(*tensors)
         return result, tuple(0 for _ in result) if isinstance(result, tuple) else 0
 
     @staticmethod

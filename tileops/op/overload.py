@@ -69,7 +69,7 @@ class Overload:
         tensors = [v for v in values if isinstance(v, torch.Tensor)]
         if forward_ad._current_level >= 0 and self.is_differentiable:
             gradient.refuse_tangents(self.spec.title, tensors)
-        if not gradient.is_wanted(tensors) or gradient.is_batched():
+        if not gradient.is_wanted(tensors):
             return function(*args, **kwargs)
         given = self._given(args, kwargs)
         written = [a.name for a in self.spec.args if a.mutated]
