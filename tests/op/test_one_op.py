@@ -150,3 +150,23 @@ def test_script_and_trace() -> None:
 
     for graph in (scripted, torch.jit.trace(made, (x,))):
         assert torch.equal(graph(x), -x)
+
+
+def test_a_function_mode_has_its_gradients() -> None:
+    """Its Python code runs where a call passes by autograd."""
+    from torch.overrides import TorchFunctionMode
+
+    class Weighted(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            return result * weight if "one_op_mode" in str(func) else result
+
+    for call in ways("one_op_mode"):
+        weight = torch.ones(8, requires_grad=True)
+        x = vector(8)
+        with Weighted():
+            out = call(x)
+        out.sum().backward()
+        assert torch.equal(weight.grad, -x)
