@@ -171,6 +171,35 @@ def empty_tensors(A):
     return B
 
 
+def empty_slices(A, width: int = 32):
+    """A tail that is copied: nothing where the width divides N."""
+    N = T.const("N")
+    A: T.Tensor((N,), T.float32)
+    B = T.empty((N + 3,), T.float32)
+    full = N // width * width
+    rest = N % width
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_shared((width,), T.float32)
+        ones = T.alloc_fragment((2, width), T.float32)
+        sums = T.alloc_fragment((2,), T.float32)
+        T.copy(A[0:full], B[0:full])
+        T.fill(tile, 2.0)
+        T.copy(A[full:N], tile[0:rest])
+        T.copy(tile[0:rest], B[full:N])
+        B[N] = tile[width - 1]
+        T.clear(tile[0:rest])
+        B[N + 1] = tile[width - 1]
+        T.fill(ones, 1.0)
+        T.fill(sums, 5.0)
+        T.reduce_sum(ones[:, 0:rest], sums, dim=1, clear=False)
+        B[N + 2] = sums[1]
+    return B
+
+
+def empty_slices_expected(a: torch.Tensor) -> torch.Tensor:
+    return torch.cat((a, torch.tensor([2.0, 2.0, 5.0 + len(a) % 32])))
+
+
 def empty_grids(A):
     N = T.const("N")
     A: T.Tensor((N,), T.int32)
@@ -210,10 +239,13 @@ EMPTY = (
     Construct(empty_product, lambda: _products(40, 24, 0), _product),
     Construct(empty_tensors, lambda: (torch.empty(3, 0),), lambda a: torch.empty(3, 0)),
     Construct(empty_grids, lambda: (ints(0),), _sevens),
+    Construct(empty_slices, lambda: (torch.randn(64),), empty_slices_expected),
     # The same with other inputs, some of them without a zero.
     Construct(empty_nest, lambda: (ints(3, 5),), lambda a: torch.ones(3, dtype=torch.int32)),
     Construct(empty_remainder, lambda: (ints(0),), empty_remainder_expected),
     Construct(empty_remainder, lambda: (ints(37),), empty_remainder_expected),
+    Construct(empty_slices, lambda: (torch.empty(0),), empty_slices_expected),
+    Construct(empty_slices, lambda: (torch.randn(37),), empty_slices_expected),
     Construct(empty_product, lambda: _products(0, 24, 32), _product),
     Construct(empty_product, lambda: _products(40, 0, 32), _product),
     Construct(empty_product, lambda: _products(40, 24, 40), _product),

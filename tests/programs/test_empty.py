@@ -37,19 +37,22 @@ def empty_tile(A):
         T.alloc_fragment((N,), T.float32)
 
 
-def empty_slice(A):
+def backward_slice(A):
     N = T.const("N")
     A: T.Tensor((N,), T.float32)
     with T.Kernel(1, threads=32):
         tile = T.alloc_shared((8, 4), T.float32)
-        T.clear(tile[0:N, :])
+        T.clear(tile[N + 1 : N, :])
 
 
 @pytest.mark.parametrize(
     ("func", "message"),
-    [(empty_tile, "every extent must be at least 1"), (empty_slice, "of `tile` is empty")],
+    [
+        (empty_tile, "every extent must be at least 1"),
+        (backward_slice, "of `tile` ends before it starts"),
+    ],
 )
-def test_empty_tiles_are_refused(func: object, message: str) -> None:
+def test_tiles_and_slices_without_a_size_are_refused(func: object, message: str) -> None:
     with pytest.raises(ProgramValueError, match=message) as refused:
         tileops.jit(func)(torch.empty(0))
     assert refused.value.location is not None

@@ -353,9 +353,9 @@ def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
     start = ZERO if key.start is None else _bound(key.start, whole)
     stop = whole if key.stop is None else _bound(key.stop, whole)
     extent = difference(stop, start)
-    if isinstance(extent, Const) and extent.value <= 0:
+    if isinstance(extent, Const) and extent.value < 0:
         raise ProgramValueError(
-            f"the slice of dimension {dim} of `{ref.name}` is empty",
+            f"the slice of dimension {dim} of `{ref.name}` ends before it starts",
             found=f"{print_expr(start)} : {print_expr(stop)}",
             location=here(),
         )
