@@ -31,7 +31,7 @@ STEPS = (
     1 << 40,
 )
 FORMS = ("both", "start", "stop", "lanes")
-DTYPES = ("int32", "int64", "uint8", "int16")
+DTYPES = ("int32", "int64", "uint8", "int16", "uint32", "uint64")
 UNREAD = -(1 << 63)
 
 
@@ -74,8 +74,9 @@ def loops(dtype: str, form: str, constant: int, steps: tuple[int, ...]) -> Any:
 
 
 def rounds(start: int, stop: int, step: int) -> list[int]:
-    """What a program notes of one loop."""
-    seen = list(itertools.islice(range(start, stop, step), SEEN))
+    """What a program notes of one loop, in int64."""
+    values = itertools.islice(range(start, stop, step), SEEN)
+    seen = [(value - UNREAD) % (1 << 64) + UNREAD for value in values]
     return seen + [UNREAD] * (SEEN - len(seen)) + [count(start, stop, step)]
 
 
@@ -107,8 +108,10 @@ def wrong_loops(run: Run, dtype: str, form: str, seed: int) -> list[str]:
     (constant,) = operands(dtype, made, 1)
     steps = STEPS
     if form == "lanes":
-        # There a loop of 1, and of -1 over 64 bits, runs the widest range of any lane.
-        steps = tuple(s for s in STEPS if abs(s) > 1 or (s == -1 and dtype != "int64"))
+        # There a loop of 1, and of -1 in int64, which counts uint32 too, runs the widest range of any lane.
+        steps = tuple(
+            s for s in STEPS if abs(s) > 1 or (s == -1 and dtype not in ("int64", "uint32"))
+        )
     pairs = [[bounds(made, dtype, form, constant, s) for _ in range(PAIRS)] for s in steps]
     given = torch.tensor(pairs, dtype=getattr(torch, dtype))
     got = run(loops(dtype, form, constant, steps), given).tolist()

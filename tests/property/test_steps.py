@@ -58,6 +58,9 @@ def constant_bounds(kind: str, start: int, stop: int, step: int) -> Any:
         (200, 7, -(2**31)),
         (7, 200, -(2**31)),
         (7, 200, 2**40),
+        (2**63, 2**64 - 1, 2**61),
+        (2**63 - 2, 2**63 + 2, 1),
+        (2**64 - 1, 0, -(2**62)),
     ],
 )
 def test_constant_bounds(bounds: tuple[int, int, int], kind: str, run: steps.Run) -> None:
@@ -152,3 +155,38 @@ def test_lanes_far_from_zero(base: int, run: steps.Run) -> None:
     bounds = [(base, base)] + [(base + 1 + k % 4, base + 1 + k % 7) for k in range(1, 21)]
     wanted = [2 * sum(i - base for i in range(*p)) if k % 3 else 0 for k, p in enumerate(bounds)]
     assert run(counted, torch.tensor(bounds)).tolist() == wanted
+
+
+@pytest.mark.parametrize("run", EXECUTORS)
+def test_a_bound_of_uint64_beside_signed_ones(run: steps.Run) -> None:
+    """The variable is an int64: the loop ends where its values do, and no bound becomes negative."""
+
+    def counted(S, A):
+        S: T.Tensor((2,), T.uint64)
+        A: T.Tensor((2,), T.int64)
+        B = T.empty((4,), T.int64)
+        with T.Kernel(1, threads=32):
+            T.clear(B)
+            for _ in T.serial(-5, S[1], 2**61):
+                B[0] += 1
+            for _ in T.serial(A[0], S[1], 2**61):
+                B[1] += 1
+            for i in T.serial(S[0], -1, -3):
+                B[2] += i
+            for i in T.serial(S[0], A[1], -3):
+                B[3] += i
+        return B
+
+    out = run(
+        counted,
+        torch.tensor([9, 2**64 - 1], dtype=torch.uint64),
+        torch.tensor([-(2**63), -7]),
+    )
+    end = 2**63 - 1
+    wanted = [
+        len(range(-5, end, 2**61)),
+        len(range(-(2**63), end, 2**61)),
+        sum(range(9, -1, -3)),
+        sum(range(9, -7, -3)),
+    ]
+    assert out.tolist() == wanted

@@ -13,9 +13,18 @@ from tileops.ir.stmt import For, Stmt
 from tileops.ir.stmt import Parallel as ParallelStmt
 from tileops.ir.walk import walk_expr
 from tileops.language.bounded import fits_its_type
-from tileops.language.steps import Axis, Rounds, rounds
+from tileops.language.steps import UINT64, Axis, Rounds, rounds, without_wraps
 from tileops.language.tracer import Tracer, here, require_tracer
-from tileops.language.value import INT64, Value, as_int, bind, describe, has_load, index_expr
+from tileops.language.value import (
+    INT64,
+    Value,
+    as_int,
+    bind,
+    describe,
+    has_load,
+    index_expr,
+    to_expr,
+)
 
 # The free name that each rewritten function has.
 REWRITTEN = "__tileops_hooks__"
@@ -191,8 +200,13 @@ def _axis(construct: str, start: object, stop: object, step: object = None) -> A
         )
     if width == 0:
         raise ProgramValueError(f"the step of {construct} cannot be 0", location=here())
-    first = index_expr(start, f"the start of {construct}")
-    last = index_expr(stop, f"the stop of {construct}")
+    first = to_expr(start, f"the start of {construct}")
+    last = to_expr(stop, f"the stop of {construct}")
+    if construct != "T.Parallel":
+        first, last = without_wraps(require_tracer(construct), first, last, width)
+    if first.dtype != UINT64 or last.dtype != UINT64:
+        first = index_expr(Value(first), f"the start of {construct}")
+        last = index_expr(Value(last), f"the stop of {construct}")
     if first.dtype != last.dtype:
         first, last = fold.cast(first, INT64), fold.cast(last, INT64)
     return Axis(first, last, width)

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.expr import Expr
+from tileops.ir.expr import Const, Expr
 from tileops.language.bounded import fits_its_type
 from tileops.language.buffers import ZERO
 from tileops.language.linear import constant_difference
 from tileops.language.tracer import Tracer
 from tileops.language.value import INT32, INT64
 
-_UNSIGNED = {INT32: DType("uint32"), INT64: DType("uint64")}
+UINT64 = DType("uint64")
+
+_UNSIGNED = {INT32: DType("uint32"), INT64: UINT64}
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,35 @@ class Rounds:
     value: Callable[[Expr], Expr]
 
 
+def without_wraps(tracer: Tracer, start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
+    """The bounds of a loop, where one is of uint64, so that none is taken for a negative number.
+
+    Both stay uint64 where the variable may pass the end of int64. Beside a bound that may be
+    negative the variable is an int64, and the loop ends where that does.
+    """
+    wide = [e.dtype == UINT64 and not fits_its_type(tracer, e) for e in (start, stop)]
+    if not any(wide):
+        return start, stop
+    # Steps of 1 from a small number do not come to the end of int64.
+    is_near = step == 1 and isinstance(start, Const) and start.value <= INT32.limits[1]
+    if not is_near and all(
+        is_wide or (isinstance(e, Const) and e.value >= 0)
+        for e, is_wide in zip((start, stop), wide, strict=True)
+    ):
+        return fold.cast(start, UINT64), fold.cast(stop, UINT64)
+    most = fold.const(INT64.limits[1], UINT64)
+    first, last = (
+        fold.cast(fold.binary("min", e, most), INT64) if is_wide else e
+        for e, is_wide in zip((start, stop), wide, strict=True)
+    )
+    return first, last
+
+
 def rounds(tracer: Tracer, axis: Axis) -> Rounds:
     """The loop that makes the rounds of ``range(start, stop, step)``."""
     dtype = axis.start.dtype
+    if dtype == UINT64:
+        return _unsigned(axis)
     if axis.step == 1:
         return Rounds(dtype, axis.start, axis.stop, lambda var: var)
     distance = constant_difference(axis.stop, axis.start)
@@ -56,6 +84,25 @@ def rounds(tracer: Tracer, axis: Axis) -> Rounds:
         if fits:
             return _descending(axis, dtype)
     return _exact(axis, dtype, dtype if fits else INT64)
+
+
+def _unsigned(axis: Axis) -> Rounds:
+    """A count of the steps between bounds of uint64."""
+    low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
+    gap = fold.sub(fold.sub(high, low), fold.const(1, UINT64))
+    width = fold.const(min(abs(axis.step), UINT64.limits[1]), UINT64)
+    # No loop makes more than 2^63 - 1 rounds.
+    most = fold.const(INT64.limits[1] - 1, UINT64)
+    last = fold.binary("min", fold.binary("floordiv", gap, width), most)
+    none = fold.const(0, INT64)
+    stop = fold.add(fold.cast(last, INT64), fold.const(1, INT64))
+    stop = fold.select(fold.binary("lt", low, high), stop, none)
+    step = fold.const(axis.step % (1 << 64), UINT64)
+
+    def value(var: Expr) -> Expr:
+        return fold.add(axis.start, fold.mul(fold.cast(var, UINT64), step))
+
+    return Rounds(INT64, none, stop, value)
 
 
 def _descending(axis: Axis, dtype: DType) -> Rounds:
