@@ -172,3 +172,31 @@ def leading_dimensions_of_a_view(A):
     B = T.Tensor((..., 2), T.float32, data=A.data)
     with T.Kernel(1):
         B[0, 0] = 0
+
+
+@bad(ProgramTypeError)
+def text_that_is_not_a_dtype_of_an_output(A):
+    M = T.const("M")
+    A: T.Tensor((M,), T.float32)
+    return T.empty((M,), "float13")
+
+
+@bad(ProgramTypeError)
+def text_that_is_not_a_dtype_of_an_output_without_parentheses(A):
+    M = T.const("M")
+    A: T.Tensor((M,), T.float32)
+    return T.empty(M, "float13")
+
+
+@bad(ProgramTypeError)
+def number_for_the_dtype_of_an_output(A):
+    M = T.const("M")
+    A: T.Tensor((M,), T.float32)
+    return T.empty((M,), 3)
+
+
+@bad(ProgramTypeError)
+def dimensions_and_dtype_after_a_shape(A):
+    M = T.const("M")
+    A: T.Tensor((M,), T.float32)
+    return T.empty((M,), 3, T.float32)

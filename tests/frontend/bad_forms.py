@@ -164,6 +164,13 @@ def grid_by_name(A):
 
 
 @bad(ProgramTypeError)
+def blocks_by_name(A):
+    A: T.Tensor((16,), T.float32)
+    with T.Kernel(blocks=4):
+        T.fill(A, 0.0)
+
+
+@bad(ProgramTypeError)
 def block_by_name(A):
     A: T.Tensor((16,), T.float32)
     with T.Kernel(1, block=64):

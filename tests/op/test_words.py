@@ -21,6 +21,18 @@ def test_none_for_a_tensor() -> None:
                 op(*args)
 
 
+def test_none_for_a_tensor_where_there_are_no_data() -> None:
+    sizes = torch.empty(4, device="meta")
+    for args in ((None, sizes), (sizes, None)):
+        name = "X" if args[0] is None else "Y"
+        with pytest.raises(ArgumentTypeError, match=rf"sample_axpy: argument '{name}': .*None"):
+            torch.ops.tileops.sample_axpy(*args, 1.0)
+    torch._dynamo.reset()
+    region = torch.compile(lambda x: torch.ops.tileops.sample_axpy(x, None, 1.0), backend="eager")
+    with pytest.raises(Exception, match="sample_axpy: argument 'Y': expected a tensor, got None"):
+        region(vector(4))
+
+
 def test_a_dtype_for_text() -> None:
     x = vector(4)
     with pytest.raises(ArgumentTypeError, match=r"sample_scaled: argument 'dtype': .*'float32'"):
@@ -43,6 +55,10 @@ def test_the_full_name_of_an_op_in_another_namespace() -> None:
             call(vector(7))
         with pytest.raises((ArgumentError, ArgumentTypeError), match=r"^acme_words::scale: "):
             call(vector(7).double())
+        with pytest.raises(ArgumentTypeError, match=r"^acme_words::scale: "):
+            call(torch.empty(7, dtype=torch.float64, device="meta"))
+    with pytest.raises(ArgumentTypeError, match=r"^acme_words::scale: missing"):
+        scale()
 
 
 def test_a_copy_that_torch_compile_removed() -> None:

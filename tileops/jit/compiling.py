@@ -110,7 +110,7 @@ def _fetched(request: Request, looked: LookUp) -> cache.Entry:
         except _ToolsChangedError:
             if is_last:
                 raise ToolchainError(
-                    f"op {request.op}: the compiler for {request.target} changed during each of "
+                    f"op {request.title or request.op}: the compiler for {request.target} changed during each of "
                     "three compiles"
                 ) from None
     raise InternalError("not reached")
@@ -200,7 +200,7 @@ def _compile(code: KernelCode, request: Request) -> Artifact:
         raise ToolchainError(str(error)) from None
     except OSError as error:
         raise ToolchainError(
-            f"op {request.op}: the compile for {request.target} could not write its files or start "
+            f"op {request.title or request.op}: the compile for {request.target} could not write its files or start "
             f"its tools: {error}; it works in the folder for temporary files, which TMPDIR names"
         ) from error
 

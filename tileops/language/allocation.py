@@ -179,14 +179,15 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
         raise ProgramValueError("T.empty stands outside `with T.Kernel`", location=here())
     dims: object = shape
     if shape and isinstance(shape[0], (tuple, list)):
-        if len(shape) == 2 and is_dtype_like(shape[1]):
-            dtype = shape[1]
-        elif len(shape) > 1:
+        if len(shape) > 2:
             raise ProgramTypeError(
-                "T.empty((...), dtype) takes one shape and one dtype", location=here()
+                "T.empty((...), dtype) takes one shape and one dtype",
+                found=f"{len(shape)} values",
+                location=here(),
             )
+        dtype = shape[1] if len(shape) == 2 else dtype
         dims = shape[0]
-    elif len(shape) == 2 and is_dtype_like(shape[1]):
+    elif len(shape) == 2 and (is_dtype_like(shape[1]) or isinstance(shape[1], str)):
         dims, dtype = (shape[0],), shape[1]
     is_leading, extents = leading_shape(tracer, "T.empty", dims)
     check_packed("T.empty", extents[is_leading:], as_dtype(dtype))

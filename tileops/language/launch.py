@@ -126,11 +126,11 @@ def Kernel(
 _CLUSTERS = ("cluster", "cluster_dim", "cluster_dims", "cluster_size", "cluster_shape", "num_ctas")
 # What other languages call an argument of a launch, by what stands for it here.
 _ELSEWHERE = {
-    "write threads={value}": "thread num_threads nthreads n_threads block blocks block_size "
+    "write threads={value}": "thread num_threads nthreads n_threads block block_size "
     "block_dim block_dims blockdim blockDim threads_per_block num_threads_per_block numthreads",
     "a warp has 32 threads: threads={of_warps}": "num_warps warps n_warps",
     "the extents of the grid come first: T.Kernel({extents}, threads=128)": "grid grid_dim "
-    "grid_dims grid_size griddim gridDim blocks_per_grid num_blocks",
+    "grid_dims grid_size griddim gridDim blocks blocks_per_grid num_blocks n_blocks nblocks",
     "the pipeline belongs to a loop, for k in T.Pipelined(n, num_stages={value})": "num_stages "
     "stages",
     "shared memory is what T.alloc_shared takes": "shared smem shared_mem shared_memory smem_size",

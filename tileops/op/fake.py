@@ -79,7 +79,7 @@ class _Call:
         values.update(kwargs)
         self.values = values
         self.sizes: dict[int, SlotValue] = {}
-        self.leading = Leading(spec.name, spec.copies_inputs)
+        self.leading = Leading(spec.title, spec.copies_inputs)
         self.views: dict[int, View] = {}  # by argument
 
     def outputs(self) -> object:
@@ -87,6 +87,9 @@ class _Call:
         import torch
 
         tensors = [(rule, self.values[rule.name]) for rule in self.variant.tensors]
+        for rule, tensor in tensors:
+            if tensor is None:
+                raise ArgumentTypeError(f"{self._where(rule.name)}: expected a tensor, got None")
         self._check_device(tensors)
         shaped = [(rule, tensor) for rule, tensor in tensors if not rule.raw]
         self.bind(shaped)
@@ -129,13 +132,13 @@ class _Call:
         for extent in shape:
             if isinstance(extent, int) and extent < 0:
                 raise ArgumentError(
-                    f"{self.spec.name}: an output would have an impossible extent of {extent}"
+                    f"{self.spec.title}: an output would have an impossible extent of {extent}"
                 )
         if pack == 1:
             return shape
         if shape[-1] % pack != 0:
             raise ArgumentError(
-                f"{self.spec.name}: an output of {pack} elements a byte needs a last dimension "
+                f"{self.spec.title}: an output of {pack} elements a byte needs a last dimension "
                 f"divisible by {pack}, got {shape[-1]}"
             )
         return [*shape[:-1], shape[-1] // pack]
@@ -153,14 +156,14 @@ class _Call:
         return self.variant.inputs(sizes, scalars)
 
     def _where(self, name: str) -> str:
-        return f"{self.spec.name}: argument '{name}'"
+        return f"{self.spec.title}: argument '{name}'"
 
     def _check_device(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
         for rule, tensor in tensors[1:]:
             first, device = tensors[0][0].name, tensors[0][1].device
             if tensor.device != device:
                 raise ArgumentError(
-                    f"{self.spec.name}: expected all tensors on one device, got '{first}' on "
+                    f"{self.spec.title}: expected all tensors on one device, got '{first}' on "
                     f"{device} and '{rule.name}' on {tensor.device}"
                 )
 
