@@ -250,7 +250,7 @@ VARIABLES: tuple[Variable, ...] = (
         "TILEOPS_TUNE_CACHE_DISABLE",
         "tune_cache_disable",
         _flag,
-        "Neither read nor write results of tunings; compiled programs are cached as ever.",
+        "Neither read nor write results of tunings; compiled programs are cached as usual.",
     ),
     Variable(
         "HOME", "home", _text, "Where `~` is; the cache's last default is `~/.cache/tileops`."

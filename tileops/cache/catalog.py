@@ -99,7 +99,7 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
 
 def _hexadecimal(prefix: str) -> str:
     if not prefix or not set(prefix) <= set("0123456789abcdef"):
-        raise CacheError(f"{prefix!r} is no hash: expected its first hexadecimal digits")
+        raise CacheError(f"{prefix!r} is not a hash: expected its first hexadecimal digits")
     return prefix
 
 
