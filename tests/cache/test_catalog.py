@@ -256,6 +256,31 @@ def test_a_torn_archive(three: list[str], root: Path, tmp_path: Path) -> None:
             archive.load(directory, file)
 
 
+def test_an_archive_with_a_damaged_byte(three: list[str], root: Path, tmp_path: Path) -> None:
+    """A damaged header, or a member that became zeros, does not end an archive early."""
+    directory = catalog.here().private
+    assert directory is not None
+    file = tmp_path / "entries.tar"
+    archive.export([directory.programs / h for h in three], directory.trust, file)
+    whole = file.read_bytes()
+    with tarfile.open(file) as tar:
+        offsets = [member.offset for member in tar.getmembers()]
+    packed = gzip.compress(whole)
+    damaged = [whole[:n] + b"\xff" * 512 + whole[n + 512 :] for n in offsets]
+    damaged += [whole[:n] + bytes(512) + whole[n + 512 :] for n in offsets]
+    damaged += [whole + b"more", whole[: offsets[-1] + 100], whole + whole]
+    damaged += [packed[:n] + bytes([packed[n] ^ 0xFF]) + packed[n + 1 :] for n in (60, -5, -7)]
+    damaged += [packed[:-4], packed[:-9], gzip.compress(damaged[1])]
+    for number, data in enumerate(damaged):
+        file.write_bytes(data)
+        with pytest.raises(CacheError, match="no archive"):
+            archive.load(directory, file)
+            pytest.fail(f"damage {number} was not seen")
+    for data in (whole, packed, whole + bytes(10240), packed + bytes(512)):
+        file.write_bytes(data)
+        assert archive.load(directory, file) == (0, [])
+
+
 def test_what_is_no_archive(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_text("no archive")

@@ -77,6 +77,7 @@ def members(file: IO[bytes], source: Source) -> Iterator[Member]:
             stream.expect_header()
             info = archive.next()
             if info is None:
+                stream.expect_end()
                 return
             archive.members.clear()  # type: ignore[attr-defined]  # it keeps all it has seen
             if info.size < 0:
@@ -116,9 +117,22 @@ class _Stream:
         self._reached = 0  # bytes taken from the file; behind the position after a step back
         self._last = b""  # the last byte taken
         self._header_left = _HEADER_LIMIT
+        self._header = b""  # what was last read for one
 
     def expect_header(self) -> None:
         self._header_left = _HEADER_LIMIT
+
+    def expect_end(self) -> None:
+        """Refuse what is not zeros, and take all of it, so that its checksum is compared.
+
+        To tarfile a damaged header ends the archive as a block of zeros does.
+        """
+        data = self._header
+        while not data.strip(b"\0"):
+            data = self._take(CHUNK)
+            if not data:
+                return
+        raise tarfile.ReadError("a damaged header, or data after its end")
 
     def tell(self) -> int:
         return self._position
@@ -137,7 +151,8 @@ class _Stream:
         if size > self._header_left:
             raise tarfile.ReadError(f"headers of more than {_HEADER_LIMIT} bytes")
         self._header_left -= size
-        return self._exactly(size)
+        self._header = self._exactly(size)
+        return self._header
 
     def content(self, size: int) -> bytes:
         data = self._exactly(size)

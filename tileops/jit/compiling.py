@@ -110,8 +110,8 @@ def _fetched(request: Request, looked: LookUp) -> cache.Entry:
         except _ToolsChangedError:
             if is_last:
                 raise ToolchainError(
-                    f"op {request.title or request.op}: the compiler for {request.target} changed during each of "
-                    "three compiles"
+                    f"op {request.title or request.op}: the compiler for {request.target} "
+                    "changed during each of three compiles"
                 ) from None
     raise InternalError("not reached")
 
@@ -200,8 +200,8 @@ def _compile(code: KernelCode, request: Request) -> Artifact:
         raise ToolchainError(str(error)) from None
     except OSError as error:
         raise ToolchainError(
-            f"op {request.title or request.op}: the compile for {request.target} could not write its files or start "
-            f"its tools: {error}; it works in the folder for temporary files, which TMPDIR names"
+            f"op {request.title or request.op}: the compile for {request.target} could not write "
+            f"its files or start its tools: {error}; it works in the folder for temporary files, which TMPDIR names"
         ) from error
 
 
