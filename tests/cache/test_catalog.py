@@ -271,11 +271,10 @@ def test_an_archive_with_a_damaged_byte(three: list[str], root: Path, tmp_path: 
     damaged += [whole + b"more", whole[: offsets[-1] + 100], whole + whole]
     damaged += [packed[:n] + bytes([packed[n] ^ 0xFF]) + packed[n + 1 :] for n in (60, -5, -7)]
     damaged += [packed[:-4], packed[:-9], gzip.compress(damaged[1])]
-    for number, data in enumerate(damaged):
+    for data in damaged:
         file.write_bytes(data)
         with pytest.raises(CacheError, match="no archive"):
             archive.load(directory, file)
-            pytest.fail(f"damage {number} was not seen")
     for data in (whole, packed, whole + bytes(10240), packed + bytes(512)):
         file.write_bytes(data)
         assert archive.load(directory, file) == (0, [])

@@ -201,7 +201,8 @@ def _compile(code: KernelCode, request: Request) -> Artifact:
     except OSError as error:
         raise ToolchainError(
             f"op {request.title or request.op}: the compile for {request.target} could not write "
-            f"its files or start its tools: {error}; it works in the folder for temporary files, which TMPDIR names"
+            f"its files or start its tools: {error}; it works in the folder for temporary files, "
+            "which TMPDIR names"
         ) from error
 
 
