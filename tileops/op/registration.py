@@ -109,7 +109,8 @@ class Op:
         static = self.spec.normal(static)
         key = static_key(static)
         while True:
-            number = self._numbers.get(key)
+            with forks.guard:  # not in the middle of an unload, whose numbers are of former tables
+                number = self._numbers.get(key)
             if number is not None:
                 return number
             variant = self.variant(static)
@@ -170,11 +171,6 @@ class Op:
                     runtime.add_entry(self.handle, number, entry, images)
                     self._entries.add((number, key))
                 return
-
-    def has_entry(self, variant: Variant, key: EntryKey) -> bool:
-        """True if ``add_entry`` has been given this key and it was not unloaded since."""
-        number = self._numbers.get(static_key(variant.static))
-        return number is not None and (number, key) in self._entries
 
     def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool]]:
         """What calls have asked for: variant, const sizes, and whether offsets are 64-bit."""
