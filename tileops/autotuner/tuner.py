@@ -206,7 +206,7 @@ class Tuner:
         question = Question(
             key=self._key(asked),
             configs=configs,
-            default=self._default(asked),
+            default=self._default(asked, configs),
             trace=asked.trace,
             inputs=functools.partial(self._inputs, asked),
             target=asked.target,
@@ -245,8 +245,10 @@ class Tuner:
         with arguments.errors_of(asked.op, "configs"):
             return spaces.resolve(self._configs, self._statics, described)
 
-    def _default(self, asked: Asked) -> Config | None:
-        found = {n: asked.defaults.get(n) for n in self.names}
+    def _default(self, asked: Asked, configs: Sequence[Config]) -> Config | None:
+        # Before a function has given its configs, any parameter may be one of theirs.
+        named = {name for config in configs for name in config}
+        found = {n: asked.defaults.get(n) for n in self.names if n in named}
         return None if any(v is None for v in found.values()) else dict(found)
 
     def _key(self, asked: Asked) -> TuningKey:
