@@ -249,11 +249,6 @@ def register(
     return op
 
 
-def unload_all() -> None:
-    """Free the kernels of every op."""
-    _detach_all()()
-
-
 def _detach_all() -> Callable[[], None]:
     with forks.guard:
         ops = tuple(_ops.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tileops import settings
 from tileops.ir import dump
@@ -21,41 +20,30 @@ from tileops.passes.place_tensors import place_tensors
 from tileops.passes.round_fp8 import round_fp8
 from tileops.passes.split_extents import split_extents
 
+# A pass that has nothing to do returns the program itself.
 Pass = Callable[[Program, Context], Program]
 
-
-@dataclass(frozen=True)
-class Pipeline:
-    """The passes of one generator. A pass that has nothing to do returns the program itself."""
-
-    passes: tuple[Pass, ...]
-
-
-CPU = Pipeline(
-    (
-        drop_empty,  # first: no other pass then has to think of extents of zero
-        place_tensors,  # early: it makes nests of copies, whose elements may be packed
-        lower_packed,
-    )
+CPU: tuple[Pass, ...] = (
+    drop_empty,  # first: no other pass then has to think of extents of zero
+    place_tensors,  # early: it makes nests of copies, whose elements may be packed
+    lower_packed,
 )
 
-TRITON = Pipeline(
-    (
-        drop_empty,  # first: no other pass then has to think of extents of zero
-        place_tensors,  # early: it makes nests of copies, whose elements may be packed
-        lower_packed,  # before the 8-bit floats: half of its dtypes compute in them
-        round_fp8,
-        hold_fp8_as_bytes,  # after the rounding, which leaves conversions alone to be rewritten
-        lower_escapes,  # before arrays: the flags that it makes are scalars of each point
-        hoist_variables,  # after escapes, whose conditions a variable must leave as well
-        split_extents,  # before arrays: it cuts the nests that these get their dimensions from
-        hoist_arrays,
-    )
+TRITON: tuple[Pass, ...] = (
+    drop_empty,  # first: no other pass then has to think of extents of zero
+    place_tensors,  # early: it makes nests of copies, whose elements may be packed
+    lower_packed,  # before the 8-bit floats: half of its dtypes compute in them
+    round_fp8,
+    hold_fp8_as_bytes,  # after the rounding, which leaves conversions alone to be rewritten
+    lower_escapes,  # before arrays: the flags that it makes are scalars of each point
+    hoist_variables,  # after escapes, whose conditions a variable must leave as well
+    split_extents,  # before arrays: it cuts the nests that these get their dimensions from
+    hoist_arrays,
 )
 
 
-def run(pipeline: Pipeline, program: Program, context: Context) -> Program:
-    """``program`` after all passes of ``pipeline``.
+def run(passes: tuple[Pass, ...], program: Program, context: Context) -> Program:
+    """``program`` after all ``passes``, in order.
 
     What each pass made is dumped under the pass's name. With ``option.debug.verify_ir`` the program
     is verified before the first pass and after each; a fault is an InternalError that names the
@@ -66,7 +54,7 @@ def run(pipeline: Pipeline, program: Program, context: Context) -> Program:
     verifies = settings.current().verify_ir
     if verifies:
         verify(program)
-    for step in pipeline.passes:
+    for step in passes:
         before, program = program, step(program, context)
         dump.after(step.__name__, program)
         if verifies and program is not before:
