@@ -27,10 +27,12 @@ TILEOPS_CPU_ENTRY tileops_int32 kernel(const TileopsValue* p, tileops_int64 firs
   return TILEOPS_OK;
 }
 """
+# A busy machine takes a thread off its core for up to about 10 ms, in the median of a few runs too:
+# "slow" takes about 25 ms and "slower" 75, so that their order does not depend on it.
 BODIES = {
     "good": "",
-    "slow": "for (volatile long i = 0; i < 3000000; i = i + 1) {}",
-    "slower": "for (volatile long i = 0; i < 9000000; i = i + 1) {}",
+    "slow": "for (volatile long i = 0; i < 30000000; i = i + 1) {}",
+    "slower": "for (volatile long i = 0; i < 90000000; i = i + 1) {}",
     "wrong": "if (first == 0) out[0] = 1e6f;",
     "segfault": "*(volatile int*)8 = 1;",
     "abort": "__builtin_trap();",
