@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tileops.location import Location
+from tileops.location import Location, here
 
 
 class TileopsError(RuntimeError):
@@ -57,7 +54,7 @@ class ProgramError(TileopsError):
     """A program that breaks a rule of the tile language, with the place where it does.
 
     ``message`` is one sentence; ``expected`` and ``found`` are shown on lines of their own when
-    given.
+    given. ``location`` is by default the statement being traced, if any.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class ProgramError(TileopsError):
         found: str | None = None,
     ) -> None:
         self.message = message
-        self.location = location
+        self.location = location or here()
         self.expected = expected
         self.found = found
         super().__init__(self._render())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 
 def printable(text: str) -> str:
@@ -90,3 +92,18 @@ def location_of_caller() -> Location | None:
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+class Traced(Protocol):
+    """A trace: ``location`` is the statement that it is at."""
+
+    location: Location | None
+
+
+traced: ContextVar[Traced | None] = ContextVar("tileops_traced", default=None)
+
+
+def here() -> Location | None:
+    """The statement being traced in this thread; None outside a trace."""
+    trace = traced.get()
+    return None if trace is None else trace.location

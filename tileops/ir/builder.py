@@ -13,7 +13,7 @@ from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, ScalarParam, Size, TensorParam
 from tileops.ir.stmt import Assert, Body, Launch, Stmt
 from tileops.ir.walk import with_origins
-from tileops.location import Location
+from tileops.location import Location, traced
 
 _active: ContextVar[Builder | None] = ContextVar("tileops_builder", default=None)
 
@@ -127,10 +127,11 @@ def require_builder(construct: str) -> Builder:
 @contextmanager
 def activate(builder: Builder) -> Iterator[Builder]:
     """Make ``builder`` the active one of this thread for the block."""
-    token = _active.set(builder)
+    token, place = _active.set(builder), traced.set(builder)
     try:
         yield builder
     finally:
+        traced.reset(place)
         _active.reset(token)
 
 

@@ -17,7 +17,7 @@ from tileops.language.shapes import (
     leading_shape,
     static_shape,
 )
-from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import as_dtype, to_expr
 
 _SCOPES = {
@@ -34,9 +34,7 @@ def _alloc(construct: str, default_name: str, shape: object, dtype: object, scop
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
     if arguments.text(construct, "scope", scope) not in _SCOPES:
-        raise UnsupportedConstructError(
-            f"{construct} with scope {scope!r}", location=tracer.location
-        )
+        raise UnsupportedConstructError(f"{construct} with scope {scope!r}")
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
     check_static(tracer, construct, extents)
@@ -54,15 +52,12 @@ def check_static(tracer: Tracer, construct: str, extents: tuple[Expr, ...]) -> N
         if isinstance(extent, Const):
             if extent.value < 1:
                 raise ProgramValueError(
-                    f"{construct}: every extent must be at least 1",
-                    found=str(extent.value),
-                    location=here(),
+                    f"{construct}: every extent must be at least 1", found=str(extent.value)
                 )
         elif not tracer.depends_on_consts_only(extent):
             raise ProgramValueError(
                 f"{construct} needs a shape that is known at compile time (T.const or Python "
-                "numbers)",
-                location=here(),
+                "numbers)"
             )
 
 
@@ -93,7 +88,7 @@ def alloc_var(
     tracer.require_launch("T.alloc_var")
     init, scope = _var_arguments(args, init, scope)
     if scope not in ("local.var", "local"):
-        raise UnsupportedConstructError(f"T.alloc_var with scope {scope!r}", location=here())
+        raise UnsupportedConstructError(f"T.alloc_var with scope {scope!r}")
     kind = as_dtype(dtype)
     value = None if init is None else fold.cast(to_expr(init, "the initial value"), kind)
     buffer = tracer.new_buffer(tracer.take_name("var"), (ONE,), kind, "var")
@@ -104,13 +99,11 @@ def alloc_var(
 
 def _var_arguments(args: tuple[object, ...], init: object, scope: str) -> tuple[object, str]:
     if len(args) > 2:
-        raise ProgramTypeError(
-            "T.alloc_var takes at most a dtype, an initial value and a scope", location=here()
-        )
+        raise ProgramTypeError("T.alloc_var takes at most a dtype, an initial value and a scope")
     if len(args) == 1 and isinstance(args[0], str):
         return init, str(args[0])
     if args and init is not None:
-        raise ProgramTypeError("T.alloc_var got its initial value twice", location=here())
+        raise ProgramTypeError("T.alloc_var got its initial value twice")
     if len(args) == 2:
         return args[0], str(args[1])
     return (args[0] if args else init), scope
@@ -120,14 +113,13 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
     """A workspace in global memory, new for each call and shared by the program's launches."""
     tracer = require_tracer("T.alloc_global")
     if scope != "global":
-        raise UnsupportedConstructError(f"T.alloc_global with scope {scope!r}", location=here())
+        raise UnsupportedConstructError(f"T.alloc_global with scope {scope!r}")
     extents, kind = static_shape("T.alloc_global", shape), as_dtype(dtype)
     check_packed("T.alloc_global", extents, kind)
     if kind.bits < 8 and not tracer.depends_on_consts_only(extents[-1]):
         raise UnsupportedConstructError(
             f"T.alloc_global of {kind} whose last dimension is known only at run time",
             expected="an even extent that is a constant or a T.const",
-            location=here(),
         )
     name = tracer.take_name("workspace")
     check_bytes(f"the workspace `{name}` (T.alloc_global)", extents, kind, GLOBAL_BYTES)
@@ -148,23 +140,17 @@ def alloc_reducer(
     """
     if arguments.text("T.alloc_reducer", "op", op) not in REDUCER_OPS:
         raise ProgramValueError(
-            "T.alloc_reducer: unknown op",
-            expected=", ".join(REDUCER_OPS),
-            found=repr(op),
-            location=here(),
+            "T.alloc_reducer: unknown op", expected=", ".join(REDUCER_OPS), found=repr(op)
         )
     if replication not in (None, "all", "none"):
         raise ProgramValueError(
             "T.alloc_reducer: unknown replication",
             expected="'all' or 'none'",
             found=repr(replication),
-            location=here(),
         )
     buffer = _alloc("T.alloc_reducer", "reducer", shape, dtype, "local.fragment")
     if op.startswith("bit") and buffer.dtype.is_float:
-        raise ProgramTypeError(
-            f"T.alloc_reducer: {op} needs integers", found=str(buffer.dtype), location=here()
-        )
+        raise ProgramTypeError(f"T.alloc_reducer: {op} needs integers", found=str(buffer.dtype))
     return BufferRef(buffer, reducer=op)
 
 
@@ -176,14 +162,12 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
     """
     tracer = require_tracer("T.empty")
     if tracer.launch is not None:
-        raise ProgramValueError("T.empty stands outside `with T.Kernel`", location=here())
+        raise ProgramValueError("T.empty stands outside `with T.Kernel`")
     dims: object = shape
     if shape and isinstance(shape[0], (tuple, list)):
         if len(shape) > 2:
             raise ProgramTypeError(
-                "T.empty((...), dtype) takes one shape and one dtype",
-                found=f"{len(shape)} values",
-                location=here(),
+                "T.empty((...), dtype) takes one shape and one dtype", found=f"{len(shape)} values"
             )
         dtype = shape[1] if len(shape) == 2 else dtype
         dims = shape[0]

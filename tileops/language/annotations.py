@@ -11,7 +11,7 @@ from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view
 from tileops.language.dtype_variables import OpenDType, variable_of
 from tileops.language.pointers import ADDRESS, Pointer, PointerType
 from tileops.language.shapes import static_shape
-from tileops.language.tracer import active_tracer, here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import Value, as_dtype
 
 
@@ -104,7 +104,6 @@ class _StridedFactory:
                 "T.StridedTensor needs one stride a dimension",
                 expected=f"{len(dims)} strides",
                 found=f"{len(steps)}",
-                location=here(),
             )
         kind = as_dtype(dtype) if variable_of(dtype) is None else _dtype(dtype)
         return TensorType(dims, kind, steps, scope or "global", variable_of(dtype))
@@ -112,9 +111,7 @@ class _StridedFactory:
     def __getitem__(self, key: object) -> TensorType:
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise ProgramTypeError(
-                "T.StridedTensor[...] takes a shape, strides and a dtype",
-                found=repr(key),
-                location=here(),
+                "T.StridedTensor[...] takes a shape, strides and a dtype", found=repr(key)
             )
         return self(*key)
 
@@ -128,7 +125,7 @@ def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
         data = data.data
     if not isinstance(data, DataPointer):
         raise UnsupportedConstructError(
-            "T.Tensor(..., data=...) takes the `.data` of a buffer of this program", location=here()
+            "T.Tensor(..., data=...) takes the `.data` of a buffer of this program"
         )
     tracer = require_tracer("T.Tensor(..., data=...)")
     refuse_strided_view("T.Tensor(..., data=...)", data.source)
@@ -175,13 +172,10 @@ def require_tensor_type(name: str, value: object) -> TensorType:
         return value
     if isinstance(value, (_TensorFactory, _StridedFactory)):
         raise ProgramTypeError(
-            f"the annotation of `{name}` needs a shape, as in T.Tensor((M, N), T.float16)",
-            location=here(),
+            f"the annotation of `{name}` needs a shape, as in T.Tensor((M, N), T.float16)"
         )
-    location = here() if active_tracer() is not None else None
     raise ProgramTypeError(
         f"the annotation of `{name}` is not a type of the tile language",
         expected="T.Tensor(...), T.StridedTensor(...) or a scalar dtype such as T.int32",
         found=repr(value),
-        location=location,
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tileops.errors import ProgramTypeError
-from tileops.language.tracer import here
 from tileops.language.value import as_int, describe
 
 
@@ -44,5 +43,4 @@ def _wrong(construct: str, what: str, expected: str, value: object) -> ProgramTy
         f"{construct}: {what} is no {expected.partition(' ')[2]}",
         expected=expected,
         found=describe(value),
-        location=here(),
     )

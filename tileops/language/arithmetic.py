@@ -7,7 +7,6 @@ from functools import reduce
 
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.language.tracer import here
 from tileops.language.value import (
     Value,
     absolute,
@@ -65,9 +64,7 @@ def fmod(x: object, y: object) -> Value:
     a, b = to_expr(x, "an argument of T.fmod"), to_expr(y, "an argument of T.fmod")
     if not (a.dtype.is_float or b.dtype.is_float):
         raise ProgramTypeError(
-            "T.fmod takes floats; T.truncmod takes integers",
-            found=f"{a.dtype} and {b.dtype}",
-            location=here(),
+            "T.fmod takes floats; T.truncmod takes integers", found=f"{a.dtype} and {b.dtype}"
         )
     return binary("truncmod", x, y)
 
@@ -78,7 +75,7 @@ def _fold_ints(op: str, a: object, b: object) -> object:
 
 
 def _division_by_zero() -> int:
-    raise ProgramValueError("division by zero", location=here())
+    raise ProgramValueError("division by zero")
 
 
 def minimum(a: object, b: object) -> object:
@@ -134,7 +131,7 @@ def _logical(op: str, conditions: tuple[object, ...]) -> Value:
     )
     exprs = [fold.truth(to_expr(c, "a condition")) for c in terms]
     if not exprs:
-        raise ProgramValueError("a logical operation needs at least one condition", location=here())
+        raise ProgramValueError("a logical operation needs at least one condition")
     return wrap(reduce(lambda x, y: fold.binary(op, x, y), exprs), *terms)
 
 
@@ -195,7 +192,6 @@ def infinity(dtype: object) -> Value:
             "T.infinity: the dtype has no infinity",
             expected=", ".join(_HAS_INFINITY),
             found=str(kind),
-            location=here(),
         )
     return Value(fold.const(math.inf, kind))
 

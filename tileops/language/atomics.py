@@ -11,7 +11,7 @@ from tileops.language.buffers import ONE, BufferRef, Element, RegionRef
 from tileops.language.copies import copy_regions
 from tileops.language.layouts import note_run
 from tileops.language.operands import element_region, operand, tile
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import Value, as_int, describe, to_expr
 
 _ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
@@ -23,10 +23,7 @@ def _order(construct: str, given: object, allowed: tuple[str, ...], default: str
     order = default if given is None else str(given)
     if order not in allowed:
         raise ProgramValueError(
-            f"{construct}: unknown memory order",
-            expected=", ".join(allowed),
-            found=repr(given),
-            location=here(),
+            f"{construct}: unknown memory order", expected=", ".join(allowed), found=repr(given)
         )
     return order
 
@@ -45,8 +42,7 @@ def _atomic(
     if _is_tile(target) or _is_tile(value):
         if return_prev:
             raise UnsupportedConstructError(
-                f"{construct}(return_prev=True) on a tile; it exists for one element",
-                location=here(),
+                f"{construct}(return_prev=True) on a tile; it exists for one element"
             )
         _atomic_tile(construct, op, target, value, order)
         return None
@@ -119,13 +115,13 @@ def atomic_or(
     """``dst |= value`` atomically: one integer element, or each element of a tile of integers."""
     dtype = getattr(dst, "dtype", None)
     if dtype is not None and not dtype_of(dtype).is_integer:
-        raise ProgramTypeError("T.atomic_or needs integers", found=str(dtype), location=here())
+        raise ProgramTypeError("T.atomic_or needs integers", found=str(dtype))
     return _atomic("T.atomic_or", "or", dst, value, memory_order, return_prev)
 
 
 def _element(construct: str, value: object) -> Element:
     if not isinstance(value, Element):
-        raise ProgramTypeError(f"{construct} works on one element, as in C[i, j]", location=here())
+        raise ProgramTypeError(f"{construct} works on one element, as in C[i, j]")
     return value
 
 
@@ -161,9 +157,7 @@ def atomic_addx4(dst: object, value: object, return_prev: bool = False) -> None:
 def _atomic_run(construct: str, count: int, dst: object, value: object, return_prev: bool) -> None:
     require_tracer(construct).require_launch(construct)
     if return_prev:
-        raise UnsupportedConstructError(
-            f"{construct}(return_prev=True) gives a vector", location=here()
-        )
+        raise UnsupportedConstructError(f"{construct}(return_prev=True) gives a vector")
     target, source = (_first_of(construct, count, side) for side in (dst, value))
     note_run(construct, target.ref.node)
     for step in range(count):
@@ -186,7 +180,6 @@ def _first_of(construct: str, count: int, side: object) -> Element:
         f"{construct} works on {count} neighbouring elements",
         expected=f"the first of them, as in C[i, j], or a slice of {count} in the last dimension",
         found=describe(side),
-        location=here(),
     )
 
 

@@ -17,7 +17,7 @@ from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Atomic, Store
 from tileops.ir.walk import walk_expr
 from tileops.language.linear import difference
-from tileops.language.tracer import active_tracer, here, require_tracer
+from tileops.language.tracer import active_tracer, require_tracer
 from tileops.language.value import (
     Value,
     as_int,
@@ -62,7 +62,6 @@ class _Elementwise:
             "buffers and slices have no arithmetic; write it for their elements, in a T.Parallel "
             "loop",
             found=describe(self),
-            location=here(),
         )
 
     def __eq__(self, other: object) -> bool:
@@ -76,7 +75,6 @@ class _Elementwise:
             "a buffer or a slice is neither true nor false; write the condition for its elements, "
             "and `is not None` for a tensor that a call may leave out",
             found=describe(self),
-            location=here(),
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
@@ -142,14 +140,11 @@ class BufferRef(_Elementwise):
         return f"<{self.describe()}>"
 
     def __len__(self) -> int:
-        raise ProgramTypeError(
-            f"len() of the buffer `{self.name}`; use `{self.name}.shape[0]`", location=here()
-        )
+        raise ProgramTypeError(f"len() of the buffer `{self.name}`; use `{self.name}.shape[0]`")
 
     def __iter__(self) -> object:
         raise ProgramTypeError(
-            f"the buffer `{self.name}` cannot be iterated; loop over T.serial(...) and index it",
-            location=here(),
+            f"the buffer `{self.name}` cannot be iterated; loop over T.serial(...) and index it"
         )
 
     def __getitem__(self, key: object) -> Element | RegionRef:
@@ -163,8 +158,7 @@ class BufferRef(_Elementwise):
         if any(isinstance(k, slice) for k in keys):
             raise ProgramTypeError(
                 f"a slice of `{self.name}` cannot be assigned; use T.copy, T.fill or a T.Parallel "
-                "loop",
-                location=here(),
+                "loop"
             )
         store(self, _indices(self, keys), value)
 
@@ -208,12 +202,10 @@ class RegionRef(_Elementwise):
         return f"<{self.describe()}>"
 
     def __getitem__(self, key: object) -> object:
-        raise ProgramTypeError(
-            f"a slice of `{self.ref.name}` cannot be indexed again", location=here()
-        )
+        raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be indexed again")
 
     def __setitem__(self, key: object, value: object) -> None:
-        raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be stored to", location=here())
+        raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be stored to")
 
 
 class Element(Value):
@@ -270,7 +262,6 @@ def _index_tuple(ref: BufferRef, key: object) -> tuple[object, ...]:
             "with "
             f"{len(keys)} {'indices' if len(keys) != 1 else 'index'}",
             expected=ref.describe(),
-            location=here(),
         )
     return keys
 
@@ -300,9 +291,7 @@ def _one_index(ref: BufferRef, dim: int, key: object) -> Expr:
 
 def _out_of_range(ref: BufferRef, dim: int, number: int) -> ProgramIndexError:
     return ProgramIndexError(
-        f"index {number} is outside dimension {dim} of `{ref.name}`",
-        expected=ref.describe(),
-        location=here(),
+        f"index {number} is outside dimension {dim} of `{ref.name}`", expected=ref.describe()
     )
 
 
@@ -318,8 +307,7 @@ def _check_parallel_index(
             raise ProgramValueError(
                 f"the local buffer `{ref.name}` is indexed by the T.Parallel variable "
                 f"`{var.name}`; a local "
-                "buffer is private to one thread, use T.alloc_fragment",
-                location=here(),
+                "buffer is private to one thread, use T.alloc_fragment"
             )
         symbolic = tracer is not None and tracer.depends_on_consts_only(extent)
         if not isinstance(extent, Const) and not symbolic:
@@ -328,7 +316,6 @@ def _check_parallel_index(
                 "whose extent "
                 "is not a compile-time constant",
                 found=f"extent {print_expr(extent)}",
-                location=here(),
             )
 
 
@@ -348,7 +335,7 @@ def _slice(ref: BufferRef, keys: tuple[object, ...]) -> RegionRef:
 
 def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
     if key.step is not None and as_int(key.step) != 1:
-        raise ProgramValueError(f"a slice of `{ref.name}` cannot have a step", location=here())
+        raise ProgramValueError(f"a slice of `{ref.name}` cannot have a step")
     whole = ref.node.shape[dim]
     start = ZERO if key.start is None else _bound(key.start, whole)
     stop = whole if key.stop is None else _bound(key.stop, whole)
@@ -357,7 +344,6 @@ def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
         raise ProgramValueError(
             f"the slice of dimension {dim} of `{ref.name}` ends before it starts",
             found=f"{print_expr(start)} : {print_expr(stop)}",
-            location=here(),
         )
     out = isinstance(whole, Const) and isinstance(stop, Const) and stop.value > whole.value
     if out and ref.node.is_on_chip:
@@ -365,7 +351,6 @@ def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
             f"the slice of dimension {dim} of `{ref.name}` ends at {print_expr(stop)}, past its "
             "end",
             expected=ref.describe(),
-            location=here(),
         )
     return start, extent
 
@@ -412,7 +397,6 @@ def update_reducer(ref: BufferRef, indices: tuple[Expr, ...], expr: Expr) -> Non
         f"inside T.Parallel the reducer `{ref.name}` takes contributions of its own kind only",
         expected=f"{ref.name}[...] combined by {ref.reducer}",
         found=print_expr(expr),
-        location=here(),
     )
 
 
@@ -431,5 +415,4 @@ def refuse_strided_view(construct: str, source: Buffer) -> None:
         raise UnsupportedConstructError(
             f"{construct} gives a view of `{source.name}`, which has strides of its own",
             expected="a tensor or tile that is row-major contiguous",
-            location=here(),
         )

@@ -8,7 +8,6 @@ from tileops.dtypes import DType, is_dtype_like, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
-from tileops.language.tracer import here
 from tileops.language.unsupported import on_which_target
 from tileops.language.value import FLOAT32, Value, as_dtype, is_scalar, to_expr, wrap
 from tileops.language.vectors import Vector, convert, reinterpret_vector
@@ -35,7 +34,7 @@ def cast(
     _check_rounding(round, sat, rbits)
     if isinstance(value, Vector) or vector_parts(dtype) is not None:
         if not sat:
-            raise UnsupportedConstructError("T.cast(sat=False) of a vector", location=here())
+            raise UnsupportedConstructError("T.cast(sat=False) of a vector")
         return convert(value, dtype)
     expr, kind = to_expr(value), as_dtype(dtype)
     if not sat and kind.is_float and kind.bits < 16 and expr.dtype != kind:
@@ -46,26 +45,21 @@ def cast(
 def _check_rounding(round: str, sat: bool, rbits: object) -> None:
     if round not in _ROUNDINGS:
         raise ProgramValueError(
-            "T.cast: unknown round",
-            expected=", ".join(map(repr, _ROUNDINGS)),
-            found=repr(round),
-            location=here(),
+            "T.cast: unknown round", expected=", ".join(map(repr, _ROUNDINGS)), found=repr(round)
         )
     if not isinstance(sat, bool):
-        raise ProgramValueError("T.cast: sat is True or False", found=repr(sat), location=here())
+        raise ProgramValueError("T.cast: sat is True or False", found=repr(sat))
     if (round == "rs") != (rbits is not None):
-        raise ProgramValueError("T.cast: round='rs' and rbits are given together", location=here())
+        raise ProgramValueError("T.cast: round='rs' and rbits are given together")
     if round == "rs":
         raise UnsupportedConstructError(
             "T.cast(round='rs') (stochastic rounding, whose random bits the lanes of one "
-            f"instruction share) is not supported by tileops{on_which_target()}",
-            location=here(),
+            f"instruction share) is not supported by tileops{on_which_target()}"
         )
     if round not in ("", "rn"):
         raise UnsupportedConstructError(
             f"T.cast(round={round!r}) is not supported by tileops{on_which_target()}; "
-            "T.ieee_add(x, 0, rounding_mode) and the like round to float32 and float64",
-            location=here(),
+            "T.ieee_add(x, 0, rounding_mode) and the like round to float32 and float64"
         )
 
 
@@ -73,8 +67,7 @@ def _overflowing(expr: Expr, kind: DType) -> Expr:
     """``expr`` converted to the float ``kind`` of 8 bits without saturation."""
     if str(kind) not in _OVERFLOW:
         raise UnsupportedConstructError(
-            f"T.cast(sat=False) to {kind}, which has nothing beyond its largest number",
-            location=here(),
+            f"T.cast(sat=False) to {kind}, which has nothing beyond its largest number"
         )
     op, limit, bits = _OVERFLOW[str(kind)]
     wide = expr if expr.dtype.is_float and expr.dtype.bits > 8 else fold.cast(expr, FLOAT32)
@@ -107,7 +100,6 @@ def reinterpret(value: object, dtype: object) -> Value | Vector:
             "T.reinterpret needs two types of one width",
             expected=f"{expr.dtype.bits} bits",
             found=f"{kind}, {kind.bits} bits",
-            location=here(),
         )
     same: Expr = expr if expr.dtype == kind else Call(kind, "reinterpret", (expr,))
     return wrap(same, value)

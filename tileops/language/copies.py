@@ -23,7 +23,7 @@ from tileops.language.operands import (
     with_squeezed_extents,
 )
 from tileops.language.shapes import static_shape
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import as_dtype, index_expr, to_expr
 
 
@@ -76,7 +76,6 @@ def _paired(
         f"{construct}: the two sides have different shapes",
         expected=f"the shape of the destination, {show(target)}",
         found=f"source {show(source)}",
-        location=here(),
     )
     if len(left) != len(right) or (both_whole and not same_extents(left, right)):
         raise mismatch
@@ -123,9 +122,7 @@ def _check_bounds(construct: str, region: Region) -> None:
             continue
         if first + count > limit:
             raise ProgramValueError(
-                f"{construct}: dimension {dim} ends outside the buffer",
-                found=show(region),
-                location=here(),
+                f"{construct}: dimension {dim} ends outside the buffer", found=show(region)
             )
 
 
@@ -140,7 +137,6 @@ def transpose(src: object, dst: object, annotations: object = None) -> None:
             "T.transpose: the destination is not the source with its last two dimensions swapped",
             expected=format_extents(swapped),
             found=show(target),
-            location=here(),
         )
     tracer.emit_tile("T.transpose", Transpose(source, target))
 
@@ -157,7 +153,7 @@ def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef
     tracer.require_launch(construct)
     if not isinstance(src, BufferRef):
         operand(construct, "the source", src)
-        raise ProgramTypeError(f"{construct} takes a whole buffer", location=here())
+        raise ProgramTypeError(f"{construct} takes a whole buffer")
     refuse_strided_view(construct, src.node)
     extents = static_shape(construct, shape)
     if src.node.is_on_chip:
@@ -169,7 +165,6 @@ def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef
             f"{construct} must keep the number of bits",
             expected=f"as many bits as {src.describe()}",
             found=f"{format_extents(extents)} of {dtype}",
-            location=here(),
         )
     buffer = tracer.new_buffer(tracer.take_name("view"), extents, dtype, src.node.scope)
     tracer.emit_view(View(buffer, src.node))
@@ -210,12 +205,10 @@ def im2col(
     """
     tracer = require_tracer("T.im2col")
     if not isinstance(img, BufferRef) or img.ndim != 4:
-        raise ProgramTypeError("T.im2col: the image must be a 4-D NHWC buffer", location=here())
+        raise ProgramTypeError("T.im2col: the image must be a 4-D NHWC buffer")
     target = matrix("T.im2col", "the tile", col)
     if len(squeezed_extents(target)) > 2:
-        raise ProgramValueError(
-            "T.im2col: the tile must have two dimensions", found=show(target), location=here()
-        )
+        raise ProgramValueError("T.im2col: the tile must have two dimensions", found=show(target))
     steps = index_expr(nhw_step, "nhw_step"), index_expr(c_step, "c_step")
     tracer.emit_tile(
         "T.im2col",

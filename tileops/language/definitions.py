@@ -31,8 +31,7 @@ class Macro:
             raise ProgramValueError(
                 f"the macro {self.func.__name__} cannot stand inside `and`, `or` or a conditional "
                 "expression "
-                "whose condition is known only at run time",
-                location=tracer.location,
+                "whose condition is known only at run time"
             )
         assert tracer.inline is not None
         return tracer.inline(self.func, args, kwargs)
@@ -63,7 +62,7 @@ def const(name: str, dtype: object = "int32") -> object:
 
 def _one_const(tracer: Tracer, name: str, dtype: DType) -> object:
     if tracer.launch is not None:
-        raise ProgramValueError("T.const stands outside `with T.Kernel`", location=tracer.location)
+        raise ProgramValueError("T.const stands outside `with T.Kernel`")
     if tracer.consts is None:
         return Value(tracer.size(name, dtype, "const"))
     if name not in tracer.consts:
@@ -71,7 +70,6 @@ def _one_const(tracer: Tracer, name: str, dtype: DType) -> object:
             f"no value was given for the size constant `{name}`",
             expected=f"a value for {name}",
             found=f"values for {', '.join(tracer.consts) or 'none'}",
-            location=tracer.location,
         )
     return int(tracer.consts[name])
 

@@ -7,7 +7,6 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Load
 from tileops.language.buffers import BufferRef, Element, VarRef, store
-from tileops.language.tracer import here
 from tileops.language.value import Value, describe
 
 _INT32 = DType("int32")
@@ -41,9 +40,7 @@ def _element(name: str, value: object) -> Element:
     if isinstance(value, BufferRef):
         return Element(value, tuple(fold.const(0) for _ in value.node.shape))
     raise ProgramTypeError(
-        f"T.dp4a: {name} is a buffer or an element where it starts",
-        found=describe(value),
-        location=here(),
+        f"T.dp4a: {name} is a buffer or an element where it starts", found=describe(value)
     )
 
 
@@ -56,15 +53,11 @@ def _lane(name: str, start: Element, n: int) -> Expr:
             f"T.dp4a: {name} has fewer than four elements from its start",
             expected="four elements along the last dimension",
             found=start.ref.describe(),
-            location=here(),
         )
     return fold.cast(Load(node.dtype, node, (*indices[:-1], last)), _INT32)
 
 
 def _wrong(name: str, expected: str, found: Element) -> ProgramTypeError:
     return ProgramTypeError(
-        f"T.dp4a: wrong dtype of {name}",
-        expected=expected,
-        found=found.ref.describe(),
-        location=here(),
+        f"T.dp4a: wrong dtype of {name}", expected=expected, found=found.ref.describe()
     )

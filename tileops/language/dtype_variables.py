@@ -10,7 +10,7 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
-from tileops.language.tracer import DeclaredDType, Tracer, active_tracer, here
+from tileops.language.tracer import DeclaredDType, Tracer, active_tracer
 from tileops.language.value import Value, as_dtype, dtype
 
 
@@ -35,7 +35,6 @@ class OpenDType:
                 "once it is compiled",
                 expected="an eager program, or a parameter of the function around the T.prim_func, "
                 "such as dtype=T.float16",
-                location=tracer.location,
             )
         known = tracer.dtype_variables.get(self.name)
         if known is None:
@@ -46,7 +45,6 @@ class OpenDType:
                 f"two dtype variables of one program have the name `{self.name}`",
                 expected=", ".join(known.dtypes),
                 found=", ".join(self.dtypes),
-                location=tracer.location,
             )
         return known
 
@@ -70,7 +68,6 @@ class OpenDType:
                 f"the dtype variable `{self.name}` has no value: no argument that the call gives "
                 "has it",
                 expected="its use where a tensor with it `is not None`",
-                location=tracer.location,
             )
         return dtype(found)
 
@@ -132,19 +129,17 @@ def DTypeVar(name: str, *dtypes: object) -> OpenDType | BoundDType:
             "T.DTypeVar takes a name first, then the dtypes",
             expected='an identifier, as in T.DTypeVar("dt", T.float16, T.bfloat16)',
             found=repr(name),
-            location=here(),
         )
     kinds = tuple(DType(as_dtype(d)) for d in dtypes)
     if not kinds:
         raise ProgramTypeError(
             f"T.DTypeVar({name!r}) without the dtypes that it may be",
             expected=f'one or more, as in T.DTypeVar("{name}", T.float16, T.bfloat16)',
-            location=here(),
         )
     try:
         by_storage(kinds)
     except ArgumentTypeError as error:
-        raise ProgramTypeError(f"T.DTypeVar({name!r}): {error}", location=here()) from None
+        raise ProgramTypeError(f"T.DTypeVar({name!r}): {error}") from None
     made = OpenDType(name, kinds)
     tracer = active_tracer()
     value = None if tracer is None else made.value_in(tracer)

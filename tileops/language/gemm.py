@@ -11,7 +11,7 @@ from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import Gemm
 from tileops.language.linear import are_different, is_one
 from tileops.language.operands import matrix, show
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import to_expr
 
 
@@ -45,7 +45,7 @@ def gemm(
     """
     tracer = require_tracer("T.gemm")
     if mbar is not None:
-        raise UnsupportedConstructError("T.gemm(mbar=...)", location=here())
+        raise UnsupportedConstructError("T.gemm(mbar=...)")
     a, b, c = matrix("T.gemm", "A", A), matrix("T.gemm", "B", B), matrix("T.gemm", "C", C)
     for name, region in (("A", a), ("B", b), ("C", c)):
         _check_matrix(name, region)
@@ -58,7 +58,7 @@ def gemm(
     _check_dtypes(a.dtype, b.dtype, c.dtype)
     share = _POLICIES.get(int(policy))
     if share is None:
-        raise ProgramValueError("T.gemm: unknown policy", found=repr(policy), location=here())
+        raise ProgramValueError("T.gemm: unknown policy", found=repr(policy))
     clear = fold.truth(to_expr(clear_accum, "clear_accum"))
     tracer.emit_tile("T.gemm", Gemm(a, b, c, bool(transpose_A), bool(transpose_B), clear, share))
 
@@ -70,18 +70,15 @@ def _rows_columns(region: Region, transposed: bool) -> tuple[Expr, Expr]:
 
 def _check_matrix(name: str, region: Region) -> None:
     if len(region.extents) < 2:
-        raise ProgramValueError(
-            f"T.gemm: {name} needs at least two dimensions", found=show(region), location=here()
-        )
+        raise ProgramValueError(f"T.gemm: {name} needs at least two dimensions", found=show(region))
     if any(not is_one(e) for e in region.extents[:-2]):
         raise ProgramValueError(
-            f"T.gemm: the leading extents of {name} must be 1", found=show(region), location=here()
+            f"T.gemm: the leading extents of {name} must be 1", found=show(region)
         )
     if region.buffer.scope == "global":
         raise ProgramValueError(
             f"T.gemm: {name} must lie on chip; T.copy it to a shared or fragment tile first",
             found=show(region),
-            location=here(),
         )
 
 
@@ -93,7 +90,6 @@ def _check_equal(
             f"T.gemm: {left} and {right} disagree about {axis}",
             expected=f"{left} {show(a_region)}",
             found=f"{right} {show(b_region)}",
-            location=here(),
         )
 
 
@@ -105,7 +101,6 @@ def _check_dtypes(a: DType, b: DType, c: DType) -> None:
             "T.gemm: A and B must have one dtype (8-bit and narrower floats may mix)",
             expected=f"B of {a}",
             found=f"B of {b}",
-            location=here(),
         )
     if a.is_bool or c.is_bool or a.is_integer != c.is_integer:
         raise ProgramTypeError(
@@ -113,5 +108,4 @@ def _check_dtypes(a: DType, b: DType, c: DType) -> None:
             "integer operands",
             expected="an integer dtype" if a.is_integer else "a float dtype",
             found=f"A of {a}, C of {c}",
-            location=here(),
         )

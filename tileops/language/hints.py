@@ -14,7 +14,7 @@ from tileops.errors import (
 from tileops.ir import fold
 from tileops.language import arguments
 from tileops.language.buffers import BufferRef
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import as_int, describe, to_expr
 from tileops.pass_configs import options_of
 
@@ -27,16 +27,11 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
     width = as_int(panel_size)
     if width is None or width < 0:
         raise ProgramValueError(
-            "T.use_swizzle: panel_size must be a positive int",
-            found=describe(panel_size),
-            location=here(),
+            "T.use_swizzle: panel_size must be a positive int", found=describe(panel_size)
         )
     if order not in _ORDERS:
         raise ProgramValueError(
-            "T.use_swizzle: unknown order",
-            expected=", ".join(_ORDERS),
-            found=repr(order),
-            location=here(),
+            "T.use_swizzle: unknown order", expected=", ".join(_ORDERS), found=repr(order)
         )
     if enable and width > 0:
         state.attrs["swizzle"] = f"{width}:{order}"
@@ -49,9 +44,7 @@ def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:
     for buffer, value in given.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(
-                "T.annotate_safe_value maps buffers to values",
-                found=describe(buffer),
-                location=here(),
+                "T.annotate_safe_value maps buffers to values", found=describe(buffer)
             )
         state.safe_values[buffer.node] = fold.cast(
             to_expr(value, "a safe value"), buffer.node.dtype
@@ -65,9 +58,7 @@ def annotate_min_blocks_per_sm(n: object) -> None:
     )
     count = as_int(n)
     if count is None or count < 1:
-        raise ProgramValueError(
-            "T.annotate_min_blocks_per_sm needs a positive int", location=here()
-        )
+        raise ProgramValueError("T.annotate_min_blocks_per_sm needs a positive int")
     state.attrs["min_blocks"] = str(count)
 
 
@@ -124,7 +115,7 @@ def annotate_pass_configs(configs: Mapping[object, object]) -> None:
     try:
         options = options_of(arguments.mapping("T.annotate_pass_configs", "configs", configs))
     except (ArgumentError, ArgumentTypeError) as error:
-        raise ProgramValueError(f"T.annotate_pass_configs: {error}", location=here()) from None
+        raise ProgramValueError(f"T.annotate_pass_configs: {error}") from None
     tracer.options.update(options)
 
 

@@ -7,7 +7,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.walk import walk_expr
-from tileops.language.tracer import active_tracer, here
+from tileops.language.tracer import active_tracer
 from tileops.location import location_of_caller
 
 Number = bool | int | float
@@ -74,7 +74,7 @@ def number_of(expr: Expr, asked: str) -> Number:
             f"Python asked for {what} of a value that is known only when the kernel runs; "
             f"{instead}",
             found=f"a run-time {expr.dtype}",
-            location=location_of_caller() if tracer is None else here(),
+            location=location_of_caller() if tracer is None else None,
         )
     found = _under(tracer.tried, expr)
     if found is None:
@@ -82,7 +82,6 @@ def number_of(expr: Expr, asked: str) -> Number:
             f"Python asked for {what} of a size constant, whose number the signature does not have "
             f"yet; {instead_before}",
             found=print_expr(expr),
-            location=here(),
         )
     return found
 

@@ -24,7 +24,7 @@ from tileops.ir.stmt import (
     While,
 )
 from tileops.language import arguments
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.unsupported import on_which_target
 from tileops.language.value import Value
 
@@ -43,7 +43,6 @@ def get_thread_binding(dim: int = 0) -> Value:
         raise ProgramValueError(
             f"the threads of T.Kernel have no dimension {dim}",
             expected=f"0..{len(state.threads) - 1}",
-            location=here(),
         )
     if dim not in state.lanes:
         state.lanes[dim] = tracer.define_permanent(
@@ -67,7 +66,6 @@ def thread_binding(start: object, stop: object = None, thread: str = "threadIdx.
             f"T.thread_binding({first}, {end}, {thread!r})",
             expected=f"all threads of the block: T.thread_binding(0, {threads}, thread=...) with "
             "threadIdx.x, threadIdx.y or threadIdx.z",
-            location=here(),
         )
     return get_thread_binding(dim)
 
@@ -83,7 +81,7 @@ def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None
     """A barrier of the block; it ends a run of per-thread statements and is nothing else."""
     tracer = require_tracer("T.sync_threads")
     if barrier_id is not None:
-        raise UnsupportedConstructError("T.sync_threads with a named barrier", location=here())
+        raise UnsupportedConstructError("T.sync_threads with a named barrier")
     if tracer.launch is not None and tracer.launch.lanes:
         tracer.emit(Intrinsic(SYNC))
 

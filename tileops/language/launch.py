@@ -12,7 +12,7 @@ from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Launch
 from tileops.language import arguments
 from tileops.language.lanes import over_lanes
-from tileops.language.tracer import LaunchState, Tracer, here, require_tracer
+from tileops.language.tracer import LaunchState, Tracer, require_tracer
 from tileops.language.value import Value, as_int, has_load, index_expr
 
 _DEFAULT_THREADS = 128
@@ -40,13 +40,10 @@ class KernelFrame:
     def __enter__(self) -> Value | tuple[Value, ...]:
         tracer = self._tracer
         if tracer.launch is not None:
-            raise ProgramValueError(
-                "T.Kernel cannot stand inside another T.Kernel", location=here()
-            )
+            raise ProgramValueError("T.Kernel cannot stand inside another T.Kernel")
         if tracer.conditional_depth:
             raise ProgramValueError(
-                "T.Kernel cannot stand under a condition that is known only at run time",
-                location=here(),
+                "T.Kernel cannot stand under a condition that is known only at run time"
             )
         names = [tracer.take_name(default) for default in _NAMES[: len(self._grid)]]
         dtypes = [DType("int32")] * len(self._grid)
@@ -102,23 +99,19 @@ def Kernel(
     for word, value in others.items():
         raise _unknown_argument(word, value)
     if prelude is not None:
-        raise UnsupportedConstructError("T.Kernel(prelude=...) inserts C text", location=here())
+        raise UnsupportedConstructError("T.Kernel(prelude=...) inserts C text")
     if len(blocks) > 3:
-        raise ProgramValueError(
-            "T.Kernel takes up to 3 grid extents", found=str(len(blocks)), location=here()
-        )
+        raise ProgramValueError("T.Kernel takes up to 3 grid extents", found=str(len(blocks)))
     grid = tuple(index_expr(b, "a grid extent of T.Kernel") for b in blocks or (1,))
     for extent in grid:
         if has_load(extent):
             raise UnsupportedConstructError(
-                "a grid extent of T.Kernel that is read from a tensor; pass it as a scalar "
-                "argument",
-                location=here(),
+                "a grid extent of T.Kernel that is read from a tensor; pass it as a scalar argument"
             )
         tracer.check_expr_alive(extent)
         if isinstance(extent, Const) and extent.value < 0:
             raise ProgramValueError(
-                "a grid extent of T.Kernel is negative", found=str(extent.value), location=here()
+                "a grid extent of T.Kernel is negative", found=str(extent.value)
             )
     return KernelFrame(tracer, grid, _thread_extents(threads))
 
@@ -144,9 +137,7 @@ _ELSEWHERE = {
 
 def _unknown_argument(word: str, value: object) -> ProgramTypeError | UnsupportedConstructError:
     if word in _CLUSTERS:
-        return UnsupportedConstructError(
-            f"T.Kernel({word}=...): a cluster of blocks; leave it out", location=here()
-        )
+        return UnsupportedConstructError(f"T.Kernel({word}=...): a cluster of blocks; leave it out")
     number = as_int(value)
     extents = value if isinstance(value, (tuple, list)) else (value,)
     shown = ["..." if as_int(e) is None else str(as_int(e)) for e in extents]
@@ -158,7 +149,6 @@ def _unknown_argument(word: str, value: object) -> ProgramTypeError | Unsupporte
     return ProgramTypeError(
         f"T.Kernel has no argument {word!r}" + (f"; {instead}" if instead else ""),
         expected="T.Kernel(grid extents, threads=128)",
-        location=here(),
     )
 
 
@@ -167,9 +157,7 @@ def _thread_extents(threads: object) -> tuple[int, ...]:
         return (_DEFAULT_THREADS,)
     parts = tuple(threads) if isinstance(threads, (tuple, list)) else (threads,)
     if len(parts) > 3:
-        raise ProgramValueError(
-            "threads has at most three extents", found=repr(threads), location=here()
-        )
+        raise ProgramValueError("threads has at most three extents", found=repr(threads))
     extents = []
     for part in parts:
         number = as_int(part)
@@ -179,11 +167,9 @@ def _thread_extents(threads: object) -> tuple[int, ...]:
                     _DEFAULT_THREADS  # a size constant of a symbolic trace; its number comes later
                 )
             else:
-                raise ProgramTypeError(
-                    "threads must be an integer", found=repr(part), location=here()
-                )
+                raise ProgramTypeError("threads must be an integer", found=repr(part))
         if number <= 0:
-            raise ProgramValueError("threads must be positive", found=str(number), location=here())
+            raise ProgramValueError("threads must be positive", found=str(number))
         extents.append(number)
     return tuple(extents)
 
@@ -194,9 +180,7 @@ def get_block_binding(dim: int = 0) -> Value:
     dim = arguments.number("T.get_block_binding", "dim", dim)
     if not 0 <= dim < len(state.block_vars):
         raise ProgramValueError(
-            f"the grid has no dimension {dim}",
-            expected=f"0..{len(state.block_vars) - 1}",
-            location=here(),
+            f"the grid has no dimension {dim}", expected=f"0..{len(state.block_vars) - 1}"
         )
     return Value(state.block_vars[dim])
 

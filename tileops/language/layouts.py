@@ -11,8 +11,9 @@ from tileops.ir.stmt import Placement
 from tileops.ir.walk import substitute, walk_expr
 from tileops.language import arguments
 from tileops.language.buffers import BufferRef
-from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, Value, as_int, describe, index_expr
+from tileops.location import here
 
 
 class Layout:
@@ -56,7 +57,7 @@ def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
     for buffer, layout in given.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(
-                "T.annotate_layout maps buffers to layouts", found=describe(buffer), location=here()
+                "T.annotate_layout maps buffers to layouts", found=describe(buffer)
             )
         if buffer.node.scope == "global":
             _place(tracer, buffer, layout)
@@ -76,8 +77,7 @@ def _check_run(buffer: Buffer, construct: str, *, placed: bool) -> None:
     if placed:
         raise UnsupportedConstructError(
             f"{construct} on the tensor `{buffer.name}`, whose layout may part neighbouring "
-            "elements; use T.atomic_add",
-            location=here(),
+            "elements; use T.atomic_add"
         )
 
 
@@ -91,7 +91,6 @@ def _place(tracer: Tracer, ref: BufferRef, layout: object) -> None:
             f"the layout of the tensor `{ref.name}` must be a T.Layout or a function of its "
             "indices",
             found=describe(layout),
-            location=here(),
         )
     _check_shape(ref, layout)
     names = [f"at{d}" for d in range(buffer.ndim)]
@@ -104,9 +103,7 @@ def _place(tracer: Tracer, ref: BufferRef, layout: object) -> None:
         _check_index(ref, index, vars_)
     placement = Placement(buffer, vars_, indices, loc=here())
     if known is not None and known != placement:
-        raise ProgramValueError(
-            f"the tensor `{ref.name}` has two layouts in one launch", location=here()
-        )
+        raise ProgramValueError(f"the tensor `{ref.name}` has two layouts in one launch")
     state.placements[buffer] = placement
     _check_run(buffer, state.runs.get(buffer, ""), placed=buffer in state.runs)
 
@@ -121,7 +118,7 @@ def _check_tensor(ref: BufferRef, layout: object) -> None:
         what += f"which holds two elements of {ref.node.dtype} a byte"
     else:
         return
-    raise UnsupportedConstructError(what, location=here())
+    raise UnsupportedConstructError(what)
 
 
 def _check_shape(ref: BufferRef, layout: Layout) -> None:
@@ -134,7 +131,6 @@ def _check_shape(ref: BufferRef, layout: Layout) -> None:
             f"the layout of the tensor `{ref.name}` has another shape",
             expected=ref.describe(),
             found=f"({', '.join(map(str, layout.shape))})",
-            location=here(),
         )
 
 
@@ -157,5 +153,4 @@ def _check_index(ref: BufferRef, index: Expr, vars_: tuple[Var, ...]) -> None:
                 f"the layout of the tensor `{ref.name}` must be int32 arithmetic on the indices "
                 "of its elements and constants",
                 found=print_expr(substitute(index, shown)),
-                location=here(),
             )

@@ -14,7 +14,7 @@ from tileops.ir.stmt import Parallel as ParallelStmt
 from tileops.ir.walk import walk_expr
 from tileops.language.bounded import fits_its_type
 from tileops.language.steps import UINT64, Axis, Rounds, rounds, without_wraps
-from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import (
     INT64,
     Value,
@@ -58,13 +58,11 @@ class LoopFrame:
                 "list, sum, map, `in`, comprehensions and the like cannot go through them",
                 expected=f"a `for` over one of {_LOOPS}; what is counted or taken along is "
                 "computed from its variable",
-                location=here(),
             )
         raise ProgramSyntaxError(
             f"a loop over {self.construct} stands in a plain Python function; decorate the "
             "function with "
-            "@T.macro",
-            location=here(),
+            "@T.macro"
         )
 
     __iter__ = __reversed__ = __contains__ = __getitem__ = __len__ = _refuse
@@ -76,7 +74,6 @@ class LoopFrame:
             raise ProgramValueError(
                 f"{self.construct} has {len(self.axes)} loop variable(s)",
                 found=f"{len(names)} in the `for`",
-                location=here(),
             )
         self.axes = tuple(_evaluated_once(axis) for axis in self.axes)
         if self.kind == "parallel":
@@ -106,7 +103,7 @@ class LoopFrame:
         if not tracer.in_parallel:
             return
         if self.kind == "pipelined":
-            raise ProgramValueError("T.Pipelined cannot stand inside T.Parallel", location=here())
+            raise ProgramValueError("T.Pipelined cannot stand inside T.Parallel")
         region = tracer.region
         if self.kind == "parallel" and (
             region is None or region.kind != "parallel" or region.statements
@@ -162,7 +159,6 @@ def not_a_loop(value: object) -> ProgramTypeError:
         + "unroll other iterables in a plain Python function",
         expected=_LOOPS,
         found=f"{article} {kind}" if is_other and hasattr(value, "__iter__") else describe(value),
-        location=here(),
     )
 
 
@@ -180,8 +176,7 @@ def _depends(exprs: tuple[Expr, ...], variables: tuple[Var, ...]) -> bool:
 def _imperfect() -> ProgramValueError:
     return ProgramValueError(
         "T.Parallel loops must be perfectly nested: the inner one is the only statement of the "
-        "outer one",
-        location=here(),
+        "outer one"
     )
 
 
@@ -195,11 +190,9 @@ def _axis(construct: str, start: object, stop: object, step: object = None) -> A
         start, stop = 0, start
     width = 1 if step is None else as_int(step)
     if width is None:
-        raise ProgramValueError(
-            f"the step of {construct} must be a constant", found=describe(step), location=here()
-        )
+        raise ProgramValueError(f"the step of {construct} must be a constant", found=describe(step))
     if width == 0:
-        raise ProgramValueError(f"the step of {construct} cannot be 0", location=here())
+        raise ProgramValueError(f"the step of {construct} cannot be 0")
     first = to_expr(start, f"the start of {construct}")
     last = to_expr(stop, f"the stop of {construct}")
     if construct != "T.Parallel":
@@ -244,9 +237,7 @@ def unroll(
     """A loop in order, with the hint to unroll it."""
     require_tracer("T.unroll")
     if explicit and unroll_factor is not None:
-        raise ProgramValueError(
-            "T.unroll takes explicit or unroll_factor, not both", location=here()
-        )
+        raise ProgramValueError("T.unroll takes explicit or unroll_factor, not both")
     hints = () if unroll_factor is None else (("factor", str(unroll_factor)),)
     return LoopFrame("T.unroll", "unroll", (_axis("T.unroll", start, stop, step),), hints=hints)
 
@@ -261,7 +252,7 @@ def grid(*extents: object) -> LoopFrame:
     """Nested serial loops from 0, one an extent."""
     require_tracer("T.grid")
     if not extents:
-        raise ProgramValueError("T.grid needs at least one extent", location=here())
+        raise ProgramValueError("T.grid needs at least one extent")
     return LoopFrame("T.grid", "serial", tuple(_axis("T.grid", e, None) for e in extents))
 
 
@@ -278,11 +269,11 @@ def Parallel(
     """
     require_tracer("T.Parallel")
     if not extents:
-        raise ProgramValueError("T.Parallel needs at least one extent", location=here())
+        raise ProgramValueError("T.Parallel needs at least one extent")
     axes = tuple(_axis("T.Parallel", e, None) for e in extents)
     for axis in axes:
         if isinstance(axis.stop, Const) and axis.stop.value < 0:
-            raise ProgramValueError("an extent of T.Parallel is negative", location=here())
+            raise ProgramValueError("an extent of T.Parallel is negative")
     return LoopFrame("T.Parallel", "parallel", axes)
 
 
@@ -304,10 +295,10 @@ def Pipelined(
     depth = as_int(num_stages)
     if depth is None:
         raise ProgramTypeError(
-            "num_stages must be a compile-time integer", found=describe(num_stages), location=here()
+            "num_stages must be a compile-time integer", found=describe(num_stages)
         )
     if depth < 0:
-        raise ProgramValueError("num_stages cannot be negative", found=str(depth), location=here())
+        raise ProgramValueError("num_stages cannot be negative", found=str(depth))
     if stage:
         depth = max(depth, max(stage) + 1)
     return LoopFrame("T.Pipelined", "pipelined", (_axis("T.Pipelined", start, stop),), stages=depth)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.language import arguments
-from tileops.language.tracer import here
 from tileops.language.value import BOOL, INT32, Value, math_call, power, to_expr, wrap
 
 _Unary = Callable[[object], Value]
@@ -62,9 +61,7 @@ def pow_of_int(x: object, y: int) -> Value:
     """``x`` to an integer power, by repeated multiplication."""
     if not isinstance(y, int) or y < 0:
         raise ProgramValueError(
-            "T.pow_of_int needs an exponent that is a non-negative int",
-            found=repr(y),
-            location=here(),
+            "T.pow_of_int needs an exponent that is a non-negative int", found=repr(y)
         )
     base = to_expr(x)
     out = fold.const(1, base.dtype) if y == 0 else base
@@ -91,7 +88,6 @@ def round(x: object, rounding_mode: str = "ties-to-even") -> Value:
             "T.round: unknown rounding_mode",
             expected=" or ".join(map(repr, names)),
             found=repr(rounding_mode),
-            location=here(),
         )
     return math_call(names[rounding_mode], x)
 
@@ -114,7 +110,7 @@ def isfinite(x: object) -> Value:
 def _bit_count(name: str, x: object) -> Value:
     expr = to_expr(x)
     if not expr.dtype.is_integer:
-        raise ProgramTypeError(f"T.{name} needs an integer", found=str(expr.dtype), location=here())
+        raise ProgramTypeError(f"T.{name} needs an integer", found=str(expr.dtype))
     return wrap(fold.call(name, expr, dtype=INT32), x)
 
 

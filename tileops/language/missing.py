@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tileops.errors import ProgramAttributeError
-from tileops.language.tracer import here
 from tileops.language.value import describe
 
 
@@ -38,8 +37,7 @@ def unknown_construct(name: str, known: Iterable[str]) -> ProgramAttributeError:
     instead = instead_of(name)
     like = None if instead else nearest(name, known)
     return ProgramAttributeError(
-        f"the tile language has no name {name!r}" + _meant(like and f"T.{like}", instead),
-        location=here(),
+        f"the tile language has no name {name!r}" + _meant(like and f"T.{like}", instead)
     )
 
 
@@ -56,9 +54,7 @@ def unknown_attribute(holder: object, name: str) -> ProgramAttributeError:
     instead = None if isinstance(holder, (type, str)) else instead_of_attribute(name)
     like = None if instead else nearest(name, (n for n in dir(holder) if not n.startswith("_")))
     what = f"T.{holder.__name__}" if isinstance(holder, type) else describe(holder)
-    return ProgramAttributeError(
-        f"{what} has no attribute {name!r}" + _meant(like, instead), location=here()
-    )
+    return ProgramAttributeError(f"{what} has no attribute {name!r}" + _meant(like, instead))
 
 
 def _meant(like: str | None, instead: str | None) -> str:

@@ -7,7 +7,6 @@ from tileops.ir.expr import Expr, Region
 from tileops.ir.printer import print_expr
 from tileops.language.buffers import ONE, ZERO, BufferRef, Element, RegionRef
 from tileops.language.linear import are_different, is_one
-from tileops.language.tracer import here
 from tileops.language.value import describe
 
 Operand = BufferRef | RegionRef | Element
@@ -25,7 +24,6 @@ def operand(construct: str, what: str, value: object) -> Operand:
     raise ProgramTypeError(
         f"{construct}: {what} must be a buffer, a slice of a buffer or an element",
         found=describe(value),
-        location=here(),
     )
 
 
@@ -44,9 +42,7 @@ def matrix(construct: str, what: str, value: object) -> Region:
     found = operand(construct, what, value)
     if isinstance(found, Element):
         raise ProgramTypeError(
-            f"{construct}: {what} must be a buffer or a slice of one",
-            found=found.describe(),
-            location=here(),
+            f"{construct}: {what} must be a buffer or a slice of one", found=found.describe()
         )
     return whole(found) if isinstance(found, BufferRef) else found.region
 
@@ -65,7 +61,6 @@ def from_start(construct: str, element: Element, extents: tuple[Expr, ...]) -> R
             f"{construct}: the other side has more dimensions than `{element.ref.name}`",
             expected=f"at most {ndim} dimensions that are not 1",
             found=f"extents {format_extents(extents)}",
-            location=here(),
         )
     tail = extents[len(lead) :]
     full = (ONE,) * (ndim - len(tail)) + tail

@@ -16,7 +16,7 @@ from tileops.language.bounded import fits_its_type
 from tileops.language.buffers import VarRef
 from tileops.language.loops import LoopFrame
 from tileops.language.steps import Axis
-from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, INT64, Value, bind, index_expr, wrap
 
 
@@ -92,7 +92,6 @@ class _PersistentLoop(LoopFrame):
             raise ProgramValueError(
                 f"T.Persistent has {len(self.domain)} coordinates",
                 found=f"{len(names)} in the `for`",
-                location=here(),
             )
         (wave,) = super().open(tracer, ("wave",))
         tile = bind("tile", fold.add(fold.mul(wave.expr, self.wave), self.index)).expr
@@ -119,7 +118,7 @@ def Persistent(
         for d in arguments.items("T.Persistent", "domain", domain)
     )
     if not dims:
-        raise ProgramValueError("T.Persistent needs at least one extent", location=here())
+        raise ProgramValueError("T.Persistent needs at least one extent")
     wave, number = index_expr(wave_size, "wave_size"), index_expr(index, "index")
     group = index_expr(group_size, "group_size")
     dtype = _tile_dtype(tracer, dims, (*dims, wave, number))
@@ -130,7 +129,7 @@ def loop_break() -> None:
     """Leave the innermost loop, as Python's ``break``."""
     tracer = require_tracer("T.loop_break")
     if not any(r.kind in ("for", "while") for r in tracer.regions):
-        raise ProgramValueError("T.loop_break stands outside a loop", location=here())
+        raise ProgramValueError("T.loop_break stands outside a loop")
     tracer.emit(Break())
 
 
@@ -165,10 +164,7 @@ class PersistentTileScheduler:
 
     def _state(self, part: str) -> VarRef:
         if part not in self._vars:
-            raise ProgramValueError(
-                f"T.PersistentTileScheduler.{part} is known only after init()",
-                location=here(),
-            )
+            raise ProgramValueError(f"T.PersistentTileScheduler.{part} is known only after init()")
         return self._vars[part]
 
     @property
@@ -211,8 +207,7 @@ class PersistentTileScheduler:
         tracer = require_tracer("T.PersistentTileScheduler.init")
         if not self._stateful:
             raise ProgramValueError(
-                "T.PersistentTileScheduler(stateful=False) has no init(); use coord(tile)",
-                location=here(),
+                "T.PersistentTileScheduler(stateful=False) has no init(); use coord(tile)"
             )
         wide = self._number_dtype(self._workers)
         for part in ("tile", "m_idx", "n_idx", "current_iter"):

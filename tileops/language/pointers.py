@@ -9,7 +9,7 @@ from tileops.ir.stmt import AddressView, Bind, View
 from tileops.ir.walk import walk, walk_expr
 from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view
 from tileops.language.shapes import check_packed, static_shape
-from tileops.language.tracer import Tracer, here, require_tracer
+from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import Value, as_dtype, describe, index_expr
 
 ADDRESS = DType("int64")
@@ -26,9 +26,7 @@ class PointerType:
     ) -> PointerType:
         """The same; the element type is what T.make_tensor says. ProgramTypeError off global."""
         if storage_scope != "global":
-            raise ProgramTypeError(
-                "T.ptr points to global memory", found=repr(storage_scope), location=here()
-            )
+            raise ProgramTypeError("T.ptr points to global memory", found=repr(storage_scope))
         return self
 
     def __repr__(self) -> str:
@@ -53,10 +51,10 @@ class Pointer:
         return f"the pointer `{self.node.name}`, which has no shape (use T.make_tensor)"
 
     def __getitem__(self, key: object) -> object:
-        raise ProgramTypeError(f"cannot index {self.describe()}", location=here())
+        raise ProgramTypeError(f"cannot index {self.describe()}")
 
     def __setitem__(self, key: object, value: object) -> None:
-        raise ProgramTypeError(f"cannot store to {self.describe()}", location=here())
+        raise ProgramTypeError(f"cannot store to {self.describe()}")
 
 
 def make_tensor(
@@ -80,7 +78,6 @@ def make_tensor(
             "T.make_tensor takes a pointer",
             expected="a T.ptr parameter, the .data of a buffer, or an int64 address",
             found=describe(ptr),
-            location=here(),
         )
     source = ptr.node if isinstance(ptr, Pointer) else ptr.source
     refuse_strided_view("T.make_tensor", source)
@@ -102,7 +99,6 @@ def _strides(dims: tuple[Expr, ...], strides: object) -> tuple[Expr, ...] | None
             "T.make_tensor needs one stride a dimension",
             expected=f"{len(dims)} strides",
             found=str(len(steps)),
-            location=here(),
         )
     return tuple(index_expr(s, "a stride of T.make_tensor") for s in steps)
 
@@ -121,7 +117,6 @@ def _at_address(
             "an address is an int64",
             expected="an element of T.Tensor((n,), T.ptr)",
             found=describe(address),
-            location=here(),
         )
     buffer = tracer.new_buffer(tracer.take_name("tensor"), dims, kind, "global", steps)
     tracer.emit_address_view(AddressView(buffer, expr, _table(tracer, expr)))

@@ -11,7 +11,7 @@ from tileops.language.arithmetic import infinity, max_value, min_value
 from tileops.language.buffers import ONE, ZERO, BufferRef, Element, contribute
 from tileops.language.copies import copy_regions
 from tileops.language.operands import matrix, whole
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import BOOL, Value, describe, to_expr
 
 _INFINITE = ("float16", "bfloat16", "float32", "float64", "float8_e5m2")
@@ -20,9 +20,7 @@ _INFINITE = ("float16", "bfloat16", "float32", "float64", "float8_e5m2")
 def _reducer(construct: str, value: object) -> BufferRef:
     if isinstance(value, BufferRef) and value.reducer is not None:
         return value
-    raise ProgramTypeError(
-        f"{construct} needs what T.alloc_reducer made", found=describe(value), location=here()
-    )
+    raise ProgramTypeError(f"{construct} needs what T.alloc_reducer made", found=describe(value))
 
 
 def _identity(kind: str, dtype: DType) -> Expr:
@@ -57,9 +55,7 @@ def reducer_update(acc: object, value: object) -> None:
     tracer.require_launch("T.reducer_update")
     if not isinstance(acc, Element):
         raise ProgramTypeError(
-            "T.reducer_update takes an element of a reducer, as in acc[i]",
-            found=describe(acc),
-            location=here(),
+            "T.reducer_update takes an element of a reducer, as in acc[i]", found=describe(acc)
         )
     ref = _reducer("T.reducer_update", acc.ref)
     contribute(ref, acc.indices, to_expr(value, "the contribution"))
@@ -91,15 +87,13 @@ def _question(construct: str, kind: str, buffer: object) -> Value:
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
     if tracer.in_parallel:
-        raise ProgramValueError(f"{construct} cannot stand inside T.Parallel", location=here())
+        raise ProgramValueError(f"{construct} cannot stand inside T.Parallel")
     region = matrix(construct, "the tile", buffer)
     kept = [d for d in range(len(region.extents)) if d in region.squeezed()] or [
         len(region.extents) - 1
     ]
     if len(kept) > 1:
-        raise ProgramValueError(
-            f"{construct} works along one dimension", found=describe(buffer), location=here()
-        )
+        raise ProgramValueError(f"{construct} works along one dimension", found=describe(buffer))
     extent = region.extents[kept[0]]
     flags = tracer.define_buffer(tracer.new_buffer("flags", (extent,), BOOL, "fragment"))
     result = tracer.define_buffer(tracer.new_buffer("flag", (ONE,), BOOL, "fragment"))

@@ -8,7 +8,7 @@ from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import REDUCE_KINDS, Reduce, Scan
 from tileops.language.linear import is_one
 from tileops.language.operands import format_extents, matrix, same_extents, show, tile
-from tileops.language.tracer import here, require_tracer
+from tileops.language.tracer import require_tracer
 from tileops.language.value import as_int, describe
 
 _BIT_KINDS = ("bitand", "bitor", "bitxor")
@@ -32,10 +32,7 @@ def reduce(
     kind = str(reduce_type)
     if kind not in REDUCE_KINDS:
         raise ProgramValueError(
-            "T.reduce: unknown kind",
-            expected=", ".join(REDUCE_KINDS),
-            found=repr(reduce_type),
-            location=here(),
+            "T.reduce: unknown kind", expected=", ".join(REDUCE_KINDS), found=repr(reduce_type)
         )
     _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, nan_propagate)
 
@@ -56,16 +53,13 @@ def _reduce(
             raise ProgramValueError(
                 f"{construct} works on tiles on the chip; T.copy the tensor to a fragment first",
                 found=show(region),
-                location=here(),
             )
     axis = _axis(construct, src, dim)
     _check_shapes(construct, src, dst, axis)
     if kind in _BIT_KINDS and (src.dtype.is_float or dst.dtype.is_float):
-        raise ProgramTypeError(f"{construct} needs integers", found=f"{src.dtype}", location=here())
+        raise ProgramTypeError(f"{construct} needs integers", found=f"{src.dtype}")
     if not isinstance(clear, (bool, int)):
-        raise ProgramTypeError(
-            f"{construct}: clear must be a Python bool", found=describe(clear), location=here()
-        )
+        raise ProgramTypeError(f"{construct}: clear must be a Python bool", found=describe(clear))
     stmt = Reduce(kind, src, dst, axis, bool(clear), bool(nan_propagate))
     tracer.emit_tile(construct, stmt)
 
@@ -73,14 +67,11 @@ def _reduce(
 def _axis(construct: str, region: Region, dim: object) -> int:
     number, ndim = as_int(dim), len(region.extents)
     if number is None:
-        raise ProgramTypeError(
-            f"{construct}: dim must be an int", found=describe(dim), location=here()
-        )
+        raise ProgramTypeError(f"{construct}: dim must be an int", found=describe(dim))
     if not -ndim <= number < ndim:
         raise ProgramValueError(
             f"{construct}: dim {number} is outside the source's {ndim} dimensions",
             found=show(region),
-            location=here(),
         )
     return number % ndim
 
@@ -101,7 +92,6 @@ def _check_shapes(construct: str, src: Region, dst: Region, axis: int) -> None:
         f"{construct}: the destination does not have the source's shape without dimension {axis}",
         expected=" or ".join(format_extents(s) for s in shapes),
         found=show(dst),
-        location=here(),
     )
 
 
@@ -244,7 +234,6 @@ def _scan(construct: str, kind: str, src: object, dst: object, dim: int, reverse
             f"{construct}: source and destination have different shapes",
             expected=format_extents(source.extents),
             found=show(target),
-            location=here(),
         )
     axis = _axis(construct, source, dim)
     tracer.emit_tile(construct, Scan(kind, source, target, axis, bool(reverse)))

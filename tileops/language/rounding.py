@@ -10,7 +10,6 @@ from __future__ import annotations
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
-from tileops.language.tracer import here
 from tileops.language.value import FLOAT32, Value, to_expr, wrap
 
 _MODES = ("rn", "rz", "ru", "rd")
@@ -23,7 +22,6 @@ def _rounded(name: str, op: str, mode: str, *values: object) -> Value:
             f"T.{name}: unknown rounding_mode",
             expected=", ".join(map(repr, _MODES)),
             found=repr(mode),
-            location=here(),
         )
     args = [to_expr(v, f"an argument of T.{name}") for v in values]
     args = [a if a.dtype.is_float else fold.cast(a, FLOAT32) for a in args]
@@ -35,7 +33,6 @@ def _rounded(name: str, op: str, mode: str, *values: object) -> Value:
             f"T.{name} with rounding_mode={mode!r}",
             expected="operands of float32 or float64; narrower ones are rounded to nearest only",
             found=str(dtype),
-            location=here(),
         )
     return wrap(fold.call(f"{op}_{mode}", *(fold.cast(a, dtype) for a in args)), *values)
 
@@ -82,6 +79,5 @@ def ieee_frsqrt(x: object, rounding_mode: str = "rn") -> Value:
         raise UnsupportedConstructError(
             f"T.ieee_frsqrt with rounding_mode={rounding_mode!r} of {expr.dtype}",
             expected="rounding_mode='rn' and at most float32",
-            location=here(),
         )
     return _rounded("ieee_frsqrt", "rsqrt", rounding_mode, x)

@@ -9,7 +9,7 @@ from tileops.errors import ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr
 from tileops.ir.printer import print_expr
-from tileops.language.tracer import Tracer, here
+from tileops.language.tracer import Tracer
 from tileops.language.value import INT32, index_expr
 
 ONE = fold.const(1)
@@ -19,20 +19,17 @@ def static_shape(what: str, shape: object) -> tuple[Expr, ...]:
     """A shape given by the user (int, value, tuple or list) as positive int32 expressions."""
     dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not dims:
-        raise ProgramValueError(f"{what} needs at least one dimension", location=here())
+        raise ProgramValueError(f"{what} needs at least one dimension")
     if any(d is Ellipsis for d in dims):
         raise ProgramValueError(
             f"`...` in the shape of {what}",
             expected="`...` once, first in the shape of a tensor parameter or of T.empty; "
             "elsewhere `A.shape[0]`, the product of the leading dimensions of `A`",
-            location=here(),
         )
     out = tuple(index_expr(d, f"an extent of {what}") for d in dims)
     for extent in out:
         if isinstance(extent, Const) and extent.value < 0:
-            raise ProgramValueError(
-                f"an extent of {what} is negative", found=print_expr(extent), location=here()
-            )
+            raise ProgramValueError(f"an extent of {what} is negative", found=print_expr(extent))
     return tuple(
         fold.cast(e, INT32) if isinstance(e, Const) and abs(e.value) < 2**31 else e for e in out
     )
@@ -64,7 +61,6 @@ def check_bytes(what: str, shape: tuple[Expr, ...], dtype: DType, most: int) -> 
             f"{what} is too large",
             expected=f"at most {most} bytes",
             found=f"{dtype}[{', '.join(map(str, extents))}], {count} elements in {size} bytes",
-            location=here(),
         )
 
 
@@ -85,7 +81,6 @@ def check_packed(
             what,
             expected="a last dimension that is even",
             found=found + (f", the last {print_expr(last)}" if last is not None else ""),
-            location=here(),
         )
     steps = strides or (ONE,)
     if steps[-1] != ONE or any(map(_is_odd, steps[:-1])):
@@ -93,7 +88,6 @@ def check_packed(
             what,
             expected="strides in elements, the last 1 and the others even",
             found=f"strides ({', '.join(map(print_expr, steps))})",
-            location=here(),
         )
 
 

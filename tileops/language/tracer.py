@@ -268,9 +268,7 @@ class Tracer(Builder):
     def require_launch(self, construct: str) -> LaunchState:
         """The open launch; NoBuilderError naming ``construct`` outside one."""
         if self.launch is None:
-            raise NoBuilderError(
-                f"{construct} was used outside a `with T.Kernel(...)` block", location=self.location
-            )
+            raise NoBuilderError(f"{construct} was used outside a `with T.Kernel(...)` block")
         return self.launch
 
     def emit_tile(self, construct: str, stmt: Stmt) -> None:
@@ -280,8 +278,7 @@ class Tracer(Builder):
             raise ProgramValueError(
                 f"{construct} is a tile operation and cannot stand inside T.Parallel, whose body "
                 "handles "
-                "one element",
-                location=self.location,
+                "one element"
             )
         self.emit(stmt)
 
@@ -328,12 +325,11 @@ class Tracer(Builder):
     def dead_name(self, name: str, region: str | None) -> ProgramError:
         """The error for reading ``name`` after the region that defines it."""
         if region is None:
-            return ProgramValueError(f"`{name}` belongs to another program", location=self.location)
+            return ProgramValueError(f"`{name}` belongs to another program")
         return ProgramValueError(
             f"`{name}` is read outside the {region} that defines it; a value that must outlive a "
             "region is "
-            "a T.alloc_var",
-            location=self.location,
+            "a T.alloc_var"
         )
 
 
@@ -366,19 +362,10 @@ def require_tracer(construct: str) -> Tracer:
     return tracer
 
 
-def here() -> Location | None:
-    """The location of the statement being traced, None outside a trace."""
-    tracer = active_tracer()
-    return tracer.location if tracer is not None else None
-
-
 def iter_names(text: object) -> Iterator[str]:
     """The names in ``"M, N K"``, split at commas and blanks; ProgramTypeError for another type."""
     if not isinstance(text, str):
         raise ProgramTypeError(
-            "size names are given as one string",
-            expected='such as "M, N"',
-            found=repr(text),
-            location=here(),
+            "size names are given as one string", expected='such as "M, N"', found=repr(text)
         )
     yield from text.replace(",", " ").split()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileops.errors import UnsupportedConstructError
-from tileops.language.tracer import active_tracer, here
+from tileops.language.tracer import active_tracer
 
 _GROUPS: dict[str, str] = {
     "a raw pointer": """
@@ -97,8 +97,7 @@ class UnsupportedName:
     def error(self) -> UnsupportedConstructError:
         """The error for using this name, at the statement being traced."""
         return UnsupportedConstructError(
-            f"T.{self._name} ({self.reason}) is not supported by tileops{on_which_target()}",
-            location=here(),
+            f"T.{self._name} ({self.reason}) is not supported by tileops{on_which_target()}"
         )
 
     def describe(self) -> str:

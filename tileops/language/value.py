@@ -13,7 +13,7 @@ from tileops.ir.stmt import Bind
 from tileops.ir.walk import walk_expr
 from tileops.language.bounded import fits_its_type
 from tileops.language.known import is_of_consts, number_of
-from tileops.language.tracer import active_tracer, here
+from tileops.language.tracer import active_tracer
 
 BOOL = DType("bool")
 INT32 = DType("int32")
@@ -80,7 +80,7 @@ class Value:
         if isinstance(number, int):
             return int(number)
         raise ProgramTypeError(
-            "an index of Python must be an integer", found=f"a {self._expr.dtype}", location=here()
+            "an index of Python must be an integer", found=f"a {self._expr.dtype}"
         )
 
     def __int__(self) -> int:
@@ -92,8 +92,7 @@ class Value:
     def __setitem__(self, key: object, value: object) -> None:
         raise ProgramTypeError(
             "a scalar value is immutable and cannot be stored to; use T.alloc_var for a scalar "
-            "that changes",
-            location=here(),
+            "that changes"
         )
 
     # -- operators ---------------------------------------------------------------------------------
@@ -187,7 +186,6 @@ class Value:
                 "round() of a value of a program takes no number of digits; scale it, as in "
                 "T.nearbyint(x * 100) / 100",
                 found=f"{describe(ndigits)} digits",
-                location=here(),
             )
         return math_call("nearbyint", self)
 
@@ -223,9 +221,7 @@ def to_expr(value: object, what: str = "an operand") -> Expr:
         return fold.const(value)
     if isinstance(value, numbers.Number) and hasattr(value, "item"):
         return fold.const(value.item(), as_dtype(type(value)))
-    raise ProgramTypeError(
-        f"{what} must be a number or a scalar value", found=describe(value), location=here()
-    )
+    raise ProgramTypeError(f"{what} must be a number or a scalar value", found=describe(value))
 
 
 def describe(value: object) -> str:
@@ -302,9 +298,7 @@ def power(a: object, b: object) -> Value:
     if base.dtype.is_integer and isinstance(exponent, Const) and exponent.dtype.is_integer:
         count = int(exponent.value)
         if count < 0:
-            raise ProgramValueError(
-                "an integer cannot be raised to a negative power", location=here()
-            )
+            raise ProgramValueError("an integer cannot be raised to a negative power")
         out: Expr = fold.const(1, base.dtype)
         for _ in range(count):
             out = fold.mul(out, base)
@@ -322,9 +316,8 @@ def as_dtype(value: object) -> DType:
         raise UnsupportedConstructError(
             f"{value} as the dtype of a buffer or parameter: tileops has vectors of scalars only",
             expected="a scalar dtype and one more dimension",
-            location=here(),
         )
-    raise ProgramTypeError("not a dtype of the tile language", found=repr(value), location=here())
+    raise ProgramTypeError("not a dtype of the tile language", found=repr(value))
 
 
 def as_int(value: object) -> int | None:
@@ -346,7 +339,7 @@ def index_expr(value: object, what: str = "an index") -> Expr:
     if expr.dtype == INT32 or expr.dtype == INT64:
         return expr
     if expr.dtype.is_float:
-        raise ProgramTypeError(f"{what} must be an integer", found=describe(value), location=here())
+        raise ProgramTypeError(f"{what} must be an integer", found=describe(value))
     wide = expr.dtype.bits >= 32 and not expr.dtype.is_bool
     return fold.cast(expr, INT64 if wide else INT32)
 
@@ -382,7 +375,7 @@ def snapshot(name: str, value: object) -> object:
     if tracer.launch is None:
         if loads:
             raise ProgramValueError(
-                "an element of a tensor can be read only inside `with T.Kernel`", location=here()
+                "an element of a tensor can be read only inside `with T.Kernel`"
             )
         return Value(expr)
     if not loads and not expr.dtype.is_float and _count_at_most(expr, _INLINE_NODES):
@@ -421,13 +414,11 @@ class dtype(DType):
         if value is None:
             raise UnsupportedConstructError(
                 f"T.{self!s}() without a value makes an unbound variable, which tileops does not "
-                "have; T.alloc_var makes one that can be assigned",
-                location=here(),
+                "have; T.alloc_var makes one that can be assigned"
             )
         if more:
             raise UnsupportedConstructError(
-                f"T.{self!s}(...) of several values; a vector is T.{self!s}x{1 + len(more)}(...)",
-                location=here(),
+                f"T.{self!s}(...) of several values; a vector is T.{self!s}x{1 + len(more)}(...)"
             )
         return wrap(fold.settled(fold.cast(to_expr(value), DType(self))), value)
 

@@ -9,7 +9,6 @@ from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueErro
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
 from tileops.language import arguments
-from tileops.language.tracer import here
 from tileops.language.value import (
     Value,
     absolute,
@@ -52,11 +51,9 @@ class Vector:
     def __getitem__(self, key: object) -> Value:
         number = as_int(key)
         if number is None:
-            raise ProgramIndexError(
-                "the lane of a vector is a constant", found=describe(key), location=here()
-            )
+            raise ProgramIndexError("the lane of a vector is a constant", found=describe(key))
         if not -len(self.lanes) <= number < len(self.lanes):
-            raise ProgramIndexError(f"{self.describe()} has no lane {number}", location=here())
+            raise ProgramIndexError(f"{self.describe()} has no lane {number}")
         return self.lanes[number]
 
     def snapshot(self, name: str) -> Vector:
@@ -142,7 +139,6 @@ class VectorType(str):
             raise ProgramTypeError(
                 f"T.{self!s} takes {self.lanes} values, or one for all lanes",
                 found=f"{len(values)} values",
-                location=here(),
             )
         return Vector([Value(fold.cast(to_expr(v, "a lane"), self.element)) for v in values])
 
@@ -150,7 +146,7 @@ class VectorType(str):
 def _parts(kind: str) -> tuple[DType, int]:
     parts = vector_parts(kind)
     if parts is None:
-        raise ProgramTypeError("not a vector type", found=repr(kind), location=here())
+        raise ProgramTypeError("not a vector type", found=repr(kind))
     return parts
 
 
@@ -166,7 +162,6 @@ def _spread(value: object, count: int) -> tuple[object, ...]:
             "an operation on vectors of different lengths",
             expected=f"{count} lanes",
             found=value.describe(),
-            location=here(),
         )
     return value.lanes
 
@@ -176,7 +171,7 @@ def convert(value: object, dtype: object) -> Vector:
     parts = vector_parts(dtype)
     if parts is None:
         if not isinstance(value, Vector):
-            raise ProgramTypeError("not a vector type", found=repr(dtype), location=here())
+            raise ProgramTypeError("not a vector type", found=repr(dtype))
         parts = as_dtype(dtype), len(value)
     kind, count = parts
     lanes = _spread(value, count)
@@ -194,7 +189,6 @@ def reinterpret_vector(value: object, dtype: object) -> Value | Vector:
             "T.reinterpret needs two types of one width",
             expected=f"{bits.dtype.bits} bits",
             found=f"{dtype}, {kind.bits * count} bits",
-            location=here(),
         )
     if parts is None:
         return Value(_as_type(bits, kind))
@@ -217,8 +211,7 @@ def _bits(value: object) -> Expr:
     total = width * len(lanes)
     if total not in (8, 16, 32, 64):
         raise ProgramTypeError(
-            "T.reinterpret of a vector", expected="8, 16, 32 or 64 bits", found=f"{total} bits",
-            location=here(),
+            "T.reinterpret of a vector", expected="8, 16, 32 or 64 bits", found=f"{total} bits"
         )  # fmt: skip
     whole = DType(f"uint{total}")
     out: Expr = fold.const(0, whole)
@@ -237,7 +230,7 @@ def Shuffle(vectors: Sequence[object], indices: Sequence[object]) -> Value | Vec
     chosen = Vector(lanes)
     picked = [chosen[i] for i in arguments.items("T.Shuffle", "indices", indices)]
     if not picked:
-        raise ProgramValueError("T.Shuffle needs an index", location=here())
+        raise ProgramValueError("T.Shuffle needs an index")
     return picked[0] if len(picked) == 1 else Vector(picked)
 
 
@@ -245,7 +238,7 @@ def _two(construct: str, *values: object) -> None:
     for value in values:
         if not isinstance(value, Vector) or len(value) != 2:
             raise ProgramTypeError(
-                f"T.{construct} takes vectors of two lanes", found=describe(value), location=here()
+                f"T.{construct} takes vectors of two lanes", found=describe(value)
             )
 
 
