@@ -12,8 +12,12 @@ import pytest
 import tileops.language as T
 from tests.docs.examples import DOCUMENTS, ROOT, Example, examples
 
-OTHERS = tuple(ROOT / "docs" / name for name in ("ops.md", "bundles.md", "cache.md"))
-EXAMPLES = [*examples(), *examples(OTHERS)]
+# support.md is a generated table.
+OTHERS = tuple(
+    p for p in sorted((ROOT / "docs").glob("*.md")) if p.name not in ("language.md", "support.md")
+)
+PAGES = (*DOCUMENTS, *OTHERS)
+EXAMPLES = examples(PAGES)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.id)
@@ -39,7 +43,18 @@ def test_every_construct_is_described() -> None:
     assert [name for name in missing if not name.startswith("__")] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_the_page_opens_with_what_it_is_for_and_a_program(path: Path) -> None:
+    title, purpose, program = path.read_text().split("\n\n")[:3]
+    assert title.startswith("# ")
+    assert purpose[0].isalpha()
+    assert program.startswith("```python")
+    assert "@tileops.jit" in path.read_text().split("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+)
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
         assert (path.parent / target).exists(), target
