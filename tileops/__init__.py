@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from tileops.jit import compile as compile
     from tileops.jit import jit as jit
     from tileops.jit import par_compile as par_compile
-    from tileops.jit.bundling import bundle as bundle
-    from tileops.jit.warming import warmup as warmup
+    from tileops.jit.bundle_writer import bundle as bundle
+    from tileops.jit.warmup import warmup as warmup
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
@@ -76,11 +76,11 @@ _HOMES = {
     "space": "autotuner.spaces",
     "set_autotune_inputs": "autotuner.tuner",
     "GemmWarpPolicy": "language",
-    "bundle": "jit.bundling",
+    "bundle": "jit.bundle_writer",
     "load_bundle": "op.bundled",
     "install_alias": "alias",
     **dict.fromkeys(("on_compile", "stats"), "counters"),
-    "warmup": "jit.warming",
+    "warmup": "jit.warmup",
 }
 _MODULES = frozenset(
     (

@@ -14,7 +14,7 @@ import torch
 from tileops import counters
 from tileops.cache import store
 from tileops.codegen.kernel_code import Specialization
-from tileops.jit import compiling, kernel_state, toolchain
+from tileops.jit import compiling, kernel_state, tool_versions
 from tileops.target import Target
 
 PROGRAM = """
@@ -111,9 +111,9 @@ def test_a_change_of_the_tools(tmp_path: Path, name: str, monkeypatch: pytest.Mo
     target, tool = TOOLS[name]
     program = _module(tmp_path, PROGRAM).changed.get_tir(100)
     asked = compiling.Request(program, target, Specialization(True), "changed", "")
-    before, real = compiling.key_of(asked), toolchain.versions(target)
+    before, real = compiling.key_of(asked), tool_versions.of(target)
     assert compiling.key_of(asked) == before
-    monkeypatch.setattr(toolchain, "versions", lambda target: {**real, tool: real[tool] + ".1"})
+    monkeypatch.setattr(tool_versions, "of", lambda target: {**real, tool: real[tool] + ".1"})
     assert compiling.key_of(asked).hash() != before.hash()
 
 

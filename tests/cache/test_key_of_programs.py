@@ -16,7 +16,7 @@ from tileops import cache
 from tileops.cache import sources
 from tileops.codegen.kernel_code import Specialization
 from tileops.ir.program import Program
-from tileops.jit import compiling, toolchain
+from tileops.jit import compiling, tool_versions
 from tileops.target import Target
 
 PROGRAM = """
@@ -151,10 +151,10 @@ def test_each_tool_is_in_the_key(
     kind, _, arch = target.partition(":")
     asked = dataclasses.replace(request_, target=Target(kind, arch))
     before = compiling.key_of(asked)
-    versions = toolchain.versions(asked.target)
+    versions = tool_versions.of(asked.target)
     assert set(versions) == set(TOOLS[target])
     monkeypatch.setattr(
-        toolchain, "versions", lambda target: {**versions, tool: versions[tool] + " changed"}
+        tool_versions, "of", lambda target: {**versions, tool: versions[tool] + " changed"}
     )
     assert compiling.key_of(asked).differences(before) == ("toolchain",)
 

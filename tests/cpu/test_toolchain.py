@@ -14,7 +14,7 @@ from tileops.compiler import cxx_identity, gxx
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
 from tileops.ir.codec import encode_program
-from tileops.jit import toolchain
+from tileops.jit import tool_versions
 from tileops.pass_configs import DEBUG_CPU
 
 
@@ -138,21 +138,21 @@ CHANGES = [
 def test_identity_is_of_what_compiles_now(change, process, tmp_path, monkeypatch):
     step = change(tmp_path, monkeypatch)
     next(step)
-    first = toolchain.versions(TARGET)
-    assert toolchain.versions(TARGET) == first
+    first = tool_versions.of(TARGET)
+    assert tool_versions.of(TARGET) == first
     next(step, None)
     if process == "another process":
         memo.forget()
-    second = toolchain.versions(TARGET)
+    second = tool_versions.of(TARGET)
     assert second != first
-    assert toolchain.versions(TARGET) == second
+    assert tool_versions.of(TARGET) == second
 
 
 def test_the_same_content_elsewhere_is_the_same_compiler(tmp_path, monkeypatch):
     found = []
     for name in ("one", "two"):
         monkeypatch.setenv("TILEOPS_CXX", str(compiler(tmp_path / name, "12.0.1")))
-        found.append(toolchain.versions(TARGET))
+        found.append(tool_versions.of(TARGET))
     assert found[0] == found[1]
 
 
@@ -165,10 +165,10 @@ def test_ccache_is_a_wrapper_also_under_the_name_of_a_compiler(tmp_path):
 
 
 def test_a_plain_compiler_is_asked_once(monkeypatch):
-    toolchain.versions(TARGET)
+    tool_versions.of(TARGET)
     memo.forget()
-    monkeypatch.setattr(toolchain, "_asked", lambda target: pytest.fail("asked again"))
-    toolchain.versions(TARGET)
+    monkeypatch.setattr(tool_versions, "_asked", lambda target: pytest.fail("asked again"))
+    tool_versions.of(TARGET)
 
 
 # -- what is no compiler --------------------------------------------------------------------------
@@ -182,7 +182,7 @@ NO_COMPILERS = [
 def test_a_command_that_is_no_compiler_is_named_with_its_variable(text, monkeypatch):
     monkeypatch.setenv("TILEOPS_CXX", text)
     with pytest.raises(ToolchainError, match="TILEOPS_CXX"):
-        toolchain.versions(TARGET)
+        tool_versions.of(TARGET)
 
 
 # -- the environment ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import tileops.language as T
 from tests.jit import samples
 from tests.jit.samples import vector
 from tileops.errors import ArgumentError, ToolchainError
-from tileops.jit import sass
+from tileops.jit import kernel as kernels
 
 
 def test_an_eager_program_compiles_without_tensors() -> None:
@@ -79,8 +79,8 @@ def test_a_gpu_kernel_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kernel.export_ptx(tmp_path / "k.ptx")
     assert (tmp_path / "k.ptx").read_text() == kernel.get_ptx()
     assert "EXIT" in kernel.get_sass()
-    monkeypatch.setattr(sass.settings, "find_program", lambda name: None)
-    monkeypatch.setattr(sass, "_beside_triton", lambda name: None)
+    monkeypatch.setattr(kernels.settings, "find_program", lambda name: None)
+    monkeypatch.setattr(kernels, "_beside_triton", lambda name: None)
     with pytest.raises(ToolchainError, match="install"):
         kernel.get_sass()
 

@@ -23,7 +23,7 @@ from tileops.cache import sources
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
-from tileops.jit import toolchain
+from tileops.jit import tool_versions
 from tileops.jit.definition import Definition
 from tileops.jit.kernel import describe_param
 from tileops.jit.kernel_state import Build
@@ -265,7 +265,7 @@ class Tuner:
             "device": device_model(asked.device),
             "versions": {
                 "codegen": sources.digest(),
-                **toolchain.versions(asked.target),
+                **tool_versions.of(asked.target),
             },
             "timer": None if timer is None else identity(timer),
             "checked": profile.checks,

@@ -1,21 +1,22 @@
-"""Owns the way from a traced program to its compiled form: key, cache, generator, compiler."""
+"""From a traced program to its compiled form: key, look-up, generator, compiler."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tileops import cache, counters, log, settings
 from tileops.cache import scripts, sources, staging
 from tileops.cache.directory import resolve
+from tileops.cache.files import make_directories, remove, write_file
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import (
     ArgumentError,
@@ -24,20 +25,22 @@ from tileops.errors import (
     ToolchainError,
     UnsupportedOnTargetError,
 )
+from tileops.ir import dump
 from tileops.ir.printer import print_program
-from tileops.ir.program import Program, ScalarParam, TensorParam
+from tileops.ir.program import Program
 from tileops.ir.walk import locations
-from tileops.jit import bundles, toolchain
+from tileops.jit import bundle_programs, tool_versions
 from tileops.jit.checking import checked
-from tileops.jit.lookup import LookUp
-from tileops.jit.record import record_of
+from tileops.jit.record import built_of
 from tileops.op.identity import Named
 from tileops.target import Target
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tileops.compiler.artifact import Artifact
 
-MANIFEST_FORMAT = 1
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,39 @@ class Request:
     title: str | None = None
 
 
+class LookUp:
+    """One look-up, for the log topic ``cache``: where it ended, or why nothing was found.
+
+    It costs nothing if nobody asked for the topic.
+    """
+
+    def __init__(self, op: str, target: Target) -> None:
+        self._op = op
+        self._target = target
+        self._is_wanted = log.is_wanted("cache")
+        self._start = time.perf_counter()
+
+    def hit(self, layer: str, name: str) -> None:
+        """Say that the program was found in ``layer`` (memory, disk, bundle) under this hash."""
+        if self._is_wanted:
+            log.emit("cache", f"hit {self._head} layer={layer} {self._time} {name[:12]}")
+
+    def miss(self, name: str | None, why: Callable[[], str]) -> None:
+        """Say that it was not found; ``name`` is None if its hash could not be computed."""
+        if self._is_wanted:
+            known = "key unknown" if name is None else name[:12]
+            taken = self._time  # before why() takes its time
+            log.emit("cache", f"miss {self._head} {taken} {known} ({why()})")
+
+    @property
+    def _head(self) -> str:
+        return f"{self._op} {self._target}"
+
+    @property
+    def _time(self) -> str:
+        return f"{(time.perf_counter() - self._start) * 1e3:.1f} ms"
+
+
 def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
     request = _with_used_facts(request)
@@ -72,7 +108,7 @@ def key_of(request: Request) -> cache.Key:
             target=str(request.target),
             specialization={"fast": request.spec.fast, "index64": request.spec.index64},
             codegen=sources.digest(),
-            toolchain=toolchain.versions(request.target),
+            toolchain=tool_versions.of(request.target),
         )
 
 
@@ -84,14 +120,11 @@ def obtain(request: Request) -> cache.Entry:
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
     looked = LookUp(request.op, request.target)
-    entry = _from_bundle(request, looked) if bundles.are_named() else None
+    entry = _from_bundle(request, looked) if bundle_programs.are_named() else None
     if entry is None:
         entry = _fetched(request, looked)
     if settings.current().dump_ir:
-        from tileops.jit import dumping
-
-        program, target, spec = request.program, request.target, request.spec
-        dumping.dump_ir(program, entry, lambda: generate(program, target, spec))
+        _dump_ir(request, entry)
     if request.debug_root is not None:
         _export(entry, Path(request.debug_root), request.op)
     return entry
@@ -137,7 +170,7 @@ def _from_bundle(request: Request, looked: LookUp) -> cache.Entry | None:
     except ToolchainError:
         entry = None
     if entry is None:
-        entry = bundles.find(request.program, request.target, request.spec, request.named)
+        entry = bundle_programs.find(request.program, request.target, request.spec, request.named)
         if entry is not None:
             looked.hit("bundle", entry.hash)
     return entry
@@ -159,9 +192,9 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
         code = generate(request.program, request.target, request.spec)
     with counters.timed("compile"):
         artifact = _compile(code, request)
-    if json.loads(key.fields["toolchain"]) != toolchain.versions(request.target):
+    if json.loads(key.fields["toolchain"]) != tool_versions.of(request.target):
         raise _ToolsChangedError
-    built = _built(request, code, artifact, key)
+    built = built_of(request.program, request.target, request.spec, code, artifact, key)
     event = counters.CompileEvent(
         op=request.op,
         target=str(request.target),
@@ -219,61 +252,6 @@ def _compiled_somewhere(code: KernelCode, request: Request) -> Artifact:
         return compile_kernel(code, request.target, options, folder)
 
 
-def _built(request: Request, code: KernelCode, artifact: Artifact, key: cache.Key) -> cache.Built:
-    program = request.program
-    manifest = {
-        "format": MANIFEST_FORMAT,
-        "name": program.name,
-        "target": str(request.target),
-        "language": code.language,
-        "toolchain": json.loads(key.fields["toolchain"]),
-        "record": record_of(program, code, artifact.launches, request.spec),
-        "resources": [
-            {
-                "entry": launch.entry,
-                "registers": launch.registers,
-                "spills": launch.spills,
-                "shared_bytes": launch.shared_bytes,
-                "notes": list(launch.notes),
-            }
-            for launch in artifact.launches
-        ],
-        "statements": {str(line): number for line, number in sorted(code.statements.items())},
-    }
-    files = {**artifact.files, "params.json": _params_text(program).encode()}
-    images = frozenset(launch.image for launch in artifact.launches)
-    return cache.Built(files, manifest, links=_links(files), required=images)
-
-
-def _links(files: Mapping[str, bytes]) -> dict[str, str]:
-    # With one launch the stages are also found under the plain name kernel.*.
-    stages = [name for name in files if re.fullmatch(r"launch\d+\..+", name)]
-    if {name.partition(".")[0] for name in stages} != {"launch0"}:
-        return {}
-    links = {f"kernel.{name.partition('.')[2]}": name for name in stages}
-    return {link: name for link, name in links.items() if link not in files}
-
-
-def _params_text(program: Program) -> str:
-    params: list[dict[str, object]] = []
-    for param in program.params:
-        match param:
-            case TensorParam(buffer=buffer):
-                params.append(
-                    {
-                        "name": param.name,
-                        "kind": "tensor",
-                        "dtype": str(buffer.dtype),
-                        "rank": buffer.ndim,
-                        "allocated": param.allocated,
-                        **({"leading": True} if param.leading else {}),
-                    }
-                )
-            case ScalarParam(var=var):
-                params.append({"name": param.name, "kind": "scalar", "dtype": str(var.dtype)})
-    return json.dumps(params, indent=1) + "\n"
-
-
 def _sizes(sizes: Mapping[str, int | str]) -> str:
     return " ".join(f"{name}={value}" for name, value in sizes.items())
 
@@ -303,3 +281,71 @@ def _export(entry: cache.Entry, root: Path, op: str) -> None:
         raise ArgumentError(
             f"op {op}: debug_root_path={str(root)!r} cannot be written: {error}"
         ) from error
+
+
+def _dump_ir(request: Request, entry: cache.Entry) -> None:
+    """Write ``ir/NN_<pass>.txt`` into the entry's folder unless it is there.
+
+    The entry's manifest and key do not name these files, so that an entry made without them gets
+    them when they are asked for. Warns once if the entry's folder cannot be written.
+    """
+    private = resolve(settings.current()).private
+    if private is None or entry.path is None or entry.path.parent != private.programs:
+        log.warn_once("dump_ir", "dump_ir: the program lies in no directory that can be written")
+        return
+    folder = entry.path / "ir"
+    if os.path.lexists(folder):
+        return
+    stage = None
+    try:
+        stage = staging.fresh(private, f"{entry.hash[:12]}.ir")
+        make_directories(stage)
+        for number, (name, text) in enumerate(_dumps(request, entry)):
+            write_file(stage / f"{number:02d}_{name}.txt", text.encode())
+        stage.rename(folder)
+    except OSError as error:
+        if stage is not None:
+            remove(stage)
+        if not os.path.lexists(folder):  # another process may have been faster
+            log.warn_once("dump_ir", f"dump_ir: cannot write {folder}: {error}")
+
+
+def _dumps(request: Request, entry: cache.Entry) -> Iterator[tuple[str, str]]:
+    """The program as traced, after each pass, as generated text, and after each compiler stage."""
+    with dump.collecting() as dumps:
+        dump.after("trace", request.program)
+        code = generate(request.program, request.target, request.spec)
+    yield from dumps.texts
+    yield "generate", code.source
+    for launch in range(len(code.launches)):
+        for stage in ("ttir", "ttgir", "llir", "ptx", "amdgcn"):
+            data = entry.files.get(f"launch{launch}.{stage}")
+            if data is not None:
+                yield f"launch{launch}_{stage}", data.decode("utf-8", errors="replace")
+
+
+def run_all(
+    jobs: Sequence[Callable[[], _T]], num_workers: int | None, ignore_error: bool
+) -> list[_T | None]:
+    """The results of ``jobs`` in their order, from a pool of threads.
+
+    The first failure raises after all jobs have ended; with ``ignore_error`` each failure is logged
+    and gives None. ``num_workers`` defaults to ``TILEOPS_COMPILE_WORKERS``, else the usable
+    processors.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    if not jobs:
+        return []
+    workers = num_workers or settings.current().compile_workers or len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(max_workers=min(len(jobs), workers)) as pool:
+        futures = [pool.submit(job) for job in jobs]
+    return [_result(n, future, ignore_error) for n, future in enumerate(futures)]
+
+
+def _result(number: int, future: Future[_T], ignore_error: bool) -> _T | None:
+    error = future.exception()
+    if error is None or not ignore_error or not isinstance(error, Exception):
+        return future.result()
+    log.logger.warning("compile %d failed: %s: %s", number, type(error).__name__, error)
+    return None

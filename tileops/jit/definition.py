@@ -1,8 +1,9 @@
-"""Owns a decorated function as data: its parameters by class, its options, and its traces."""
+"""A decorated function as data: its parameters by class, its options, and its traces."""
 
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
@@ -240,6 +241,24 @@ class Definition:
             except ArgumentTypeError as error:
                 raise ArgumentTypeError(f"{self.name}: bind: {error}") from None
         return replace(self, bound={**self.bound, **values})
+
+
+def _option(name: str) -> Any:  # noqa: ANN401
+    return property(operator.attrgetter(f"definition.options.{name}"))
+
+
+class GivenOptions:
+    """The arguments of ``jit``, as given, as attributes of what it returns."""
+
+    definition: Definition
+    out_idx = _option("out_idx")
+    target = _option("target")
+    target_host = _option("target_host")
+    execution_backend = _option("execution_backend")
+    verbose = _option("verbose")
+    pass_configs = _option("pass_configs")
+    debug_root_path = _option("debug_root_path")
+    compile_flags = _option("compile_flags")
 
 
 def _is_array(value: object) -> bool:

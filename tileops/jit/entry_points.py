@@ -11,12 +11,12 @@ from typing import Any, overload
 from tileops import frontend, settings
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
+from tileops.jit.compiling import run_all
 from tileops.jit.definition import Definition, JitOptions, with_options
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import program_of
-from tileops.jit.parallel import run_all
 from tileops.jit.targets import TargetLike, requested_target
 from tileops.op.transforms import autocast_dtypes
 from tileops.pass_configs import options_of

@@ -1,8 +1,9 @@
-"""Owns JITImpl: what ``@tileops.jit`` returns; its call is plain Python that ends in a torch op."""
+"""JITImpl, which ``@tileops.jit`` returns: its call is plain Python that ends in a torch op."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,18 +15,23 @@ from torch.autograd import forward_ad
 from tileops import runtime
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
 from tileops.ir.program import Program
-from tileops.jit import loading
-from tileops.jit.definition import Definition
+from tileops.jit.compiling import run_all
+from tileops.jit.definition import Definition, GivenOptions
 from tileops.jit.eager import EagerProvider
-from tileops.jit.given_options import GivenOptions
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import LazyKernels
-from tileops.jit.parallel import run_all
 from tileops.jit.specialising import specialise
-from tileops.jit.statics import NotCarriedError, StaticParam, freeze, freeze_all
+from tileops.jit.statics import (
+    NotCarriedError,
+    StaticParam,
+    constant,
+    freeze,
+    freeze_all,
+    traceable,
+    with_constant_sizes,
+)
 from tileops.jit.targets import requested_target
-from tileops.jit.tracing import constant, traceable, with_constant_sizes
 from tileops.op import arguments, gradient
 from tileops.op.registration import refuse_capture
 
@@ -90,10 +96,9 @@ class JITImpl(GivenOptions):
 
     def _refuse_eager_options(self) -> None:
         options = self.definition.options
-        given = {"autocast": options.autocast, "contiguous": options.contiguous != "require"}
-        for name, is_given in given.items():
-            if is_given:
-                raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
+        if options.autocast or options.contiguous != "require":
+            name = "autocast" if options.autocast else "contiguous"
+            raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
 
     def _register_now(self) -> None:
         """Register an eager program whose trace needs no value of a caller."""
@@ -186,10 +191,8 @@ class JITImpl(GivenOptions):
         statics: dict[str, object] = {}
         for key, value in zip(names, values):  # noqa: B905 - Dynamo lacks strict=
             if key in carried.split(","):
-                if isinstance(value, (list, tuple)):
-                    statics[key] = list(value)
-                else:
-                    statics[key] = self._encoded(key, value)
+                is_list = isinstance(value, (list, tuple))
+                statics[key] = list(value) if is_list else self._encoded(key, value)
         result = getattr(getattr(torch.ops, namespace), name)(*inputs, **statics, **extra)
         return (result,) if wraps == "tuple" else result
 
@@ -250,8 +253,9 @@ class JITImpl(GivenOptions):
             if not params[n].is_left_out(v) and (self.is_tuned or not params[n].is_default(v))
         }
         bound = self._not_carried(given, params)
-        rest = {k: v for k, v in given.items() if k not in bound}
-        return self.bind(**bound).carrier(rest) if bound else (self, rest)
+        if not bound:
+            return self, given
+        return self.bind(**bound).carrier({k: v for k, v in given.items() if k not in bound})
 
     @constant
     def _route(self, names: tuple[str, ...], *values: object) -> str:
@@ -337,7 +341,7 @@ class JITImpl(GivenOptions):
         """This program with compile-time parameters fixed, as an op of its own.
 
         ``f.bind(act=relu)``: for values that a schema cannot carry, such as functions. Equal
-        bindings give the same object. ArgumentError for a name that is no compile-time parameter.
+        bindings give the same object. ArgumentError for a name that is not a compile-time one.
         """
         key = frozenset((name, freeze(value)) for name, value in values.items())
         found = self._bindings.get(key)
@@ -389,13 +393,13 @@ class JITImpl(GivenOptions):
 
         A failure raises, or is logged and gives None with ``ignore_error``.
         """
-
-        def job(config: Mapping[str, Any] | Sequence[Any]) -> Callable[[], JITKernel]:
-            if isinstance(config, Mapping):
-                return functools.partial(self.compile, **config)
-            return functools.partial(self.compile, *config)
-
-        return run_all([job(c) for c in configs], num_workers, ignore_error)
+        jobs = [
+            functools.partial(self.compile, **c)
+            if isinstance(c, Mapping)
+            else functools.partial(self.compile, *c)
+            for c in configs
+        ]
+        return run_all(jobs, num_workers, ignore_error)
 
     def parse_cache_key(self, *args: Any, **kwargs: Any) -> tuple[object, ...]:  # noqa: ANN401
         """What tells the kernels of this object apart: compile-time values and const sizes."""
@@ -460,7 +464,30 @@ class JITImpl(GivenOptions):
     __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return loading.reduce_program(self)
+        return _reduced(self)
 
     def __repr__(self) -> str:
         return f"<tileops program {self.func.__module__}.{self.func.__qualname__} ({self.mode})>"
+
+
+def _reduced(program: JITImpl) -> tuple[Any, ...]:
+    """How a program is pickled: by module and name, as functions are."""
+    module, qualname = program.func.__module__, program.func.__qualname__
+    try:
+        found = load_program(module, qualname, {})
+    except (ImportError, AttributeError):
+        found = None
+    if getattr(found, "func", None) is not program.func:
+        raise ArgumentTypeError(
+            f"program {module}.{qualname} cannot be pickled: its name does not lead to it; define "
+            "it at the top of a module"
+        )
+    return load_program, (module, qualname, dict(program.definition.bound))
+
+
+def load_program(module: str, qualname: str, bound: Mapping[str, object]) -> Any:  # noqa: ANN401
+    """What ``module.qualname`` is in this process, with the bound values of a program."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found.bind(**bound) if bound else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import operator
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from tileops.errors import ArgumentError
+from tileops import forks, settings
+from tileops.cache import staging
+from tileops.errors import ArgumentError, ToolchainError
 from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
-from tileops.jit import sass
 from tileops.jit.kernel_state import NAMESPACE, Build, state_for, state_of
-from tileops.jit.tracing import constant
+from tileops.jit.statics import constant
 from tileops.op import arguments, gradient
 from tileops.op.registration import refuse_capture
 from tileops.op.variant import pack_of
@@ -257,7 +259,7 @@ class JITKernel:
 
     def get_sass(self) -> str:
         """The machine code of the cubins, disassembled; ToolchainError without a disassembler."""
-        return "\n".join(sass.disassemble(cubin) for cubin in self._images("cubin"))
+        return "\n".join(_disassemble(cubin) for cubin in self._images("cubin"))
 
     def show_sass(self) -> None:
         """Write ``get_sass()`` to stdout."""
@@ -367,3 +369,42 @@ def describe_param(param: object) -> KernelParam:
 
 def _show(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def _disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin.
+
+    ToolchainError where neither ``nvdisasm`` nor ``cuobjdump`` is found, or the tool fails.
+    """
+    command = _disassembler()
+    with staging.temporary("sass") as folder:
+        path = folder / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = forks.run_process(
+            [*command, str(path)],
+            capture_output=True,
+            text=True,
+            env=settings.compiler_environment(str(folder)),
+        )
+    if done.returncode != 0:
+        raise ToolchainError(f"{command[0]} failed: {done.stderr.strip()}")
+    return str(done.stdout)
+
+
+def _disassembler() -> list[str]:
+    for name, option in (("nvdisasm", "-c"), ("cuobjdump", "-sass")):
+        found = settings.find_program(name) or _beside_triton(name)
+        if found is not None:
+            return [found, option]
+    raise ToolchainError(
+        "no disassembler: install the CUDA toolkit's nvdisasm or cuobjdump (triton brings both)"
+    )
+
+
+def _beside_triton(name: str) -> str | None:
+    spec = importlib.util.find_spec("triton")  # located, not imported
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder) / "backends" / "nvidia" / "bin" / name
+        if path.is_file():
+            return str(path)
+    return None

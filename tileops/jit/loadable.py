@@ -12,8 +12,7 @@ from tileops import cache, forks, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError
 from tileops.ir.program import Program
-from tileops.jit.compiling import Request, key_of
-from tileops.jit.lookup import LookUp
+from tileops.jit.compiling import LookUp, Request, key_of
 from tileops.jit.record import entry_of
 from tileops.op.spec import spec_of
 from tileops.op.variant import variant_of

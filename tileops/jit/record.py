@@ -1,4 +1,4 @@
-"""Owns the record of a compiled program: how it is launched, as stored in its manifest.
+"""The manifest of a compiled program, and the record in it of how the program is launched.
 
 A record speaks of the program's own sizes, scalars and tensors, by place and name. ``entry_of``
 turns it into the entry of one op's variant, where the same sizes and tensors may have other places.
@@ -6,22 +6,27 @@ turns it into the entry of one op's variant, where the same sizes and tensors ma
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tileops import cache
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode, Specialization
 from tileops.dtypes import storage_names
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
-from tileops.ir.program import STATUS_ID, Program
+from tileops.ir.program import STATUS_ID, Program, ScalarParam, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, pack_of
 from tileops.target import Target
 
 if TYPE_CHECKING:
-    from tileops.compiler.artifact import LaunchImage
+    from tileops.compiler.artifact import Artifact, LaunchImage
+
+MANIFEST_FORMAT = 1
 
 Json = dict[str, Any]
 
@@ -162,6 +167,68 @@ class _Ref:
 
     def __init__(self, number: int) -> None:
         self.number = number
+
+
+def built_of(
+    program: Program,
+    target: Target,
+    spec: Specialization,
+    code: KernelCode,
+    artifact: Artifact,
+    key: cache.Key,
+) -> cache.Built:
+    """What the cache stores of ``program``: the compiler's files, and the manifest."""
+    manifest = {
+        "format": MANIFEST_FORMAT,
+        "name": program.name,
+        "target": str(target),
+        "language": code.language,
+        "toolchain": json.loads(key.fields["toolchain"]),
+        "record": record_of(program, code, artifact.launches, spec),
+        "resources": [
+            {
+                "entry": launch.entry,
+                "registers": launch.registers,
+                "spills": launch.spills,
+                "shared_bytes": launch.shared_bytes,
+                "notes": list(launch.notes),
+            }
+            for launch in artifact.launches
+        ],
+        "statements": {str(line): number for line, number in sorted(code.statements.items())},
+    }
+    files = {**artifact.files, "params.json": _params_text(program).encode()}
+    images = frozenset(launch.image for launch in artifact.launches)
+    return cache.Built(files, manifest, links=_links(files), required=images)
+
+
+def _links(files: Mapping[str, bytes]) -> dict[str, str]:
+    # With one launch the stages are also found under the plain name kernel.*.
+    stages = [name for name in files if re.fullmatch(r"launch\d+\..+", name)]
+    if {name.partition(".")[0] for name in stages} != {"launch0"}:
+        return {}
+    links = {f"kernel.{name.partition('.')[2]}": name for name in stages}
+    return {link: name for link, name in links.items() if link not in files}
+
+
+def _params_text(program: Program) -> str:
+    params: list[dict[str, object]] = []
+    for param in program.params:
+        match param:
+            case TensorParam(buffer=buffer):
+                params.append(
+                    {
+                        "name": param.name,
+                        "kind": "tensor",
+                        "dtype": str(buffer.dtype),
+                        "rank": buffer.ndim,
+                        "allocated": param.allocated,
+                        **({"leading": True} if param.leading else {}),
+                    }
+                )
+            case ScalarParam(var=var):
+                params.append({"name": param.name, "kind": "scalar", "dtype": str(var.dtype)})
+    return json.dumps(params, indent=1) + "\n"
 
 
 def entry_of(

@@ -19,11 +19,10 @@ from tileops.cache.files import make_directories, remove, sync_directory, write_
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
-from tileops.jit.compiling import Request, obtain
+from tileops.jit.compiling import Request, obtain, run_all
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
 from tileops.jit.kernel_state import reaches_index64, state_of
-from tileops.jit.parallel import run_all
 from tileops.jit.record import entry_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import TargetLike, default_target, requested_target

@@ -1,7 +1,7 @@
-"""The toolchain's part of a key at a warm start: recalled, so that no compiler is imported.
+"""The versions of compilers and assemblers that a key contains, remembered between processes.
 
-Asking the compilers means importing them, hashing an assembler and starting g++. What they said is
-remembered beside the cache while the files they said it of stay the same.
+Asking the compilers means importing them, hashing an assembler and starting g++. So their answers
+are kept beside the cache while the files that they speak of stay the same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tileops.compiler import Toolchain
 
 
-def versions(target: Target) -> dict[str, str]:
+def of(target: Target) -> dict[str, str]:
     """The tools that code for ``target`` goes through now: name to version and content.
 
-    ToolchainError where one is missing.
+    ToolchainError if one is missing.
     """
     name, choice = f"toolchain of {target}", _choice(target)
     known = memo.recall(name, choice)
@@ -40,8 +40,8 @@ def _asked(target: Target) -> Toolchain:
 
 
 def _hash_of(path: Path) -> str:
-    # Apart from what the tools said: a wrapper is asked each time, and hashing what is behind it
-    # takes much longer than asking.
+    # Remembered apart from the answers: a wrapper is asked each time, and hashing the program that
+    # it calls takes much longer than asking.
     known = memo.recall("content", str(path))
     if isinstance(known, str):
         return known
@@ -53,7 +53,7 @@ def _hash_of(path: Path) -> str:
 
 
 def _choice(target: Target) -> list[str | None]:
-    """What decides which files the tools are, found without their help."""
+    """The paths that decide which files the tools are, found without asking the tools."""
     if target.kind != "cpu":
         spec = importlib.util.find_spec("triton")
         return [spec.origin if spec is not None else None]

@@ -11,6 +11,7 @@ from tileops import frontend, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentTypeError
 from tileops.ir.program import INDEX32_LIMIT
+from tileops.jit.compiling import run_all
 from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
@@ -22,7 +23,6 @@ from tileops.jit.kernel_state import (
     state_of,
 )
 from tileops.jit.lazy import program_of
-from tileops.jit.parallel import run_all
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import (
     TargetLike,
