@@ -1,4 +1,4 @@
-"""Owns the root of the tile IR: a program with its parameters, sizes, workspaces and launches."""
+"""The root of the tile IR: a program with its parameters, sizes, workspaces and launches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tileops.location import Location
 
 # The id of the workspace in which the checks of a program for a GPU report; it holds one int64.
 STATUS_ID = 1 << 28
-# Tensors of fewer elements have offsets of 32 bits. The places of a last tile that lie past the end
-# of a tensor are numbers of 32 bits too, and must not wrap; no tile is longer than 2^24.
+# Tensors of fewer elements have offsets of 32 bits. A last tile may reach past the end of a tensor:
+# those places are numbers of 32 bits too and must not wrap. No tile is longer than 2^24.
 INDEX32_LIMIT = 2**31 - 2**24
 
 
@@ -33,6 +33,11 @@ class TensorParam:
     leading: bool = False
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
+    def text(self) -> str:
+        """The canonical text."""
+        marks = (" leading" if self.leading else "") + (" allocated" if self.allocated else "")
+        return f"tensor {self.buffer.declaration}{marks}"
+
 
 @dataclass(frozen=True)
 class ScalarParam:
@@ -41,6 +46,10 @@ class ScalarParam:
     name: str
     var: Var
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def text(self) -> str:
+        """The canonical text."""
+        return f"scalar {self.var}: {self.var.dtype.short}"
 
 
 @dataclass(frozen=True)

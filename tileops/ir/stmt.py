@@ -1,56 +1,50 @@
-"""Owns the statement nodes of the tile IR."""
+"""The statement nodes of the tile IR.
+
+A node is declared here, or in ``tile_operations``, and nowhere else. Walkers, printer, verifier and
+codec follow from the declaration; ``Stmt`` says what a node declares.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypedDict
 
-from tileops.ir.expr import Buffer, Expr, Region, Var
+from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, integers, typed
+from tileops.ir.node import Body as Body
+from tileops.ir.node import Provenance as Provenance
+from tileops.ir.node import Stmt as Stmt
+from tileops.ir.tile_operations import ATOMIC_OPS as ATOMIC_OPS
+from tileops.ir.tile_operations import REDUCE_KINDS as REDUCE_KINDS
+from tileops.ir.tile_operations import SCAN_KINDS as SCAN_KINDS
+from tileops.ir.tile_operations import Atomic as Atomic
+from tileops.ir.tile_operations import Copy as Copy
+from tileops.ir.tile_operations import Fill as Fill
+from tileops.ir.tile_operations import Gemm as Gemm
+from tileops.ir.tile_operations import Im2col as Im2col
+from tileops.ir.tile_operations import Reduce as Reduce
+from tileops.ir.tile_operations import Scan as Scan
+from tileops.ir.tile_operations import Transpose as Transpose
 from tileops.location import Location
 
 LOOP_KINDS = ("serial", "unroll", "vectorized", "pipelined")
-REDUCE_KINDS = ("sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor")
-SCAN_KINDS = ("sum", "max", "min")
 CHECK_KINDS = ("index", "nan", "assert")
-ATOMIC_OPS = ("add", "max", "min", "or", "and", "xor", "load", "store", "exchange")
-
-Body = tuple["Stmt", ...]
 
 
-class Provenance(TypedDict):
-    """Where a statement came from, as keyword arguments of the statement that replaces it."""
-
-    loc: Location | None
-    origin: int | None
-
-
-@dataclass(frozen=True)
-class Stmt:
-    """Base of all statements.
-
-    ``loc`` is the line of the program. ``origin`` is the number of the traced statement that this
-    one is, or was made from: its place in program order, from 0. Neither takes part in equality,
-    hashing or the printed text.
-    """
-
-    loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
-    origin: int | None = field(default=None, compare=False, repr=False, kw_only=True)
-
-    @property
-    def provenance(self) -> Provenance:
-        """What a statement made from this one takes over: ``Store(..., **stmt.provenance)``."""
-        return {"loc": self.loc, "origin": self.origin}
+def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
+    return "".join(f" {name}={value}" for name, value in pairs)
 
 
 @dataclass(frozen=True)
 class For(Stmt):
     """``for var in range(start, stop)`` with step 1, executed in order.
 
-    Kinds other than serial are hints.
-
-    ``stages`` is the pipeline depth of a pipelined loop, 0 for none; ``hints`` are (name, value)
-    pairs.
+    Kinds other than serial are hints. ``stages`` is the pipeline depth of a pipelined loop, 0 for
+    none; ``hints`` are (name, value) pairs.
     """
+
+    BODIES = ("body",)
+    DEFINES = ("var",)
+    DTYPES = {"start": "var", "stop": "var"}
 
     kind: str
     var: Var
@@ -60,6 +54,17 @@ class For(Stmt):
     stages: int = 0
     hints: tuple[tuple[str, str], ...] = ()
 
+    def text(self) -> str:
+        span = f"{self.start} .. {self.stop}"
+        stages = f" stages {self.stages}" if self.stages else ""
+        return (
+            f"{self.kind} {self.var}: {self.var.dtype.short} in {span}{stages}{_pairs(self.hints)}:"
+        )
+
+    def faults(self) -> Iterator[str]:
+        if self.kind not in LOOP_KINDS:
+            yield f"unknown loop kind {self.kind!r}"
+
 
 @dataclass(frozen=True)
 class Parallel(Stmt):
@@ -68,14 +73,30 @@ class Parallel(Stmt):
     Each point runs the body as a sequential program; no point reads what another writes.
     """
 
+    BODIES = ("body",)
+    DEFINES = ("vars",)
+
     vars: tuple[Var, ...]
     extents: tuple[Expr, ...]
     body: Body
+
+    def text(self) -> str:
+        return f"parallel {comma_separated(self.vars)} in [{comma_separated(self.extents)}]:"
+
+    def faults(self) -> Iterator[str]:
+        if not len(self.vars) == len(self.extents) > 0:
+            yield "variables and extents differ in number"
+        for var, extent in zip(self.vars, self.extents, strict=False):
+            yield from typed(extent, var.dtype, "a parallel extent")
 
 
 @dataclass(frozen=True)
 class While(Stmt):
     """Runs ``body`` while ``cond`` holds."""
+
+    BODIES = ("body",)
+    DTYPES = {"cond": "bool"}
+    TEXT = "while {0.cond}:"
 
     cond: Expr
     body: Body
@@ -85,15 +106,23 @@ class While(Stmt):
 class Break(Stmt):
     """Leaves the innermost serial loop."""
 
+    TEXT = "break"
+
 
 @dataclass(frozen=True)
 class Continue(Stmt):
     """Goes on with the next iteration of the innermost serial loop."""
 
+    TEXT = "continue"
+
 
 @dataclass(frozen=True)
 class If(Stmt):
     """Runs ``then`` or ``orelse``."""
+
+    BODIES = ("then", "orelse")
+    DTYPES = {"cond": "bool"}
+    TEXT = "if {0.cond}:"
 
     cond: Expr
     then: Body
@@ -104,16 +133,41 @@ class If(Stmt):
 class Alloc(Stmt):
     """Brings an on-chip buffer to life; ``init`` (var scope only) is stored at this point."""
 
+    DEFINES = ("buffer",)
+    DTYPES = {"init": "buffer"}
+
     buffer: Buffer
     init: Expr | None = None
+
+    def writes(self) -> tuple[str, ...]:
+        return () if self.init is None else ("buffer",)
+
+    def text(self) -> str:
+        init = "" if self.init is None else f" = {self.init}"
+        return f"alloc {self.buffer.declaration}{init}"
+
+    def faults(self) -> Iterator[str]:
+        buffer = self.buffer
+        if not buffer.is_on_chip:
+            yield f"allocation of the global buffer {buffer.name}"
+        if self.init is not None and buffer.scope != "var":
+            yield f"{buffer.name} has an initial value and scope {buffer.scope}"
 
 
 @dataclass(frozen=True)
 class View(Stmt):
     """``buffer`` names the storage of ``source`` with another shape or dtype, row-major."""
 
+    DEFINES = ("buffer",)
+    READS = ("source",)
+    TEXT = "view {0.buffer.declaration} of {0.source}"
+
     buffer: Buffer
     source: Buffer
+
+    def faults(self) -> Iterator[str]:
+        if self.buffer.scope != self.source.scope:
+            yield f"view {self.buffer.name} changes the scope"
 
 
 @dataclass(frozen=True)
@@ -124,14 +178,26 @@ class AddressView(Stmt):
     counts as written to it. None where the address comes from no tensor.
     """
 
+    DEFINES = ("buffer",)
+    DTYPES = {"address": "int64"}
+    TEXT = "view {0.buffer.declaration} at {0.address}"
+
     buffer: Buffer
     address: Expr
     table: Buffer | None = None
+
+    def faults(self) -> Iterator[str]:
+        if self.buffer.is_on_chip:
+            yield f"{self.buffer.name} at an address is on chip"
 
 
 @dataclass(frozen=True)
 class Bind(Stmt):
     """``var`` is the value of ``value`` at this point (a snapshot)."""
+
+    DEFINES = ("var",)
+    DTYPES = {"value": "var"}
+    TEXT = "let {0.var}: {0.var.dtype.short} = {0.value}"
 
     var: Var
     value: Expr
@@ -141,152 +207,58 @@ class Bind(Stmt):
 class Store(Stmt):
     """One element; ``value`` has the buffer's dtype. Global stores out of bounds are dropped."""
 
+    WRITES = ("buffer",)
+    DTYPES = {"value": "buffer"}
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
 
+    def text(self) -> str:
+        return f"{self.buffer}[{comma_separated(self.indices)}] = {self.value}"
 
-@dataclass(frozen=True)
-class Copy(Stmt):
-    """Elementwise ``dst = cast(src)``.
-
-    Dimensions of extent 1 dropped, the extents of both sides are equal.
-
-    Out-of-bounds global elements read as 0 (or the safe value) and are not written.
-    """
-
-    src: Region
-    dst: Region
-
-    @property
-    def lead(self) -> Region:
-        """The side nearer to the registers, whose extents are those of the copy."""
-        return self.src if self.src.buffer.level > self.dst.buffer.level else self.dst
-
-
-@dataclass(frozen=True)
-class Fill(Stmt):
-    """Every element of ``dst`` becomes ``value`` (of dst's dtype)."""
-
-    dst: Region
-    value: Expr
-
-
-@dataclass(frozen=True)
-class Gemm(Stmt):
-    """``c (+)= op(a) @ op(b)`` on the last two dimensions; leading extents are 1.
-
-    Operands are widened exactly and products and sums are formed in c's dtype. ``clear`` (bool
-    expression) true starts from zero. ``policy`` is a hint: square, full_row or full_col.
-    """
-
-    a: Region
-    b: Region
-    c: Region
-    transpose_a: bool
-    transpose_b: bool
-    clear: Expr
-    policy: str = "square"
-
-
-@dataclass(frozen=True)
-class Reduce(Stmt):
-    """``dst = reduce(src, dim)``, accumulated in dst's dtype.
-
-    Not ``clear`` folds dst's old value in.
-
-    dst's shape is src's without ``dim``, or with extent 1 there; a 1-D source reduces to extent 1.
-    dst may have more dimensions of extent 1.
-    """
-
-    kind: str
-    src: Region
-    dst: Region
-    dim: int
-    clear: bool
-    nan_propagate: bool = False
-
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The dimensions of src that stay, but for extents of 1, each with dst's own."""
-        kept = (d for d in self.src.squeezed() if d != self.dim)
-        return tuple(zip(kept, self.dst.squeezed(), strict=True))
-
-
-@dataclass(frozen=True)
-class Scan(Stmt):
-    """Inclusive scan of ``src`` along ``dim`` into ``dst`` of the same extents."""
-
-    kind: str
-    src: Region
-    dst: Region
-    dim: int
-    reverse: bool
-
-
-@dataclass(frozen=True)
-class Transpose(Stmt):
-    """``dst[..., j, i] = src[..., i, j]``."""
-
-    src: Region
-    dst: Region
-
-
-@dataclass(frozen=True)
-class Im2col(Stmt):
-    """NHWC gather of an implicit-GEMM tile at (``row_step``, ``col_step``), zero padded."""
-
-    image: Buffer
-    dst: Region
-    row_step: Expr
-    col_step: Expr
-    kernel: int
-    stride: int
-    dilation: int
-    pad: int
-
-
-@dataclass(frozen=True)
-class Atomic(Stmt):
-    """Scalar form: ``value`` is an expression and dst's extents are 1.
-
-    Tile form: ``value`` is a region.
-
-    ``result``, if given, is bound to the value before the operation. Elements out of bounds are
-    skipped.
-    """
-
-    op: str
-    dst: Region
-    value: Expr | Region | None
-    result: Var | None = None
-    order: str = "relaxed"
+    def faults(self) -> Iterator[str]:
+        return self.buffer.faults_of_indices(self.indices)
 
 
 @dataclass(frozen=True)
 class Print(Stmt):
     """Prints ``message`` and the values of ``args``."""
 
+    READS = ("args",)
+
     message: str
     args: tuple[Expr | Region, ...]
+
+    def text(self) -> str:
+        return f"print {self.message!r} {', '.join([a.text() for a in self.args])}".rstrip()
 
 
 @dataclass(frozen=True)
 class Assert(Stmt):
     """``host`` asserts are checked before the launch, the others on the device."""
 
+    DTYPES = {"cond": "bool"}
+
     cond: Expr
     message: str
     host: bool = False
+
+    def text(self) -> str:
+        return f"{'host_assert' if self.host else 'assert'} {self.cond} {self.message!r}"
 
 
 @dataclass(frozen=True)
 class Check(Stmt):
     """A run-time check that a pass inserted; a failure ends the launch and says ``what`` failed.
 
-    ``kind`` "index": ``value`` must lie within ``[0, bound)`` where ``when`` holds. ``kind`` "nan":
-    ``value``, a float, must be no NaN; ``bound`` is the place of its element, row-major. ``kind``
+    ``kind`` "index": ``value`` must be within ``[0, bound)`` where ``when`` holds. ``kind`` "nan":
+    ``value``, a float, must not be NaN; ``bound`` is the place of its element, row-major. ``kind``
     "assert": ``value`` is the condition of a program's assertion, ``bound`` means nothing.
     """
+
+    DTYPES = {"when": "bool"}
+    TEXT = "check.{0.kind} {0.value}, {0.bound} when {0.when} {0.what!r}"
 
     kind: str
     value: Expr
@@ -294,10 +266,17 @@ class Check(Stmt):
     when: Expr
     what: str
 
+    def faults(self) -> Iterator[str]:
+        if self.kind not in CHECK_KINDS:
+            yield f"unknown check {self.kind!r}"
+
 
 @dataclass(frozen=True)
 class Assume(Stmt):
     """Promises that ``cond`` holds."""
+
+    DTYPES = {"cond": "bool"}
+    TEXT = "assume {0.cond}"
 
     cond: Expr
 
@@ -306,16 +285,21 @@ class Assume(Stmt):
 class Intrinsic(Stmt):
     """A named construct without a node of its own, such as ``sync_threads``."""
 
+    READS = ("args",)
+
     name: str
     args: tuple[Expr, ...] = ()
     effects: bool = True
 
+    def text(self) -> str:
+        return f"intrinsic {self.name}({comma_separated(self.args)})"
+
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the elements of a global ``buffer`` lie in its storage, within one launch.
+    """Where the elements of a global ``buffer`` are in its storage, within one launch.
 
-    Element ``vars`` lies at ``indices`` of a row-major box as large as the storage.
+    Element ``vars`` is at ``indices`` of a row-major box as large as the storage.
     """
 
     buffer: Buffer
@@ -323,16 +307,33 @@ class Placement:
     indices: tuple[Expr, ...]
     loc: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
+    def text(self) -> str:
+        """The canonical text within a launch's line."""
+        element = f"{self.buffer}[{comma_separated(self.vars)}]"
+        return f" place {element} at [{comma_separated(self.indices)}]"
+
+    def faults(self) -> Iterator[str]:
+        """The rules that it breaks."""
+        name = self.buffer.name
+        if self.buffer.is_on_chip:
+            yield f"{name} is placed and on chip"
+        if len(self.vars) != self.buffer.ndim:
+            yield f"{name} is placed by rank"
+        for index in self.indices:
+            yield from typed(index, "int32", f"the place of {name}")
+
 
 @dataclass(frozen=True)
 class Launch(Stmt):
     """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each.
 
-    ``threads`` is a count.
-
-    ``attrs`` are (name, value) pairs such as ("swizzle", "10:row"); ``safe_values`` are (buffer,
-    value) pairs for reads out of bounds; ``placements`` are of tensors that are not row-major.
+    ``threads`` is a count. ``attrs`` are (name, value) pairs such as ("swizzle", "10:row");
+    ``safe_values`` are (buffer, value) pairs for reads out of bounds; ``placements`` are of tensors
+    that are not row-major.
     """
+
+    BODIES = ("body",)
+    DEFINES = ("block_vars",)
 
     grid: tuple[Expr, ...]
     block_vars: tuple[Var, ...]
@@ -341,3 +342,22 @@ class Launch(Stmt):
     attrs: tuple[tuple[str, str], ...] = ()
     safe_values: tuple[tuple[Buffer, Expr], ...] = ()
     placements: tuple[Placement, ...] = ()
+
+    def text(self) -> str:
+        box = f"{comma_separated(self.block_vars)} in [{comma_separated(self.grid)}]"
+        safe = "".join(f" safe {b}={v}" for b, v in self.safe_values)
+        placed = "".join(p.text() for p in self.placements)
+        return f"launch {box} threads {self.threads}{_pairs(self.attrs)}{safe}{placed}:"
+
+    def faults(self) -> Iterator[str]:
+        if not 1 <= len(self.grid) <= 3:
+            yield f"a grid of {len(self.grid)} extents"
+        if len(self.grid) != len(self.block_vars):
+            yield "grid and block variables differ in number"
+        if self.threads <= 0:
+            yield f"threads {self.threads}"
+        yield from integers(self.grid, "a grid extent")
+        for buffer, value in self.safe_values:
+            yield from typed(value, buffer.dtype, f"the safe value of {buffer.name}")
+        for placement in self.placements:
+            yield from placement.faults()

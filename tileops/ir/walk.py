@@ -1,67 +1,28 @@
-"""Owns traversal of the tile IR: children, substitution, statement order, reads and writes."""
+"""Traversal of the tile IR: children, substitution, statement order, reads and writes."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
-from tileops.ir.expr import (
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Region,
-    Select,
-    Unary,
-    Var,
-)
+from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import (
-    AddressView,
-    Alloc,
-    Atomic,
-    Body,
-    Copy,
-    Fill,
-    For,
-    Gemm,
-    If,
-    Im2col,
-    Launch,
-    Parallel,
-    Reduce,
-    Scan,
-    Stmt,
-    Store,
-    Transpose,
-    View,
-    While,
-)
+from tileops.ir.stmt import AddressView, Body, Launch, Stmt, View
 from tileops.location import Location
 
+Exprs = tuple[Expr, ...]
 _AnyStmt = TypeVar("_AnyStmt", bound=Stmt)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct operands of an expression."""
-    match expr:
-        case Binary(a=a, b=b):
-            return (a, b)
-        case Unary(a=a) | Cast(a=a):
-            return (a,)
-        case Call(args=args):
-            return args
-        case Select(cond=c, a=a, b=b):
-            return (c, a, b)
-        case Load(indices=indices):
-            return indices
-        case _:
-            return ()
+    names = expr.OPERANDS
+    if not names:
+        return ()
+    operands = tuple([getattr(expr, name) for name in names])
+    return operands[0] if isinstance(operands[0], tuple) else operands
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
@@ -70,27 +31,19 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
     while pending:
         found = pending.pop()
         yield found
-        if not isinstance(found, (Const, Var)):
+        if found.OPERANDS:
             pending += children(found)[::-1]
 
 
 def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     """``expr`` with ``fn`` applied to each direct operand; itself where nothing changed."""
-    match expr:
-        case Binary(a=a, b=b):
-            na, nb = fn(a), fn(b)
-            return expr if na is a and nb is b else dataclasses.replace(expr, a=na, b=nb)
-        case Unary(a=a) | Cast(a=a):
-            na = fn(a)
-            return expr if na is a else dataclasses.replace(expr, a=na)
-        case Call(args=args):
-            return dataclasses.replace(expr, args=tuple(fn(x) for x in args))
-        case Select(cond=c, a=a, b=b):
-            return dataclasses.replace(expr, cond=fn(c), a=fn(a), b=fn(b))
-        case Load(indices=indices):
-            return dataclasses.replace(expr, indices=tuple(fn(x) for x in indices))
-        case _:
-            return expr
+    changes: dict[str, Any] = {}
+    for name in expr.OPERANDS:
+        old = getattr(expr, name)
+        new = _map_value(old, fn)
+        if new is not old:
+            changes[name] = new
+    return dataclasses.replace(expr, **changes) if changes else expr
 
 
 def substitute(expr: Expr, mapping: Mapping[int, Expr]) -> Expr:
@@ -106,45 +59,27 @@ def substitute(expr: Expr, mapping: Mapping[int, Expr]) -> Expr:
 
 def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
     """The statement lists nested directly in a statement."""
-    match stmt:
-        case For(body=b) | Parallel(body=b) | While(body=b) | Launch(body=b):
-            return (b,)
-        case If(then=t, orelse=o):
-            return (t, o)
-        case _:
-            return ()
+    return tuple([getattr(stmt, name) for name in stmt.BODIES])
 
 
 def with_bodies(stmt: _AnyStmt, bodies: tuple[Body, ...]) -> _AnyStmt:
     """``stmt`` with its nested statement lists replaced, in the order of ``sub_bodies``."""
-    match stmt:
-        case For() | Parallel() | While() | Launch():
-            return dataclasses.replace(stmt, body=bodies[0])
-        case If():
-            return dataclasses.replace(stmt, then=bodies[0], orelse=bodies[1])
-        case _:
-            return stmt
+    changes: dict[str, Any] = dict(zip(stmt.BODIES, bodies, strict=True))
+    return dataclasses.replace(stmt, **changes) if changes else stmt
 
 
 def walk(body: Body) -> Iterator[Stmt]:
     """All statements in program order, outer before inner."""
     for stmt in body:
         yield stmt
-        for inner in sub_bodies(stmt):
-            yield from walk(inner)
-
-
-def _operand_names(stmt: Stmt) -> tuple[str, ...]:
-    """The fields of a statement but ``loc`` and ``origin``, which go by name alone."""
-    names: tuple[str, ...] = stmt.__match_args__
-    return names
+        for name in stmt.BODIES:
+            yield from walk(getattr(stmt, name))
 
 
 def regions(stmt: Stmt) -> tuple[Region, ...]:
     """The regions that are a statement's own operands (not those of nested statements)."""
     found = []
-    for name in _operand_names(stmt):
-        value = getattr(stmt, name)
+    for value in _operands(stmt):
         if isinstance(value, Region):
             found.append(value)
         elif isinstance(value, tuple):
@@ -152,51 +87,61 @@ def regions(stmt: Stmt) -> tuple[Region, ...]:
     return tuple(found)
 
 
+def operand_names(stmt: Stmt) -> list[str]:
+    """The fields of a statement but its bodies, ``loc`` and ``origin``."""
+    names: tuple[str, ...] = stmt.__match_args__
+    return [name for name in names if name not in stmt.BODIES]
+
+
+def _operands(stmt: Stmt) -> list[object]:
+    return [getattr(stmt, name) for name in operand_names(stmt)]
+
+
 def exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that are a statement's own operands, those inside its regions included."""
     found: list[Expr] = []
-    for name in _operand_names(stmt):
-        _collect_exprs(getattr(stmt, name), found)
+    _collect_exprs(_operands(stmt), found)
     return tuple(found)
 
 
-def _collect_exprs(value: object, found: list[Expr]) -> None:
-    if isinstance(value, Expr):
-        found.append(value)
-    elif isinstance(value, Region):
-        found.extend(value.starts)
-        found.extend(value.extents)
-    elif isinstance(value, tuple):
-        for item in value:
-            _collect_exprs(item, found)
+def _collect_exprs(values: Iterable[object], found: list[Expr]) -> None:
+    for value in values:
+        if isinstance(value, Expr):
+            found.append(value)
+        elif isinstance(value, Region):
+            found += value.starts
+            found += value.extents
+        elif isinstance(value, tuple):
+            _collect_exprs(value, found)
 
 
 def map_stmt_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
     """``stmt`` with ``fn`` applied to its own operand expressions.
 
-    Not to nested statements, nor to defining variables such as a loop's.
+    Not to nested statements, nor to what it defines, such as a loop's variable.
     """
-    changes: dict[str, object] = {}
-    for name in _operand_names(stmt):
-        if name in ("var", "vars", "block_vars", "result", "body", "then", "orelse"):
-            continue
-        value = getattr(stmt, name)
-        new = _map_value(value, fn)
-        if new is not value:
-            changes[name] = new
-    return dataclasses.replace(stmt, **changes) if changes else stmt  # type: ignore[arg-type]
+    changes: dict[str, Any] = {}
+    for name in operand_names(stmt):
+        if name not in stmt.DEFINES:
+            value = getattr(stmt, name)
+            new = _map_value(value, fn)
+            if new is not value:
+                changes[name] = new
+    return dataclasses.replace(stmt, **changes) if changes else stmt
 
 
 def _map_value(value: object, fn: Callable[[Expr], Expr]) -> object:
+    """``value``, an operand, with ``fn`` applied to its expressions; itself if nothing changes."""
     if isinstance(value, Expr):
         return fn(value)
+    if isinstance(value, tuple):
+        new = tuple([_map_value(v, fn) for v in value])
+        return value if all(a is b for a, b in zip(value, new, strict=True)) else new
     if isinstance(value, Region):
-        starts = tuple(fn(s) for s in value.starts)
-        extents = tuple(fn(e) for e in value.extents)
-        same = starts == value.starts and extents == value.extents
-        return value if same else dataclasses.replace(value, starts=starts, extents=extents)
-    if isinstance(value, tuple) and any(isinstance(v, (Expr, Region, tuple)) for v in value):
-        return tuple(_map_value(v, fn) for v in value)
+        starts, extents = _map_value(value.starts, fn), _map_value(value.extents, fn)
+        if starts is value.starts and extents is value.extents:
+            return value
+        return Region(value.buffer, cast("Exprs", starts), cast("Exprs", extents))
     return value
 
 
@@ -210,42 +155,32 @@ def loads(stmt: Stmt) -> Iterator[Load]:
 
 def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
     """Buffers that the statement itself writes (nested statements not included)."""
-    match stmt:
-        case Store(buffer=b):
-            return (b,)
-        case Alloc(buffer=b, init=init) if init is not None:
-            return (b,)
-        case (
-            Copy(dst=d)
-            | Fill(dst=d)
-            | Reduce(dst=d)
-            | Scan(dst=d)
-            | Transpose(dst=d)
-            | Im2col(dst=d)
-        ):
-            return (d.buffer,)
-        case Gemm(c=c):
-            return (c.buffer,)
-        case Atomic(op=op, dst=d) if op != "load":
-            return (d.buffer,)
-        case _:
-            return ()
+    return tuple(_buffers(stmt, stmt.writes()))
+
+
+def _buffers(stmt: Stmt, names: tuple[str, ...]) -> Iterator[Buffer]:
+    for name in names:
+        value = getattr(stmt, name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Region):
+                yield item.buffer
+            elif isinstance(item, Buffer):
+                yield item
 
 
 def view_roots(body: Body) -> dict[int, Buffer]:
     """For each view in ``body``, by id: the buffer whose storage it names, through any chain.
 
-    What lies at an address that a table holds counts as the table's storage.
+    Memory at an address that a table holds counts as the table's storage.
     """
     roots: dict[int, Buffer] = {}
     for stmt in walk(body):
-        source = None
-        if isinstance(stmt, View):
-            source = stmt.source
-        elif isinstance(stmt, AddressView):
-            source = stmt.table
-        if source is not None and isinstance(stmt, (View, AddressView)):
-            roots[stmt.buffer.id] = roots.get(source.id, source)
+        match stmt:
+            case (
+                View(buffer=view, source=source)
+                | AddressView(buffer=view, table=Buffer() as source)
+            ):
+                roots[view.id] = roots.get(source.id, source)
     return roots
 
 
@@ -258,29 +193,7 @@ def written_ids(body: Body) -> frozenset[int]:
 
 def read_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
     """Buffers that the statement itself reads (nested statements not included)."""
-    found = [load.buffer for load in loads(stmt)]
-    match stmt:
-        case Copy(src=s) | Scan(src=s) | Transpose(src=s):
-            found.append(s.buffer)
-        case Reduce(src=s, dst=d, clear=clear):
-            found.append(s.buffer)
-            if not clear:
-                found.append(d.buffer)
-        case Im2col(image=image):
-            found.append(image)
-        case Gemm(a=a, b=b, c=c, clear=clear):
-            found += [a.buffer, b.buffer]
-            if getattr(clear, "value", None) is not True:
-                found.append(c.buffer)
-        case Atomic(dst=d, value=v):
-            found.append(d.buffer)
-            if isinstance(v, Region):
-                found.append(v.buffer)
-        case View(source=s):
-            found.append(s)
-        case _:
-            found.extend(r.buffer for r in regions(stmt) if not isinstance(stmt, Fill))
-    return tuple(found)
+    return (*(load.buffer for load in loads(stmt)), *_buffers(stmt, stmt.reads()))
 
 
 def fresh_ids(program: Program) -> Iterator[int]:
@@ -290,8 +203,7 @@ def fresh_ids(program: Program) -> Iterator[int]:
     for launch in program.launches:
         used += [v.id for v in launch.block_vars]
         for stmt in walk(launch.body):
-            if isinstance(stmt, (AddressView, Alloc, View)):
-                used.append(stmt.buffer.id)
+            used += [b.id for b in _buffers(stmt, stmt.DEFINES)]
             for expr in exprs(stmt):
                 used += [e.id for e in walk_expr(expr) if isinstance(e, Var)]
     return itertools.count(max(used, default=-1) + 1)
@@ -308,9 +220,10 @@ def with_origins(program: Program) -> Program:
         return tuple(visit(stmt) for stmt in body)
 
     def visit(stmt: _AnyStmt) -> _AnyStmt:
-        stmt = dataclasses.replace(stmt, origin=next(numbers))
-        inner = sub_bodies(stmt)
-        return with_bodies(stmt, tuple(map(numbered, inner))) if inner else stmt
+        changes: dict[str, Any] = {"origin": next(numbers)}
+        for name in stmt.BODIES:
+            changes[name] = numbered(getattr(stmt, name))
+        return dataclasses.replace(stmt, **changes)
 
     return dataclasses.replace(program, launches=tuple(map(visit, program.launches)))
 
