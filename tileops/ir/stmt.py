@@ -7,7 +7,7 @@ codec follow from the declaration; ``Stmt`` says what a node declares.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, integers, typed
 from tileops.ir.node import Body as Body
@@ -88,6 +88,15 @@ class Parallel(Stmt):
             yield "variables and extents differ in number"
         for var, extent in zip(self.vars, self.extents, strict=False):
             yield from typed(extent, var.dtype, "a parallel extent")
+
+    def flattened(self) -> Parallel:
+        """This nest with the nests that are all of its body merged into it."""
+        nest = self
+        while len(nest.body) == 1 and isinstance(nest.body[0], Parallel):
+            inner = nest.body[0]
+            vars_, extents = nest.vars + inner.vars, nest.extents + inner.extents
+            nest = replace(nest, vars=vars_, extents=extents, body=inner.body)
+        return nest
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,14 @@ def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
 
 
 def with_bodies(stmt: _AnyStmt, bodies: tuple[Body, ...]) -> _AnyStmt:
-    """``stmt`` with its nested statement lists replaced, in the order of ``sub_bodies``."""
+    """``stmt`` with other nested statement lists, in the order of ``sub_bodies``.
+
+    It is ``stmt`` itself if they are the lists that it has.
+    """
     changes: dict[str, Any] = dict(zip(stmt.BODIES, bodies, strict=True))
-    return dataclasses.replace(stmt, **changes) if changes else stmt
+    if all(getattr(stmt, name) is body for name, body in changes.items()):
+        return stmt
+    return dataclasses.replace(stmt, **changes)
 
 
 def walk(body: Body) -> Iterator[Stmt]:
@@ -249,14 +254,31 @@ def map_launches(program: Program, fn: Callable[[Launch], Body]) -> Program:
     return dataclasses.replace(program, launches=tuple(launches))
 
 
+def replace_stmts(body: Body, fn: Callable[[Stmt], Iterable[Stmt] | None]) -> Body:
+    """``body`` with what ``fn`` gives in place of each statement; itself if nothing changes.
+
+    Where ``fn`` gives None, the statement stays and its nested lists are rewritten.
+    """
+    out: list[Stmt] = []
+    for stmt in body:
+        made = fn(stmt)
+        if made is None:
+            inner = sub_bodies(stmt)
+            made = (with_bodies(stmt, tuple(replace_stmts(b, fn) for b in inner)),)
+        out += made
+    return unless_same(body, out)
+
+
+def unless_same(body: Body, made: list[Stmt]) -> Body:
+    """``made`` as a statement list; ``body`` itself if it has the same statements."""
+    same = len(body) == len(made) and all(a is b for a, b in zip(body, made, strict=True))
+    return body if same else tuple(made)
+
+
 def map_body_exprs(body: Body, fn: Callable[[Expr], Expr]) -> Body:
     """``body`` with ``fn`` applied to every statement's expressions; itself if nothing changes."""
     out = []
     for stmt in body:
-        inner = sub_bodies(stmt)
-        made = tuple(map_body_exprs(b, fn) for b in inner)
         new = map_stmt_exprs(stmt, fn)
-        if any(a is not b for a, b in zip(inner, made, strict=True)):
-            new = with_bodies(new, made)
-        out.append(new)
-    return body if all(a is b for a, b in zip(body, out, strict=True)) else tuple(out)
+        out.append(with_bodies(new, tuple(map_body_exprs(b, fn) for b in sub_bodies(new))))
+    return unless_same(body, out)

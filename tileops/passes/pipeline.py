@@ -11,6 +11,7 @@ from tileops.ir.verifier import verify
 from tileops.ir.walk import with_origins
 from tileops.passes.context import Context
 from tileops.passes.drop_empty import drop_empty
+from tileops.passes.expand_tile_ops import expand_tile_ops
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
@@ -27,6 +28,7 @@ CPU: tuple[Pass, ...] = (
     drop_empty,  # first: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be packed
     lower_packed,
+    expand_tile_ops,  # last: the other passes know tile operations
 )
 
 TRITON: tuple[Pass, ...] = (
@@ -39,6 +41,7 @@ TRITON: tuple[Pass, ...] = (
     hoist_variables,  # after escapes, whose conditions a variable must leave as well
     split_extents,  # before arrays: it cuts the nests that these get their dimensions from
     hoist_arrays,
+    expand_tile_ops,  # last: the other passes know tile operations
 )
 
 

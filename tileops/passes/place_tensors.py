@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
@@ -43,9 +44,10 @@ from tileops.pass_configs import PassConfigKey
 from tileops.passes.analyze_index import in_width, needs_guard
 from tileops.passes.analyze_ranges import Ranges
 from tileops.passes.context import Context
+from tileops.passes.expand_tile_ops import expand
 from tileops.passes.measure_placement import measure_placement, placed
 
-_ONE, _OUTSIDE = fold.const(1), fold.const(-1)
+_OUTSIDE = fold.const(-1)
 
 
 def place_tensors(program: Program, context: Context) -> Program:
@@ -128,6 +130,11 @@ class _Placing:
             case Store(buffer=buffer, indices=indices) if buffer.id in self._views:
                 view, at = self._element(buffer, indices, ranges)
                 return dataclasses.replace(new, buffer=view, indices=at)
+            case Atomic(dst=dst, value=value) if (
+                not (isinstance(value, Region) or dst.squeezed()) and dst.buffer.id in self._views
+            ):
+                view, at = self._element(dst.buffer, dst.starts, ranges)
+                return dataclasses.replace(new, dst=Region(view, at, dst.extents))
             case Im2col(image=image) if image.id in self._views:
                 raise _refused("T.im2col", image, new.loc)
             case _ if any(r.buffer.id in self._views for r in regions(new)):
@@ -161,57 +168,14 @@ class _Placing:
         return view, (fold.select(inside, first, fold.cast(_OUTSIDE, first.dtype)), *rest)
 
     def _tile(self, stmt: Stmt, ranges: Ranges) -> Stmt:
-        match stmt:
-            case Copy(src=src, dst=dst):
-                vars_, extents = self._nest(stmt.lead)
-                value = self._load(src, vars_)
-                at = fold.region_indices(dst, _dims(dst, vars_), vars_)
-                inner: Stmt = Store(dst.buffer, at, fold.cast(value, dst.dtype), **stmt.provenance)
-            case Fill(dst=dst, value=value):
-                vars_, extents = self._nest(dst)
-                at = fold.region_indices(dst, _dims(dst, vars_), vars_)
-                inner = Store(dst.buffer, at, value, **stmt.provenance)
-            case Atomic(dst=dst, value=value):
-                if not isinstance(value, Region) and not dst.squeezed():
-                    return self._atomic(stmt, dst.starts, stmt.value, ranges)
-                vars_, extents = self._nest(value if isinstance(value, Region) else dst)
-                at = fold.region_indices(dst, _dims(dst, vars_), vars_)
-                one = Region(dst.buffer, at, (_ONE,) * len(at))
-                operand = self._load(value, vars_) if isinstance(value, Region) else value
-                inner = dataclasses.replace(stmt, dst=one, value=operand)
-            case _:
-                region = next(r for r in regions(stmt) if r.buffer.id in self._views)
-                raise _refused(f"the tile operation {type(stmt).__name__}", region.buffer, stmt.loc)
-        nest = Parallel(vars_, extents, (inner,), **stmt.provenance)
-        if not vars_:
-            return self._element_of(inner, ranges)
-        inside = ranges.inside_parallel(nest)
-        return dataclasses.replace(nest, body=(self._element_of(inner, inside),))
+        """A tile operation on placed tensors, element by element."""
+        if not isinstance(stmt, Copy | Fill | Atomic):
+            region = next(r for r in regions(stmt) if r.buffer.id in self._views)
+            raise _refused(f"the tile operation {type(stmt).__name__}", region.buffer, stmt.loc)
+        return self._stmt(expand(stmt, self._var), ranges)
 
-    def _element_of(self, stmt: Stmt, ranges: Ranges) -> Stmt:
-        """A statement on elements, made from a tile operation, with these at their places."""
-        if isinstance(stmt, Store):
-            return self._stmt(stmt, ranges)
-        assert isinstance(stmt, Atomic)
-        value = None if stmt.value is None else self._expr(stmt.value, ranges)  # type: ignore[arg-type]
-        return self._atomic(stmt, stmt.dst.starts, value, ranges)
-
-    def _atomic(
-        self, stmt: Atomic, indices: Sequence[Expr], value: Expr | Region | None, ranges: Ranges
-    ) -> Atomic:
-        if stmt.dst.buffer.id not in self._views:
-            return dataclasses.replace(stmt, value=value)
-        view, at = self._element(stmt.dst.buffer, indices, ranges)
-        return dataclasses.replace(stmt, dst=Region(view, at, (_ONE,) * len(at)), value=value)
-
-    def _nest(self, lead: Region) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
-        sizes = tuple(lead.extents[d] for d in lead.squeezed())
-        vars_ = tuple(Var(fold.INT32, next(self._ids), f"e{n}") for n in range(len(sizes)))
-        return vars_, sizes
-
-    def _load(self, region: Region, vars_: Sequence[Var]) -> Expr:
-        at = fold.region_indices(region, _dims(region, vars_), vars_)
-        return Load(region.dtype, region.buffer, at)
+    def _var(self, name: str, dtype: DType) -> Var:
+        return Var(dtype, next(self._ids), name)
 
     def _check_view(self, stmt: View | AddressView) -> None:
         if isinstance(stmt, View) and stmt.source.id in self._views:
@@ -224,17 +188,6 @@ def _walk_views(body: Body) -> Iterator[View | AddressView]:
             yield stmt
         for inner in sub_bodies(stmt):
             yield from _walk_views(inner)
-
-
-def _dims(region: Region, vars_: Sequence[Var]) -> tuple[int, ...]:
-    """The dimensions that ``vars_`` walk: those that are not one element long."""
-    dims = region.squeezed()
-    if len(dims) != len(vars_):
-        raise UnsupportedConstructError(
-            "a tile operation whose sides differ in rank after dropping extents of 1: "
-            f"`{region.buffer.name}`"
-        )
-    return dims
 
 
 def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:

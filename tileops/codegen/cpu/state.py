@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tileops.codegen.cpu.writer import Writer
-from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import Stmt
@@ -58,7 +57,6 @@ class LaunchState:
     proven: frozenset[Proven] = frozenset()
     hoisted: dict[Load, str] = field(default_factory=dict)
     debug: bool = False
-    _fresh: int = 0
 
     def place(self, buffer: Buffer) -> Place:
         """Where ``buffer`` lies; InternalError if it was never allocated."""
@@ -85,11 +83,6 @@ class LaunchState:
             bounded = clip(interval or Interval(None, None), var)
             self.ranges = replace(self.ranges, intervals={**self.ranges.intervals, var.id: bounded})
         return name
-
-    def fresh_var(self, name: str) -> Var:
-        """An int32 variable that the program does not have; its number is negative."""
-        self._fresh -= 1
-        return Var(DType("int32"), self._fresh, name)
 
     def number(self, stmt: Stmt) -> int:
         """The number under which a failure of ``stmt`` is reported; -1 where it has none."""

@@ -13,7 +13,6 @@ from tileops.codegen.cpu.control import (
 )
 from tileops.codegen.cpu.effects import emit_assert, emit_check, emit_intrinsic, emit_print
 from tileops.codegen.cpu.expressions import stored
-from tileops.codegen.cpu.gathers import emit_im2col
 from tileops.codegen.cpu.matmuls import emit_gemm
 from tileops.codegen.cpu.nests import emit_parallel
 from tileops.codegen.cpu.reductions import emit_reduce, emit_scan
@@ -36,7 +35,6 @@ from tileops.ir.stmt import (
     For,
     Gemm,
     If,
-    Im2col,
     Intrinsic,
     Parallel,
     Print,
@@ -108,8 +106,6 @@ def _emit_tile(state: LaunchState, stmt: Stmt) -> None:
 
 def _emit_rare(state: LaunchState, stmt: Stmt) -> None:
     match stmt:
-        case Im2col():
-            emit_im2col(state, stmt, emit_body)
         case Atomic():
             emit_atomic(state, stmt)
         case Assert():

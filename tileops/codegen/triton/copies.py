@@ -12,8 +12,9 @@ from tileops.codegen.triton.elements import (
 )
 from tileops.codegen.triton.expressions import emit_expr
 from tileops.ir import fold
-from tileops.ir.expr import Expr, Load, Region, Var
+from tileops.ir.expr import Load, Region
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose
+from tileops.passes.expand_tile_ops import im2col_source
 
 
 def emit_copy(ctx: Context, stmt: Copy) -> None:
@@ -67,40 +68,10 @@ def emit_im2col(ctx: Context, stmt: Im2col) -> None:
 
     Rows are output positions, columns kernel positions and channels.
     """
-    rows, cols = extents_of(ctx, stmt.dst)[-2:]
     rank = len(stmt.dst.extents)
     vars_ = ctx.synthetic_vars(2)
-    with ctx.over(vars_, (rows, cols)):
-        indices = _im2col_indices(stmt, rows, cols, vars_)
-        value = load_element(ctx, Load(stmt.image.dtype, stmt.image, indices))
+    with ctx.over(vars_, extents_of(ctx, stmt.dst)[-2:]):
+        pixel, _ = im2col_source(stmt, *vars_)
+        value = load_element(ctx, Load(stmt.image.dtype, stmt.image, pixel))
         target = fold.region_indices(stmt.dst, (rank - 2, rank - 1), vars_)
         store_element(ctx, stmt.dst.buffer, target, converted(ctx, value, stmt.dst.dtype))
-
-
-def _im2col_indices(
-    stmt: Im2col, rows: int, cols: int, vars_: tuple[Var, ...]
-) -> tuple[Expr, Expr, Expr, Expr]:
-    """The image position of element (row, col); outside the image it reads as zero."""
-
-    def div(a: Expr, b: Expr) -> Expr:
-        return fold.binary("floordiv", a, b)
-
-    def mod(a: Expr, b: Expr) -> Expr:
-        return fold.binary("floormod", a, b)
-
-    height, width, channels = stmt.image.shape[1:]
-    span = fold.const(stmt.dilation * (stmt.kernel - 1) + 1 - 2 * stmt.pad)
-    stride, one = fold.const(stmt.stride), fold.const(1)
-    out_h = fold.add(div(fold.sub(height, span), stride), one)
-    out_w = fold.add(div(fold.sub(width, span), stride), one)
-    row = fold.add(fold.mul(stmt.row_step, fold.const(rows)), vars_[0])
-    col = fold.add(fold.mul(stmt.col_step, fold.const(cols)), vars_[1])
-    kernel, pad = fold.const(stmt.kernel), fold.const(stmt.pad)
-
-    def place(out: Expr, tap: Expr) -> Expr:
-        moved = fold.add(fold.mul(out, stride), fold.mul(tap, fold.const(stmt.dilation)))
-        return fold.sub(moved, pad)
-
-    y = place(mod(div(row, out_w), out_h), div(div(col, channels), kernel))
-    x = place(mod(row, out_w), mod(div(col, channels), kernel))
-    return div(row, fold.mul(out_h, out_w)), y, x, mod(col, channels)

@@ -9,19 +9,15 @@ from tileops.codegen.triton import tensors, text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, inverted
 from tileops.codegen.triton.liveness import Ids
-from tileops.codegen.triton.space import power_of_two
 from tileops.codegen.triton.text import Val, infix
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
-from tileops.ir import fold
-from tileops.ir.expr import Expr, Load, Var
+from tileops.ir.expr import Load, Var
 from tileops.ir.program import const_value
-from tileops.ir.stmt import Body, For, If, Parallel, Stmt, While
-from tileops.ir.walk import map_body_exprs, substitute, walk_expr
+from tileops.ir.stmt import Body, For, If, Parallel, While
+from tileops.ir.walk import walk_expr
 
 _BOOL, _INT32 = DType("bool"), DType("int32")
-# Lanes of one piece of a nest whose extent is known at run time only.
-_PIECE = 1024
 
 EmitBody = Callable[[Context, Body, Ids], None]
 
@@ -210,42 +206,9 @@ def _emit_masked(ctx: Context, stmt: If, cond: Val, live: Ids, emit_body: EmitBo
 
 def emit_parallel(ctx: Context, nest: Parallel, live: Ids, emit_body: EmitBody) -> None:
     """An elementwise nest: its body once, for all points at the same time."""
-    vars_, extents, body = nest.vars, nest.extents, nest.body
-    while len(body) == 1 and isinstance(body[0], Parallel):
-        vars_, extents, body = vars_ + body[0].vars, extents + body[0].extents, body[0].body
+    nest = nest.flattened()
     if ctx.space.rank:
         raise ctx.unsupported("a T.Parallel nest inside another that is not perfectly nested")
-    static = tuple(const_value(e) for e in extents)
-    if any(e is None for e in static):
-        emit_body(ctx, (_in_pieces(ctx, nest, vars_, extents, body),), live)
-        return
-    with ctx.over(vars_, tuple(e for e in static if e is not None)):
-        emit_body(ctx, body, live)
-
-
-def _in_pieces(
-    ctx: Context, nest: Parallel, vars_: tuple[Var, ...], extents: tuple[Expr, ...], body: Body
-) -> Stmt:
-    """A nest with run-time extents as loops over guarded nests of constant extents."""
-    dynamic = [n for n, e in enumerate(extents) if const_value(e) is None]
-    fixed = 1
-    for extent in extents:
-        fixed *= const_value(extent) or 1
-    loops: list[tuple[Var, Expr]] = []
-    inner_vars, inner_extents = list(vars_), list(extents)
-    mapping: dict[int, Expr] = {}
-    guard: Expr = fold.const(True)
-    for n in dynamic:
-        piece = max(1, _PIECE // power_of_two(fixed)) if n == dynamic[-1] else 1
-        step, lane = ctx.synthetic_vars(2)
-        place = fold.add(fold.mul(step, fold.const(piece)), lane)
-        mapping[vars_[n].id] = place
-        inner_vars[n], inner_extents[n] = lane, fold.const(piece)
-        loops.append((step, fold.ceildiv(extents[n], fold.const(piece))))
-        guard = fold.binary("land", guard, fold.binary("lt", place, extents[n]))
-    moved = map_body_exprs(body, lambda e: substitute(e, mapping))
-    guarded = If(guard, moved, **nest.provenance)
-    out: Stmt = Parallel(tuple(inner_vars), tuple(inner_extents), (guarded,), **nest.provenance)
-    for step, count in reversed(loops):
-        out = For("serial", step, fold.const(0), count, (out,), **nest.provenance)
-    return out
+    extents = tuple(e for e in map(const_value, nest.extents) if e is not None)
+    with ctx.over(nest.vars, extents):
+        emit_body(ctx, nest.body, live)

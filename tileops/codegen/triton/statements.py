@@ -5,7 +5,6 @@ from __future__ import annotations
 from tileops.codegen.triton import (
     atomics,
     copies,
-    dynamic,
     gemms,
     loops,
     reductions,
@@ -77,8 +76,6 @@ def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
             loops.emit_if(ctx, stmt, live, emit_body)
         case Parallel():
             loops.emit_parallel(ctx, stmt, live, emit_body)
-        case Copy() | Fill() if dynamic.is_dynamic(stmt):
-            loops.emit_parallel(ctx, dynamic.as_nest(ctx, stmt), live, emit_body)
         case Copy():
             copies.emit_copy(ctx, stmt)
         case Fill():
