@@ -134,7 +134,8 @@ class _Placing:
                 not (isinstance(value, Region) or dst.squeezed()) and dst.buffer.id in self._views
             ):
                 view, at = self._element(dst.buffer, dst.starts, ranges)
-                return dataclasses.replace(new, dst=Region(view, at, dst.extents))
+                ones = (fold.const(1),) * len(at)
+                return dataclasses.replace(new, dst=Region(view, at, ones))
             case Im2col(image=image) if image.id in self._views:
                 raise _refused("T.im2col", image, new.loc)
             case _ if any(r.buffer.id in self._views for r in regions(new)):
