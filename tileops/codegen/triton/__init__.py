@@ -1,4 +1,4 @@
-"""Owns the Triton path of code generation: tile IR to the text of one readable ``kernel.py``."""
+"""Generation of Triton code: tile IR to the text of one readable ``kernel.py``."""
 
 from tileops.codegen.triton.module import generate, num_warps
 from tileops.codegen.triton.params import address_sizes

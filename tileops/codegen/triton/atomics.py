@@ -1,44 +1,49 @@
-"""Owns atomic operations, scalar and tile form; in memory each is one of Triton's atomics."""
+"""Atomic operations, scalar and tile form: one of Triton's atomics in memory, or tile updates.
+
+Updates of a tile in variables that meet in one element are reduced first and written once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileops.codegen.triton import tensors, text
+from tileops.codegen.triton import tiles
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.conversions import converted
 from tileops.codegen.triton.elements import (
+    access_mask,
     extents_of,
+    lane_mask,
     load_element,
     load_region,
+    pointer,
+    safe_value,
+    settled,
+    spread_pointer,
 )
-from tileops.codegen.triton.expressions import emit_expr
-from tileops.codegen.triton.text import Val, convert, typed
-from tileops.codegen.triton.updates import update_tile
+from tileops.codegen.triton.expressions import both, emit_expr
+from tileops.codegen.triton.functions import chosen, converted
+from tileops.codegen.triton.reductions import combined, neutral_operand, reduced
+from tileops.codegen.triton.space import to_space
+from tileops.codegen.triton.text import FLOAT32, Val, call, convert, number, strict, typed
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region
 from tileops.ir.stmt import Atomic
 
-_FUNCTIONS = {
-    "add": "atomic_add",
-    "max": "atomic_max",
-    "min": "atomic_min",
-    "or": "atomic_or",
-    "and": "atomic_and",
-    "xor": "atomic_xor",
-    "exchange": "atomic_xchg",
-    "store": "atomic_xchg",
+# The function of tl, and the reduction of updates that meet.
+_OPERATIONS = {
+    "add": ("atomic_add", "sum"),
+    "max": ("atomic_max", "max"),
+    "min": ("atomic_min", "min"),
+    "or": ("atomic_or", "bitor"),
+    "and": ("atomic_and", "bitand"),
+    "xor": ("atomic_xor", "bitxor"),
+    "exchange": ("atomic_xchg", None),
+    "store": ("atomic_xchg", None),
+    "load": ("atomic_add", None),  # of 0
 }
 # Triton has no consume and no sequentially consistent order; the next stronger one stands for it.
-_ORDERS = {
-    "relaxed": "relaxed",
-    "consume": "acquire",
-    "acquire": "acquire",
-    "release": "release",
-    "acq_rel": "acq_rel",
-    "seq_cst": "acq_rel",
-}
+_ORDERS = {"consume": "acquire", "seq_cst": "acq_rel"}
 
 
 def emit_atomic(ctx: Context, stmt: Atomic) -> None:
@@ -58,10 +63,9 @@ def _emit_tile(ctx: Context, stmt: Atomic) -> None:
     lead = stmt.value if isinstance(stmt.value, Region) else stmt.dst
     extents = extents_of(ctx, lead)
     dims, target = lead.squeezed(), stmt.dst.squeezed()
-    vars_ = ctx.synthetic_vars(len(dims))
     if len(target) != len(dims):
         raise ctx.unsupported("an atomic whose sides differ in rank after dropping extents of 1")
-    with ctx.over(vars_, tuple(extents[d] for d in dims)):
+    with ctx.nest([extents[d] for d in dims]) as vars_:
         if isinstance(stmt.value, Region):
             value = load_region(ctx, stmt.value, dims, vars_)
         elif stmt.value is not None:
@@ -83,10 +87,11 @@ def _update(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | No
     if value is None and (in_memory or buffer.is_on_chip):
         return load_element(ctx, Load(buffer.dtype, buffer, tuple(indices)))
     if value is not None and buffer.is_on_chip and not in_memory:
-        return update_tile(ctx, stmt, indices, converted(ctx, value, buffer.dtype))
+        return _update_tile(ctx, stmt, indices, converted(ctx, value, buffer.dtype))
     return _update_memory(ctx, stmt, indices, value, in_memory=in_memory)
 
 
+# -- memory ----------------------------------------------------------------------------------------
 def _update_memory(
     ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | None, *, in_memory: bool
 ) -> Val:
@@ -95,28 +100,29 @@ def _update_memory(
     _check_type(ctx, stmt, buffer.dtype)
     # Each point of the nest takes part once, also where nothing depends on its place.
     lanes = ctx.space.all_axes()
-    mask = tensors.access_mask(ctx, buffer, indices, lanes)
+    mask = access_mask(ctx, buffer, indices, lanes)
     mask = None if mask is None else typed(mask)
-    address = tensors.spread_pointer(ctx, tensors.pointer(ctx, buffer, indices), lanes)
-    operand = Val("0", buffer.dtype, static=True)
+    address = spread_pointer(ctx, pointer(ctx, buffer, indices), lanes)
+    operand = number(0, buffer.dtype)
     if value is not None:
         operand = convert(converted(ctx, value, declared.dtype), buffer.dtype)
     if in_memory:
-        address, operand, mask = tensors.settled(ctx, buffer, address, operand, mask, atomic=True)
-    order, scope = _ORDERS.get(stmt.order, "relaxed"), "cta" if in_memory else None
+        address, operand, mask = settled(ctx, buffer, address, operand, mask, atomic=True)
+    order, scope = _ORDERS.get(stmt.order, stmt.order), "cta" if in_memory else None
     if stmt.op in ("max", "min") and buffer.dtype.is_float:
-        call = _extreme_of_floats(ctx, stmt.op, address, typed(operand), mask, (order, scope))
+        result = _extreme_of_floats(ctx, stmt.op, address, typed(operand), mask, (order, scope))
     else:
         where = "" if mask is None else f", mask={mask.text}"
         where += f', sem="{order}"' + (f', scope="{scope}"' if scope else "")
-        name = "atomic_add" if value is None else _FUNCTIONS[stmt.op]
-        call = Val(f"tl.{name}({address.text}, {typed(operand).text}{where})", buffer.dtype, lanes)
+        function, _ = _OPERATIONS[stmt.op]
+        text = f"tl.{function}({address.text}, {typed(operand).text}{where})"
+        result = Val(text, buffer.dtype, lanes)
     if stmt.result is None:
-        return call
+        return result
     if mask is not None:  # what an atomic that is not performed returns is anything
-        other = text.strict(Val(tensors.safe_value(ctx, buffer), buffer.dtype, static=True))
-        call = text.call("tl.where", mask, call, other, dtype=buffer.dtype)
-    return convert(call, declared.dtype)
+        other = strict(Val(safe_value(ctx, buffer), buffer.dtype, static=True))
+        result = call("tl.where", mask, result, other, dtype=buffer.dtype)
+    return convert(result, declared.dtype)
 
 
 def _extreme_of_floats(
@@ -140,8 +146,6 @@ def _extreme_of_floats(
 
 def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:
     """UnsupportedConstructError where Triton has no such atomic."""
-    if stmt.op not in (*_FUNCTIONS, "load"):
-        raise ctx.unsupported(f"the atomic `{stmt.op}`")
     adds = stmt.op in ("add", "load")
     if dtype.bits >= 32 or (adds and dtype in ("float16", "bfloat16")):
         return
@@ -150,3 +154,62 @@ def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:
         + (", float16 and bfloat16" if adds else ""),
         found=str(dtype),
     )
+
+
+# -- tiles in variables ----------------------------------------------------------------------------
+def _update_tile(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val) -> Val:
+    """Update each lane's element of an on-chip buffer; the values before it where wanted.
+
+    Asks for the buffer to be held in memory where lanes meet in a way that only atomics can order.
+    """
+    buffer = stmt.dst.buffer
+    meet = ctx.space.all_axes() - _lanes_of(ctx, stmt, indices)
+    _, kind = _OPERATIONS[stmt.op]
+    if meet and (kind is None or stmt.result is not None):
+        raise ctx.needs_memory(buffer)
+    old = tiles.load_tile(ctx, buffer, indices)
+    if stmt.result is not None:
+        old = ctx.temporary("previous", old)
+    before = old if stmt.result is not None else Val("", buffer.dtype)
+    if kind is None:
+        tiles.store_tile(ctx, buffer, indices, value)
+        return before
+    work = FLOAT32 if buffer.dtype.is_fp8 else buffer.dtype
+    value = converted(ctx, value, work)
+    if meet:
+        value = _total(ctx, kind, value, meet)
+    new = combined(ctx, kind, convert(old, work), value)
+    if kind in ("max", "min"):
+        new = chosen(ctx, new, buffer.dtype)
+    # Where lanes meet, the inactive ones have contributed nothing; else they must not write.
+    with ctx.nested(mask=None if meet else ctx.scope.mask):
+        tiles.store_tile(ctx, buffer, indices, new)
+    return before
+
+
+def _lanes_of(ctx: Context, stmt: Atomic, indices: Sequence[Expr]) -> frozenset[int]:
+    """The axes along which lanes have elements of their own."""
+    buffer = stmt.dst.buffer
+    storage = ctx.storage(buffer)
+    if storage.lanes:
+        return ctx.space.all_axes()
+    plan = tiles.plan_of(ctx, storage, indices)
+    if not tiles.is_placed(plan):
+        raise ctx.needs_memory(buffer)
+    return frozenset(p.axis for p in plan if p.kind in ("axis", "shift"))
+
+
+def _total(ctx: Context, kind: str, value: Val, meet: frozenset[int]) -> Val:
+    """The reduction of what the active lanes contribute along the axes on which they meet."""
+    space, dtype = ctx.space, value.dtype
+    mask = both(lane_mask(ctx, meet), ctx.scope.mask)
+    axes = value.axes | meet | (mask.axes if mask is not None else frozenset())
+    tile = Val(tiles.spread(value, axes, space.shape(axes)), dtype, axes)
+    if mask is not None:
+        neutral = neutral_operand(kind, dtype)
+        tile = Val(f"tl.where({mask.text}, {tile.text}, {neutral.text})", dtype, axes)
+    kept = sorted(axes - meet)
+    for axis in reversed(range(space.rank)):
+        if axis not in kept:
+            tile = reduced(ctx, kind, tile, axis)
+    return to_space(tile, kept, space) if kept else Val(tile.text, dtype, prec=tile.prec)

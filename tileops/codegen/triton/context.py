@@ -1,22 +1,20 @@
-"""Owns the state of one kernel being generated: names, scopes, tiles, masks and known ranges."""
+"""The state of one kernel being written: names, scopes, tiles, masks and known ranges."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton.liveness import Ids, Liveness
 from tileops.codegen.triton.memory import Memory
-from tileops.codegen.triton.names import Names
 from tileops.codegen.triton.params import Params
 from tileops.codegen.triton.space import Space, expand_text, shape_text
 from tileops.codegen.triton.storage import NeedsMemory, Padding, Storage, buffer_storage
-from tileops.codegen.triton.text import Val, triton_type
-from tileops.codegen.triton.writer import Writer
-from tileops.dtypes import DType
+from tileops.codegen.triton.text import INT32, Val, number, triton_type
+from tileops.codegen.triton.writer import Names, Writer
 from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Var
@@ -25,8 +23,6 @@ from tileops.ir.stmt import Launch
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
 from tileops.target import Target
-
-_INT32 = DType("int32")
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,12 @@ class Context:
         self.stages: set[int] = set()
         self.loc: Location | None = launch.loc
         self._iotas: dict[tuple[int, int, int], str] = {}
-        self._next_var = -1
+        self._made_vars = 0
 
     # -- scopes --------------------------------------------------------------------------------
     @contextmanager
     def nested(self, **changes: object) -> Iterator[None]:
-        """The scope with some fields replaced, for the block."""
+        """Replace fields of the scope inside the block."""
         before = self.scope
         self.scope = dataclasses.replace(before, **changes)  # type: ignore[arg-type]
         try:
@@ -98,19 +94,22 @@ class Context:
 
     def synthetic_vars(self, count: int) -> tuple[Var, ...]:
         """New variables for a nest that the program does not spell out."""
-        out = []
-        for _ in range(count):
-            out.append(Var(_INT32, self._next_var, f"axis{-self._next_var}"))
-            self._next_var -= 1
-        return tuple(out)
+        first = self._made_vars + 1
+        self._made_vars += count
+        return tuple(Var(INT32, -n, f"axis{n}") for n in range(first, first + count))
 
     @contextmanager
-    def over(self, vars_: tuple[Var, ...], extents: tuple[int, ...]) -> Iterator[Space]:
-        """A nest over ``vars_``.
+    def nest(self, extents: Sequence[int]) -> Iterator[tuple[Var, ...]]:
+        """A nest of ``extents`` over new variables, inside the block."""
+        vars_ = self.synthetic_vars(len(extents))
+        with self.over(vars_, extents):
+            yield vars_
 
-        Each becomes the lane numbers of its axis, or 0 where the extent is 1.
+    @contextmanager
+    def over(self, vars_: Sequence[Var], extents: Sequence[int]) -> Iterator[None]:
+        """A nest over ``vars_``, inside the block.
 
-        The space has axes only for the variables of more than one value.
+        Each variable stands for the lane numbers of its axis. One of extent 1 has no axis and is 0.
         """
         pairs = [(v, e) for v, e in zip(vars_, extents, strict=True) if e != 1]
         space = Space(
@@ -121,46 +120,37 @@ class Context:
         ranges = self.scope.ranges
         for var, extent in zip(vars_, extents, strict=True):
             ranges = ranges.with_span(var, fold.const(0), fold.const(extent))
-            self.vars[var.id] = Val("0", _INT32, static=True)
+            self.vars[var.id] = number(0)
         for axis, var in enumerate(space.vars):
             self.vars[var.id] = self.lane(space, axis)
         varying = self.scope.varying | {v.id for v in space.vars}
         with self.nested(space=space, ranges=ranges, varying=varying):
-            yield space
+            yield
 
     # -- lanes ---------------------------------------------------------------------------------
     def lane(self, space: Space, axis: int) -> Val:
         """The lane numbers along one axis of a space."""
-        return Val(self.iota(space.padded[axis], axis, space.rank), _INT32, frozenset({axis}))
+        return Val(self.iota(space.padded[axis], axis, space.rank), INT32, frozenset({axis}))
 
     def iota(self, size: int, axis: int = 0, rank: int = 1) -> str:
-        """The name of ``0 .. size`` laid along ``axis`` of a tile of ``rank`` dimensions."""
+        """The name of a tile of ``rank`` dimensions that counts from 0 to ``size`` along one."""
         key = (size, axis, rank)
         if key not in self._iotas:
-            suffix = (
-                ""
-                if rank == 1
-                else ("_col" if axis == 0 else "_row")
-                if rank == 2
-                else f"_{axis}of{rank}"
-            )
+            suffix = ("_col", "_row")[axis] if rank == 2 else f"_{axis}of{rank}" if rank > 2 else ""
             name = self.names.fresh(f"iota_{size}{suffix}")
             self.writer.prologue(f"{name} = tl.arange(0, {size}){expand_text(axis, rank)}")
             self._iotas[key] = name
         return self._iotas[key]
 
     # -- on-chip buffers -----------------------------------------------------------------------
-    def declare(self, buffer: Buffer, storage: Storage | None = None) -> Storage:
-        """Make an on-chip buffer of a tile known; its variable gets the user's name."""
-        if storage is None:
-            storage = buffer_storage(buffer, self.padding, self.loc)
-        self.storages[buffer.id] = storage
+    def declare(self, buffer: Buffer, storage: Storage | None = None) -> None:
+        """Hold an on-chip buffer in a variable, which gets the user's name."""
+        self.storages[buffer.id] = storage or buffer_storage(buffer, self.padding, self.loc)
         if buffer.id not in self.tile_names:
             self.tile_names[buffer.id] = self.names.fresh(buffer.name)
-        return storage
 
     def storage(self, buffer: Buffer) -> Storage:
-        """The storage of an on-chip buffer that is no view."""
+        """How an on-chip buffer is held."""
         found = self.storages.get(buffer.id)
         if found is None:
             raise InternalError(f"codegen: buffer {buffer.name} is used before its allocation")
@@ -227,10 +217,7 @@ class Context:
 
     @contextmanager
     def fresh_names(self, buffers: Ids) -> Iterator[None]:
-        """Give buffers other variables inside the block.
-
-        So that a loop does not carry the outer ones.
-        """
+        """Give buffers other variables inside the block: a loop then does not carry the outer."""
         before = {b: self.tile_names[b] for b in buffers if b in self.defined}
         defined = set(self.defined)
         for b, name in before.items():
@@ -246,7 +233,7 @@ class Context:
         """True if a pass config is given as true."""
         return self.options.get(option, "").lower() in ("true", "1")
 
-    # -- errors and small things ---------------------------------------------------------------
+    # -- values and errors ---------------------------------------------------------------------
     def temporary(self, wanted: str, value: Val) -> Val:
         """Store a value in a variable of its own and return that."""
         name = self.names.fresh(wanted)
@@ -254,10 +241,10 @@ class Context:
         return Val(name, value.dtype, value.axes, static=value.static)
 
     def bind(self, var: Var, value: Val, ranges: Ranges | None = None) -> None:
-        """Let ``var`` name ``value`` for the rest of the current scope."""
+        """Store ``value`` as ``var`` for the rest of the current scope."""
         self.vars[var.id] = self.temporary(var.name, value)
         varying = self.scope.varying | ({var.id} if value.axes else frozenset())
-        ranges = ranges if ranges is not None else self.scope.ranges
+        ranges = ranges or self.scope.ranges
         self.scope = dataclasses.replace(self.scope, varying=varying, ranges=ranges)
 
     def helper(self, name: str) -> str:
@@ -266,7 +253,7 @@ class Context:
         return f"_{name}"
 
     def needs_memory(self, buffer: Buffer) -> NeedsMemory:
-        """The request to hold ``buffer``, or the buffer that it is a view of, in memory."""
+        """The request to hold ``buffer``, or what it is a view of, in memory."""
         return NeedsMemory(self.liveness.root(buffer.id), buffer.name)
 
     def unsupported(self, message: str, found: str | None = None) -> UnsupportedConstructError:

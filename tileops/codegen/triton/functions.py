@@ -1,119 +1,107 @@
-"""Owns math functions: which Triton or libdevice form computes each, and in which dtype."""
+"""Math functions and conversions: which Triton or libdevice form computes each, in which dtype."""
 
 from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.conversions import odd_float32
-from tileops.codegen.triton.text import Val, convert, infix
+from tileops.codegen.triton.text import (
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    Val,
+    call,
+    convert,
+    infix,
+    number,
+    typed,
+)
 from tileops.dtypes import DType
 from tileops.ir.expr import Call
 
-_FLOAT32 = DType("float32")
-_BOOL = DType("bool")
-
 # Functions of tl that are as accurate as CUDA's own: exp2 is one instruction with 2 units in the
 # last place, the rounded forms are exact, log and erf call libdevice underneath.
-_TRITON = {
-    "exp2": "tl.exp2",
-    "log": "tl.log",
-    "log2": "tl.log2",
-    "sqrt": "tl.sqrt_rn",
-    "rsqrt": "tl.rsqrt",
-    "sin": "tl.sin",
-    "cos": "tl.cos",
-    "erf": "tl.erf",
-    "floor": "tl.floor",
-    "ceil": "tl.ceil",
-    "fma": "tl.fma",
-}
+_TRITON = ("exp2", "log", "log2", "rsqrt", "sin", "cos", "erf", "floor", "ceil", "fma")
 _FAST = {"exp": "tl.exp", "sqrt": "tl.sqrt"}
 # tl.exp is exp2 of a rounded product: its error grows with the argument, libdevice's does not.
-_LIBDEVICE = {
-    "exp": "exp",
-    "exp10": "exp10",
-    "log10": "log10",
-    "log1p": "log1p",
-    "tan": "tan",
-    "sinh": "sinh",
-    "cosh": "cosh",
-    "tanh": "tanh",
-    "asin": "asin",
-    "acos": "acos",
-    "atan": "atan",
-    "atan2": "atan2",
-    "pow": "pow",
-    "trunc": "trunc",
-    "nearbyint": "rint",
-    "round": "round",
-    "copysign": "copysign",
-}
+_TRIGONOMETRIC = ("tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2")
+_LIBDEVICE = ("exp", "exp10", "log10", "log1p", "pow", "trunc", "round", "copysign")
 _ROUNDED_OPS = ("add", "sub", "mul", "div", "fma", "sqrt", "rsqrt")
-_INTEGER = {"popcount": "popc", "clz": "clz"}
+_BITS = {"popcount": "popc", "clz": "clz"}
+# CUDA's conversions to float32 that round towards zero.
+_TOWARDS_ZERO = {
+    "float64": "double2float_rz",
+    "int32": "int2float_rz",
+    "uint32": "uint2float_rz",
+    "int64": "ll2float_rz",
+    "uint64": "ull2float_rz",
+}
 
 
 def emit_call(ctx: Context, expr: Call, args: list[Val]) -> Val:
     """A function of MATH_FUNCTIONS applied to ``args``."""
     name, first = expr.name, args[0]
-    if name == "reinterpret":
-        return _reinterpret(first, expr.dtype)
-    if name == "odd_float32":
-        return odd_float32(ctx, first)
-    if name.startswith(("e4m3_", "e5m2_")):
-        return text.call(ctx.helper(name), text.typed(first), dtype=expr.dtype)
-    if name in ("isnan", "isinf", "isfinite"):
-        return _classify(ctx, name, first)
-    if name in _INTEGER:
-        return _bits(ctx, name, first, expr.dtype)
-    if name == "abs":
-        return text.call("tl.abs", _tensor(first), dtype=expr.dtype)
-    if name == "pow" and expr.dtype.is_integer:
-        raise ctx.unsupported("integer power is not supported here; multiply, or cast to a float")
+    match name:
+        case "reinterpret":
+            return _reinterpret(first, expr.dtype)
+        case "odd_float32":
+            return odd_float32(ctx, first)
+        case "isnan" | "isinf" | "isfinite":
+            return _classify(ctx, name, first)
+        case "popcount" | "clz":
+            return _count_bits(ctx, name, first, expr.dtype)
+        case "abs":
+            return call("tl.abs", typed(first), dtype=expr.dtype)
+        case "pow" if expr.dtype.is_integer:
+            raise ctx.unsupported(
+                "integer power is not supported here; multiply, or cast to a float"
+            )
+        case _ if name.startswith(("e4m3_", "e5m2_")):
+            return call(ctx.helper(name), typed(first), dtype=expr.dtype)
     # Narrow floats are computed in float32 and rounded once.
-    work = expr.dtype if expr.dtype.bits >= 32 else _FLOAT32
-    args = [_tensor(convert(a, work)) for a in args]
+    work = expr.dtype if expr.dtype.bits >= 32 else FLOAT32
+    args = [typed(convert(a, work)) for a in args]
     if name == "sigmoid":
-        result = _sigmoid(ctx, args[0], work)
-    else:
-        result = text.call(_form(ctx, name, work), *args, dtype=work)
-    return convert(result, expr.dtype)
+        return convert(_sigmoid(ctx, args[0]), expr.dtype)
+    return convert(call(_form(ctx, name, work), *args), expr.dtype)
 
 
 def _form(ctx: Context, name: str, work: DType) -> str:
-    fast = ctx.is_on("tl.enable_fast_math")
-    if fast and name in _FAST:
+    if name in _FAST and ctx.is_on("tl.enable_fast_math"):
         return _FAST[name]
+    if name == "sqrt":
+        return "tl.sqrt_rn" if work == "float32" else "tl.sqrt"
     if name in _TRITON:
-        if name == "sqrt" and work != "float32":
-            return "tl.sqrt"
-        return _TRITON[name]
-    if name in _LIBDEVICE:
-        ctx.helpers.add("libdevice")
-        return f"libdevice.{_LIBDEVICE[name]}"
-    if name.rpartition("_")[0] in _ROUNDED_OPS and ctx.target.kind == "cuda":
-        ctx.helpers.add("libdevice")
-        return f"libdevice.{name}"
+        return f"tl.{name}"
+    if name == "nearbyint":
+        return libdevice(ctx, "rint")
+    is_rounded = name.rpartition("_")[0] in _ROUNDED_OPS and ctx.target.kind == "cuda"
+    if is_rounded or name in _LIBDEVICE + _TRIGONOMETRIC:
+        return libdevice(ctx, name)
     raise ctx.unsupported(f"the function `{name}` is not supported by the Triton path")
 
 
-def _tensor(a: Val) -> Val:
-    return text.typed(a) if a.static else a
+def libdevice(ctx: Context, name: str) -> str:
+    """Note that the kernel calls a function of libdevice and return its name in the text."""
+    ctx.helpers.add("libdevice")
+    return f"libdevice.{name}"
 
 
-def _sigmoid(ctx: Context, a: Val, work: DType) -> Val:
-    negative = Val(f"-{a.at(text.UNARY)}", work, a.axes, text.UNARY)
-    exp = text.call(_form(ctx, "exp", work), negative, dtype=work)
-    one = Val("1.0", work, static=True)
-    total = infix("+", text.SUM, one, exp, work)
-    if work == "float32":
-        return text.call("tl.div_rn", text.typed(one), total, dtype=work)
-    return infix("/", text.PRODUCT, one, total, work)
+def _sigmoid(ctx: Context, a: Val) -> Val:
+    negative = Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY)
+    exp = call(_form(ctx, "exp", a.dtype), negative)
+    one = number(1.0, a.dtype)
+    total = infix("+", one, exp)
+    if a.dtype == "float32":
+        return call("tl.div_rn", typed(one), total)
+    return infix("/", one, total)
 
 
 def _reinterpret(a: Val, dtype: DType) -> Val:
     if a.dtype == dtype:
         return a
-    a = _tensor(a)
+    a = typed(a)
     return Val(f"{a.at(text.ATOM)}.to({text.triton_type(dtype)}, bitcast=True)", dtype, a.axes)
 
 
@@ -121,23 +109,78 @@ def _classify(ctx: Context, name: str, a: Val) -> Val:
     if a.prec != text.ATOM:
         a = ctx.temporary("x", a)
     if name == "isnan":
-        return infix("!=", text.COMPARE, a, a, _BOOL)
-    magnitude = text.call(
-        "tl.abs", _tensor(convert(a, _FLOAT32 if a.dtype.bits < 32 else a.dtype)), dtype=a.dtype
-    )
+        return infix("!=", a, a)
+    magnitude = call("tl.abs", typed(convert(a, FLOAT32 if a.dtype.bits < 32 else a.dtype)))
     infinity = Val('float("inf")', a.dtype, static=True)
-    return infix("==" if name == "isinf" else "<", text.COMPARE, magnitude, infinity, _BOOL)
+    return infix("==" if name == "isinf" else "<", magnitude, infinity)
 
 
-def _bits(ctx: Context, name: str, a: Val, dtype: DType) -> Val:
-    ctx.helpers.add("libdevice")
-    work = DType("int64") if a.dtype.bits == 64 else DType("int32")
-    unsigned = DType(f"uint{a.dtype.bits}")
-    widened = convert(_reinterpret(a, unsigned), DType(f"u{work}"))
-    widened = _reinterpret(widened, work)
-    suffix = "ll" if work.bits == 64 else ""
-    result = text.call(f"libdevice.{_INTEGER[name]}{suffix}", widened, dtype=DType("int32"))
+def _count_bits(ctx: Context, name: str, a: Val, dtype: DType) -> Val:
+    work = INT64 if a.dtype.bits == 64 else INT32
+    widened = convert(_reinterpret(a, DType(f"uint{a.dtype.bits}")), DType(f"u{work}"))
+    suffix = "ll" if work == INT64 else ""
+    function = libdevice(ctx, f"{_BITS[name]}{suffix}")
+    result = call(function, _reinterpret(widened, work), dtype=INT32)
     if name == "clz" and a.dtype.bits < 32:
-        lead = Val(str(32 - a.dtype.bits), DType("int32"), static=True)
-        result = infix("-", text.SUM, result, lead, DType("int32"))
+        result = infix("-", result, 32 - a.dtype.bits)
     return convert(result, dtype)
+
+
+# -- conversions that are rounded once where a GPU's own instructions would round twice ------------
+def converted(ctx: Context, a: Val, dtype: DType) -> Val:
+    """``a`` converted to ``dtype`` with one rounding."""
+    if dtype.is_fp8 and not a.dtype.is_fp8:
+        return convert(_before_fp8(ctx, a), dtype)
+    if dtype == "bfloat16" and a.dtype.is_integer and a.dtype.bits >= 32 and not _has_bf16(ctx):
+        a = odd_float32(ctx, a)
+    return convert(a, dtype)
+
+
+def _has_bf16(ctx: Context) -> bool:
+    """True where an instruction makes bfloat16 of an integer; elsewhere LLVM goes by float32."""
+    return ctx.target.kind == "cuda" and ctx.target.capability >= 90
+
+
+def _before_fp8(ctx: Context, a: Val) -> Val:
+    """What is converted to an 8-bit float in place of ``a``.
+
+    Integers that float32 does not hold are far beyond the range of these, which saturate.
+    """
+    if a.dtype == "float64":
+        a = _odd(ctx, a) if ctx.target.kind == "cuda" else odd_float32(ctx, a)
+    if ctx.target.kind == "cuda" and ctx.target.capability == 89 and a.dtype != "float16":
+        # Triton 3.6 goes by float16 there, cut towards zero.
+        return call(ctx.helper("odd_float16"), typed(convert(a, FLOAT32)), dtype=FLOAT16)
+    return a
+
+
+def chosen(ctx: Context, a: Val, dtype: DType) -> Val:
+    """``a``, which holds a value of ``dtype``, as that: float8_e5m2 keeps its infinities."""
+    if dtype != "float8_e5m2" or a.dtype == dtype:
+        return convert(a, dtype)
+    return call(ctx.helper("e5m2_chosen"), a, dtype=dtype)
+
+
+def odd_float32(ctx: Context, a: Val) -> Val:
+    """A float64 or an integer of at least 32 bits as float32 rounded to odd.
+
+    The value itself where float32 holds it, else the neighbour whose last bit is set. A narrower
+    float nearest to it is then the one nearest to ``a``.
+    """
+    a = typed(a)
+    if ctx.target.kind == "cuda":
+        found = _odd(ctx, a)
+        if a.dtype == "float64":
+            return call(ctx.helper("with_subnormals"), a, found, dtype=FLOAT32)
+        return found
+    if a.dtype.is_integer:
+        kind, wide = ("signed", "int64") if a.dtype.is_signed else ("unsigned", "uint64")
+        a = call(ctx.helper(f"{kind}_odd_float64"), convert(a, DType(wide)), dtype=FLOAT64)
+    return call(ctx.helper("odd_float32"), a, dtype=FLOAT32)
+
+
+def _odd(ctx: Context, a: Val) -> Val:
+    """``odd_float32`` by CUDA's functions, of which float64's makes no subnormal numbers."""
+    a = typed(a)
+    cut = call(libdevice(ctx, _TOWARDS_ZERO[str(a.dtype)]), a, dtype=FLOAT32)
+    return call(ctx.helper("odd"), a, cut, dtype=FLOAT32)

@@ -1,24 +1,31 @@
-"""Owns matrix products: operands widened exactly, products and sums in the accumulator's dtype."""
+"""Matrix products: operands widened exactly, products and sums in the accumulator's dtype."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.conversions import converted
-from tileops.codegen.triton.elements import extents_of, load_region, store_element
+from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import emit_condition
-from tileops.codegen.triton.space import shape_text
-from tileops.codegen.triton.text import Val, call, convert, infix, triton_type
+from tileops.codegen.triton.space import shape_text, subscript
+from tileops.codegen.triton.text import (
+    FLOAT32,
+    INT32,
+    INT64,
+    Val,
+    call,
+    convert,
+    infix,
+    number,
+    strict,
+    triton_type,
+)
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
-from tileops.ir import fold
 from tileops.ir.expr import Region, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Gemm
-
-_INT32 = DType("int32")
-_BOOL = DType("bool")
-_FLOAT32 = DType("float32")
 
 
 def emit_gemm(ctx: Context, stmt: Gemm) -> None:
@@ -26,13 +33,11 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     a = _operand(ctx, stmt.a, contracted=-2 if stmt.transpose_a else -1)
     b = _operand(ctx, stmt.b, contracted=-1 if stmt.transpose_b else -2)
     a, b = _widened(ctx, stmt, a, b)
-    left = call("tl.trans", a, dtype=a.dtype) if stmt.transpose_a else a
-    right = call("tl.trans", b, dtype=b.dtype) if stmt.transpose_b else b
-    vars_ = ctx.synthetic_vars(2)
+    left = call("tl.trans", a) if stmt.transpose_a else a
+    right = call("tl.trans", b) if stmt.transpose_b else b
     extents = extents_of(ctx, stmt.c)
-    rank = len(extents)
-    with ctx.over(vars_, extents[-2:]) as space:
-        indices = fold.region_indices(stmt.c, (rank - 2, rank - 1), vars_)
+    with ctx.nest(extents[-2:]) as vars_:
+        space = ctx.space
         emit = _integer_product if a.dtype.is_integer else _float_product
         product = emit(ctx, stmt, left, right, vars_)
         text_ = product.text
@@ -42,32 +47,34 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
             text_ = f"tl.sum({text_})"
         prec = product.prec if space.rank == 2 else text.ATOM
         product = Val(text_, product.dtype, space.all_axes(), prec)
-        store_element(ctx, stmt.c.buffer, indices, converted(ctx, product, stmt.c.dtype))
+        store_region(ctx, stmt.c, _last_two(stmt.c), vars_, product)
 
 
-def _float_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: tuple[Var, ...]) -> Val:
+def _last_two(region: Region) -> tuple[int, int]:
+    rank = len(region.extents)
+    return rank - 2, rank - 1
+
+
+def _float_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: Sequence[Var]) -> Val:
     acc = _accumulator(stmt, left.dtype)
-    start = _start(ctx, stmt, vars_, acc)
-    return _dot(left, right, start, acc, _options(ctx, left.dtype))
+    return _dot(left, right, _start(ctx, stmt, vars_, acc), acc, _options(ctx, left.dtype))
 
 
-def _integer_product(
-    ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: tuple[Var, ...]
-) -> Val:
+def _integer_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: Sequence[Var]) -> Val:
     """A product of 8-bit integers: tensor cores multiply signed ones and sum 32 bits.
 
     An unsigned x is s + 128 for a signed s: sums of rows and columns stand for the 128. A tile's
     own sum fits in 32 bits; what is added to 64 bits is widened first.
     """
-    acc = DType("int64") if stmt.c.dtype.bits == 64 else _INT32
+    acc = INT64 if stmt.c.dtype.bits == 64 else INT32
     start = _start(ctx, stmt, vars_, acc)
     signed = _signed(left), _signed(right)
-    product = convert(_dot(*signed, start if acc == _INT32 else None, _INT32, []), acc)
+    product = convert(_dot(*signed, start if acc == INT32 else None, INT32, []), acc)
     if left.dtype == "uint8":
-        product = _plus(product, _shifts(right, 0, acc), acc)
+        product = infix("+", product, _shifts(right, 0, acc))
     if right.dtype == "uint8":
-        product = _plus(product, _shifts(signed[0], 1, acc), acc)
-    return product if start is None or acc == _INT32 else _plus(product, start, acc)
+        product = infix("+", product, _shifts(signed[0], 1, acc))
+    return product if start is None or acc == INT32 else infix("+", product, start)
 
 
 def _signed(a: Val) -> Val:
@@ -82,10 +89,6 @@ def _shifts(a: Val, axis: int, acc: DType) -> Val:
     return Val(f"{sums} * 128", acc, prec=text.PRODUCT)
 
 
-def _plus(a: Val, b: Val, dtype: DType) -> Val:
-    return infix("+", text.SUM, a, b, dtype)
-
-
 def _dot(left: Val, right: Val, start: Val | None, acc: DType, options: list[str]) -> Val:
     if acc != "float32":
         options = [*options, f"out_dtype={triton_type(acc)}"]
@@ -95,38 +98,34 @@ def _dot(left: Val, right: Val, start: Val | None, acc: DType, options: list[str
 
 def _operand(ctx: Context, region: Region, contracted: int) -> Val:
     """A matrix as a full tile, zero in the padding of the contracted dimension."""
-    extents = extents_of(ctx, region)
-    rank = len(extents)
-    vars_ = ctx.synthetic_vars(2)
-    with ctx.over(vars_, extents[-2:]) as space:
-        tile = load_region(ctx, region, (rank - 2, rank - 1), vars_)
+    with ctx.nest(extents_of(ctx, region)[-2:]) as vars_:
+        space = ctx.space
+        tile = load_region(ctx, region, _last_two(region), vars_)
         if space.rank:
             tile = Val(spread(tile, space.all_axes(), space.padded), tile.dtype, space.all_axes())
         axis = space.axis_of(vars_[contracted].id)
-        if axis is not None and space.extents[axis] != space.padded[axis]:
-            bound = Val(str(space.extents[axis]), _INT32, static=True)
-            hit = infix("<", text.COMPARE, ctx.lane(space, axis), bound, _BOOL)
-            tile = Val(f"tl.where({hit.text}, {tile.text}, {_zero(tile)})", tile.dtype, tile.axes)
-        tile = _as_matrix(tile, [space.axis_of(v.id) is not None for v in vars_])
+        if axis is not None:
+            tile = without_padding(ctx, axis, tile, _zero(tile))
+        tile = _as_matrix(ctx, tile, vars_)
         if axis is None:
             # One product a sum: the others are of zeros.
             lane = ctx.iota(32 if tile.dtype.bits == 8 else 16, 2 + contracted, 2)
-            tile = Val(f"tl.where({lane} == 0, {tile.text}, {_zero(tile)})", tile.dtype)
+            tile = Val(f"tl.where({lane} == 0, {tile.text}, {_zero(tile).text})", tile.dtype)
     return tile
 
 
-def _zero(tile: Val) -> str:
-    return text.strict(Val("0" if tile.dtype.is_integer else "0.0", tile.dtype, static=True)).text
+def _zero(tile: Val) -> Val:
+    return strict(number(0 if tile.dtype.is_integer else 0.0, tile.dtype))
 
 
-def _as_matrix(tile: Val, present: list[bool]) -> Val:
+def _as_matrix(ctx: Context, tile: Val, vars_: Sequence[Var]) -> Val:
     """The tile with a dimension of extent 1 where the matrix has one."""
+    present = [ctx.space.axis_of(v.id) is not None for v in vars_]
     if all(present):
         return tile
     if not any(present):
         return Val(f"tl.full((1, 1), {tile.text}, {triton_type(tile.dtype)})", tile.dtype)
-    subscript = ", ".join(":" if p else "None" for p in present)
-    return Val(f"{tile.at(text.ATOM)}[{subscript}]", tile.dtype)
+    return Val(tile.at(text.ATOM) + subscript(present), tile.dtype)
 
 
 def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
@@ -137,11 +136,10 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     if a.dtype == b.dtype and c != "float64" and _has_instruction(ctx, a.dtype):
         return a, b
     names = ["float16", "bfloat16", "float32", "float64"]
-    if c.is_integer or c == "float64":
-        names = names[3:] if c == "float64" else []  # tl.dot sums other products in fewer bits
-    if c == "float64" and min(a.dtype.bits, b.dtype.bits) < 32:
-        names = []  # Triton 3.6 fails on operands that go from 16 bits to 64
-    for wide in map(DType, names):
+    if c == "float64":  # tl.dot sums other products in fewer bits
+        # Triton 3.6 fails on operands that go from 16 bits to 64.
+        names = [] if min(a.dtype.bits, b.dtype.bits) < 32 else ["float64"]
+    for wide in map(DType, [] if c.is_integer else names):
         if _holds(wide, a.dtype) and _holds(wide, b.dtype) and wide.bits <= c.bits:
             return convert(a, wide), convert(b, wide)
     raise ctx.unsupported(
@@ -172,27 +170,21 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def _accumulator(stmt: Gemm, operand: DType) -> DType:
-    """The dtype that tl.dot sums floats in.
-
-    C's own, or a wider one rounded once where there is no such form.
-    """
-    if operand == "float64":
-        return operand
-    if stmt.c.dtype == "float16" and operand == "float16":
-        return operand
-    return _FLOAT32
+    """What tl.dot sums floats in: C's dtype, or a wider one where there is no such form."""
+    own = operand == "float64" or operand == stmt.c.dtype == "float16"
+    return operand if own else FLOAT32
 
 
-def _start(ctx: Context, stmt: Gemm, vars_: tuple[Var, ...], acc: DType) -> Val | None:
+def _start(ctx: Context, stmt: Gemm, vars_: Sequence[Var], acc: DType) -> Val | None:
+    """What the products are added to; None for zero."""
     clear = const_value(stmt.clear)
     if clear == 1:
         return None
-    rank = len(stmt.c.extents)
-    old = convert(load_region(ctx, stmt.c, (rank - 2, rank - 1), vars_), acc)
-    old = _as_matrix(old, [ctx.space.axis_of(v.id) is not None for v in vars_])
+    old = convert(load_region(ctx, stmt.c, _last_two(stmt.c), vars_), acc)
+    old = _as_matrix(ctx, old, vars_)
     if clear == 0:
         return old
-    return Val(f"tl.where({emit_condition(ctx, stmt.clear).text}, {_zero(old)}, {old.text})", acc)
+    return call("tl.where", emit_condition(ctx, stmt.clear), _zero(old), old, dtype=acc)
 
 
 def _options(ctx: Context, operand: DType) -> list[str]:

@@ -1,22 +1,14 @@
-"""Owns the grid.
-
-Flattened to one dimension for the launch, and back to block numbers in the kernel.
-"""
+"""The grid: flattened to one dimension for the launch, and back to block numbers in the kernel."""
 
 from __future__ import annotations
 
-from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import emit_expr
-from tileops.codegen.triton.text import Val, convert, infix
-from tileops.dtypes import DType
+from tileops.codegen.triton.text import INT32, INT64, SUM, UNARY, Val, convert, infix, number
 from tileops.ir import fold
 from tileops.ir.expr import Expr
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Launch
-
-_INT32 = DType("int32")
-_INT64 = DType("int64")
 
 
 def flat_grid(launch: Launch) -> Expr:
@@ -38,10 +30,10 @@ def emit_block_vars(ctx: Context) -> str:
     Returns the name of the block's number in the flattened grid.
     """
     launch = ctx.launch
-    pid = Val(ctx.names.fresh("pid"), _INT32)
+    pid = Val(ctx.names.fresh("pid"), INT32)
     ctx.writer.line(f"{pid.text} = tl.program_id(0)")
     swizzle = dict(launch.attrs).get("swizzle")
-    order = [convert(emit_expr(ctx, e), _INT32) for e in launch.grid]
+    order = [convert(emit_expr(ctx, e), INT32) for e in launch.grid]
     rest = pid
     numbers: list[Val] = []
     if swizzle is not None and len(order) >= 2:
@@ -49,10 +41,9 @@ def emit_block_vars(ctx: Context) -> str:
     for n in range(len(numbers), len(order)):
         numbers.append(_remainder(ctx, launch, rest, order, n))
         rest = _quotient(rest, order, n)
-    for var, number in zip(launch.block_vars, numbers, strict=True):
-        if ctx.spec.index64:
-            number = convert(number, _INT64)
-        ctx.vars[var.id] = ctx.temporary(var.name, number)
+    for var, block in zip(launch.block_vars, numbers, strict=True):
+        wide = convert(block, INT64) if ctx.spec.index64 else block
+        ctx.vars[var.id] = ctx.temporary(var.name, wide)
     return pid.text
 
 
@@ -60,14 +51,14 @@ def _remainder(ctx: Context, launch: Launch, rest: Val, order: list[Val], n: int
     if n == len(order) - 1:
         return rest
     if const_value(launch.grid[n]) == 1:
-        return Val("0", _INT32, static=True)
-    return infix("%", text.PRODUCT, rest, order[n], _INT32)
+        return number(0)
+    return infix("%", rest, order[n])
 
 
 def _quotient(rest: Val, order: list[Val], n: int) -> Val:
     if order[n].text == "1":
         return rest
-    return infix("//", text.PRODUCT, rest, order[n], _INT32)
+    return infix("//", rest, order[n])
 
 
 def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[list[Val], Val]:
@@ -82,24 +73,24 @@ def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[l
     across, along = (order[0], order[1]) if kind != "column" else (order[1], order[0])
     line = ctx.writer.line
     names = {n: ctx.names.fresh(n) for n in ("block", "panel", "offset", "width", "step")}
-    plane = infix("*", text.PRODUCT, order[0], order[1], _INT32)
+    plane = infix("*", order[0], order[1])
     if len(order) > 2:
-        line(f"{names['block']} = {infix('%', text.PRODUCT, pid, plane, _INT32).text}")
+        line(f"{names['block']} = {infix('%', pid, plane).text}")
     else:
         names["block"] = pid.text
-    span = f"({size} * {across.at(text.UNARY)})"
+    span = f"({size} * {across.at(UNARY)})"
     line(f"{names['panel']} = {names['block']} // {span}")
     line(f"{names['offset']} = {names['block']} % {span}")
-    left = f"{along.at(text.SUM)} - {names['panel']} * {size}"
+    left = f"{along.at(SUM)} - {names['panel']} * {size}"
     line(f"{names['width']} = tl.minimum({size}, {left})")
     line(f"{names['step']} = {names['offset']} // {names['width']}")
     crossing = Val(
-        f"tl.where({names['panel']} % 2 == 1, {across.at(text.SUM)} - 1 - {names['step']}, "
+        f"tl.where({names['panel']} % 2 == 1, {across.at(SUM)} - 1 - {names['step']}, "
         f"{names['step']})",
-        _INT32,
+        INT32,
     )
     within = Val(
-        f"{names['offset']} % {names['width']} + {names['panel']} * {size}", _INT32, prec=text.SUM
+        f"{names['offset']} % {names['width']} + {names['panel']} * {size}", INT32, prec=SUM
     )
     first, second = (crossing, within) if kind != "column" else (within, crossing)
-    return [first, second], infix("//", text.PRODUCT, pid, plane, _INT32)
+    return [first, second], infix("//", pid, plane)

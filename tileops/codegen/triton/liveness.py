@@ -1,7 +1,4 @@
-"""Owns liveness of on-chip buffers.
-
-What a statement needs from before, replaces whole, and leaves behind.
-"""
+"""Liveness of on-chip buffers: what a statement needs, replaces whole and leaves behind."""
 
 from __future__ import annotations
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tileops.codegen.triton import tensors, text
+from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.elements import all_lanes_mask
 from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, inverted
 from tileops.codegen.triton.liveness import Ids
-from tileops.codegen.triton.text import Val, infix
+from tileops.codegen.triton.text import BOOL, INT32, Val, infix, number, strict, typed
 from tileops.codegen.triton.tiles import spread
-from tileops.dtypes import DType
 from tileops.ir.expr import Load, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Body, For, If, Parallel, While
 from tileops.ir.walk import walk_expr
-
-_BOOL, _INT32 = DType("bool"), DType("int32")
 
 EmitBody = Callable[[Context, Body, Ids], None]
 
@@ -36,7 +34,7 @@ def emit_for(ctx: Context, loop: For, live: Ids, emit_body: EmitBody) -> None:
     static = loop.kind == "unroll" and _is_static(loop)
     with ctx.nested(ranges=ctx.scope.ranges.inside_loop(loop)):
         value = Val(name, loop.var.dtype, static=static)
-        if loop.var.dtype != _INT32:  # bounds without a type of their own make it int32
+        if loop.var.dtype != INT32:  # bounds without a type of their own make it int32
             value = Val(f"tl.cast({name}, {text.triton_type(loop.var.dtype)})", loop.var.dtype)
         _bind(ctx, loop.var, value)
         _emit_loop_body(ctx, head, loop.body, live, emit_body)
@@ -97,9 +95,7 @@ def _emit_lane_loop(
     last = hi.text if hi.is_scalar else f"tl.max({_of_active(ctx, hi, hi.dtype.limits[0])})"
     name = ctx.names.fresh(loop.var.name)
     value = Val(name, loop.var.dtype)
-    mask = both(
-        infix(">=", text.COMPARE, value, lo, _BOOL), infix("<", text.COMPARE, value, hi, _BOOL)
-    )
+    mask = both(infix(">=", value, lo), infix("<", value, hi))
     with ctx.nested(ranges=ctx.scope.ranges.inside_loop(loop), mask=both(ctx.scope.mask, mask)):
         _bind(ctx, loop.var, value)
         _emit_loop_body(ctx, f"for {name} in range({first}, {last}):", loop.body, live, emit_body)
@@ -107,10 +103,10 @@ def _emit_lane_loop(
 
 def _of_active(ctx: Context, value: Val, neutral: int) -> str:
     """The value of each lane that takes part, ``neutral`` elsewhere: padding holds anything."""
-    mask = tensors.all_lanes_mask(ctx, ctx.scope.mask)
+    mask = all_lanes_mask(ctx, ctx.scope.mask)
     if mask is None:
         return value.text
-    other = text.strict(Val(str(neutral), value.dtype, static=True))
+    other = strict(number(neutral, value.dtype))
     return f"tl.where({mask.text}, {value.text}, {other.text})"
 
 
@@ -127,7 +123,7 @@ def emit_while(ctx: Context, loop: While, live: Ids, emit_body: EmitBody) -> Non
     cond = emit_condition(ctx, loop.cond)
     go = ctx.names.fresh("go")
     active = None if cond.is_scalar else _LanesOf(ctx, cond)
-    ctx.writer.line(f"{go} = {text.typed(cond).text if active is None else active.any}")
+    ctx.writer.line(f"{go} = {typed(cond).text if active is None else active.any}")
     whole = (loop,)
     with (
         _iterations(ctx, whole),
@@ -140,7 +136,7 @@ def emit_while(ctx: Context, loop: While, live: Ids, emit_body: EmitBody) -> Non
         cond = emit_condition(ctx, loop.cond)
         if active is not None:
             active.keep(cond)
-        ctx.writer.line(f"{go} = {text.typed(cond).text if active is None else active.any}")
+        ctx.writer.line(f"{go} = {typed(cond).text if active is None else active.any}")
 
 
 class _LanesOf:
@@ -149,8 +145,8 @@ class _LanesOf:
     def __init__(self, ctx: Context, cond: Val) -> None:
         self._ctx = ctx
         name = ctx.names.fresh("active")
-        self.mask = Val(name, _BOOL, ctx.space.all_axes())
-        self._assign(both(tensors.all_lanes_mask(ctx, ctx.scope.mask), cond) or cond)
+        self.mask = Val(name, BOOL, ctx.space.all_axes())
+        self._assign(both(all_lanes_mask(ctx, ctx.scope.mask), cond) or cond)
 
     @property
     def any(self) -> str:
@@ -159,7 +155,7 @@ class _LanesOf:
 
     def keep(self, cond: Val) -> None:
         """Of the lanes that are in the loop, let those go on for which ``cond`` holds."""
-        self._assign(infix("&", text.BIT_AND, self.mask, cond, _BOOL))
+        self._assign(infix("&", self.mask, cond))
 
     def _assign(self, lanes: Val) -> None:
         space = self._ctx.space

@@ -1,4 +1,4 @@
-"""Owns storage class *memory*: on-chip buffers in a slice of a global workspace, one slice a block.
+"""On-chip buffers in memory: each is a slice of a global workspace, one slice a block.
 
 Threads meet in such a buffer only through memory, so a barrier stands between a write and the
 accesses that it must not meet. Loops that use one are not pipelined: Triton would move their loads
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 
 from tileops.codegen.kernel_code import KernelParam
 from tileops.codegen.triton.liveness import Ids, Liveness
-from tileops.codegen.triton.names import Names
 from tileops.codegen.triton.space import power_of_two
 from tileops.codegen.triton.text import triton_type
-from tileops.codegen.triton.writer import Writer
+from tileops.codegen.triton.writer import Names, Writer
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold

@@ -1,7 +1,4 @@
-"""Owns the generated module.
-
-One Triton function a launch, assembled into the text of ``kernel.py``.
-"""
+"""The generated module: one Triton function a launch, assembled into the text of ``kernel.py``."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.grid import emit_block_vars, flat_grid
 from tileops.codegen.triton.liveness import Ids
-from tileops.codegen.triton.names import entry_name
 from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
+from tileops.codegen.triton.writer import entry_name
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer
 from tileops.ir.program import Program

@@ -1,16 +1,12 @@
-"""Owns the parameters of a generated kernel.
-
-Which tensors, sizes and scalars it takes, and in what order.
-"""
+"""The parameters of a kernel: which tensors, sizes and scalars it takes, and in what order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tileops.codegen.kernel_code import KernelParam, Specialization
-from tileops.codegen.triton.names import Names
-from tileops.codegen.triton.text import Val, triton_type
-from tileops.dtypes import DType
+from tileops.codegen.triton.text import INT64, Val, triton_type
+from tileops.codegen.triton.writer import Names
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, HostAttr, Var
 from tileops.ir.program import Program
@@ -68,10 +64,10 @@ class Params:
         self._views: dict[int, Buffer] = {}
         self._placed: dict[int, str] = {}
         # The user's tensors, sizes and scalars get their names first, whether used or not.
-        self._reserved = {b.id: names.fresh(b.name) for b in (t.buffer for t in program.tensors())}
-        self._reserved |= {b.id: names.fresh(b.name) for b in program.workspaces}
-        self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.sizes}
-        self._reserved |= {s.var.id: names.fresh(s.var.name) for s in program.scalars()}
+        tensors = [t.buffer for t in program.tensors()]
+        self._reserved = {b.id: names.fresh(b.name) for b in (*tensors, *program.workspaces)}
+        scalars = [*(s.var for s in program.sizes), *(s.var for s in program.scalars())]
+        self._reserved |= {v.id: names.fresh(v.name) for v in scalars}
 
     def place(self, buffer: Buffer, name: str) -> None:
         """Let the variable ``name`` of the kernel point to a buffer in memory."""
@@ -95,11 +91,10 @@ class Params:
         if index is None:
             kind, index = "workspace", self._workspaces.get(buffer.id)
         if index is None:
-            raise InternalError(f"codegen: global buffer {buffer.name} is no parameter")
-        param = KernelParam(
-            self._reserved[buffer.id], kind, index, "ptr", str(buffer.dtype),
-            aligned=self._spec.fast or kind == "workspace",
-        )  # fmt: skip
+            raise InternalError(f"codegen: global buffer {buffer.name} is not a parameter")
+        aligned = self._spec.fast or kind == "workspace"
+        name = self._reserved[buffer.id]
+        param = KernelParam(name, kind, index, "ptr", str(buffer.dtype), aligned=aligned)
         return self._use((kind, index), param)
 
     def is_size(self, var: Var) -> bool:
@@ -107,19 +102,17 @@ class Params:
         return var.id in self._sizes
 
     def scalar(self, var: Var) -> Val | None:
-        """The value of a size or scalar argument, or None if the variable is neither."""
+        """The value of a size or scalar argument; None for other variables."""
         if (index := self._sizes.get(var.id)) is not None:
-            dtype = DType("int64") if self._spec.index64 else var.dtype
+            dtype = INT64 if self._spec.index64 else var.dtype
             aligned = self._spec.fast and var.id in self._aligned_sizes
-            param = KernelParam(
-                self._reserved[var.id], "size", index, _TYPES[str(dtype)], aligned=aligned
-            )
+            name, kind = self._reserved[var.id], _TYPES[str(dtype)]
+            param = KernelParam(name, "size", index, kind, aligned=aligned)
             return Val(self._use(("size", index), param), dtype)
         if (index := self._scalars.get(var.id)) is not None:
-            name = _TYPES.get(str(var.dtype))
-            if name is None:
+            if str(var.dtype) not in _TYPES:
                 raise InternalError(f"codegen: scalar argument {var.name} of type {var.dtype}")
-            param = KernelParam(self._reserved[var.id], "scalar", index, name)
+            param = KernelParam(self._reserved[var.id], "scalar", index, _TYPES[str(var.dtype)])
             return Val(self._use(("scalar", index), param), var.dtype)
         return None
 
@@ -140,8 +133,5 @@ class Params:
 
         ``hidden`` are workspaces that the program does not name.
         """
-        return tuple(
-            sorted(
-                (*self._used.values(), *hidden), key=lambda p: (_KIND_ORDER.index(p.kind), p.index)
-            )
-        )
+        params = (*self._used.values(), *hidden)
+        return tuple(sorted(params, key=lambda p: (_KIND_ORDER.index(p.kind), p.index)))

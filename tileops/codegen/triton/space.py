@@ -1,12 +1,12 @@
-"""Owns iteration spaces.
-
-The box of points that one elementwise operation covers, padded to powers of two.
-"""
+"""Iteration spaces, the padded boxes of elementwise operations, and how tiles are laid in them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tileops.codegen.triton.text import ATOM, Val
 from tileops.ir.expr import Var
 
 # Triton refuses larger tiles (TRITON_MAX_TENSOR_NUMEL, the same in 3.6 and 3.9).
@@ -20,10 +20,7 @@ def power_of_two(n: int) -> int:
 
 @dataclass(frozen=True)
 class Space:
-    """Loop variables with their extents.
-
-    ``padded`` are the extents of the tiles that stand for them.
-    """
+    """Loop variables with their extents; ``padded`` are those of the tiles that hold them."""
 
     vars: tuple[Var, ...] = ()
     extents: tuple[int, ...] = ()
@@ -36,17 +33,11 @@ class Space:
     @property
     def elements(self) -> int:
         """How many lanes the padded box has."""
-        out = 1
-        for p in self.padded:
-            out *= p
-        return out
+        return math.prod(self.padded)
 
     def axis_of(self, var: int) -> int | None:
         """The axis of a variable id, or None."""
-        for axis, v in enumerate(self.vars):
-            if v.id == var:
-                return axis
-        return None
+        return next((axis for axis, v in enumerate(self.vars) if v.id == var), None)
 
     def all_axes(self) -> frozenset[int]:
         """All axes; each has more than one lane."""
@@ -63,10 +54,47 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def expand_text(axis: int, rank: int) -> str:
-    """The subscript that puts a one-dimensional tile at ``axis`` of ``rank``.
+    """The subscript that puts a one-dimensional tile at ``axis`` of ``rank``, or nothing."""
+    return "" if rank == 1 else subscript(a == axis for a in range(rank))
 
-    ``[:, None]``, or nothing.
+
+def subscript(present: Iterable[bool]) -> str:
+    """``[:, None]``: a dimension of extent 1 where none of the tile is present."""
+    return f"[{', '.join(':' if p else 'None' for p in present)}]"
+
+
+def to_space(tile: Val, axes: Sequence[int], space: Space) -> Val:
+    """A tile as a value of ``space``; ``axes`` gives the axis of each of its dimensions."""
+    order = sorted(range(len(axes)), key=lambda d: axes[d])
+    out = _permuted(tile, order)
+    if len(axes) < space.rank:
+        out = Val(out.at(ATOM) + subscript(a in axes for a in range(space.rank)), tile.dtype)
+    return Val(out.text, tile.dtype, frozenset(axes), out.prec)
+
+
+def _permuted(tile: Val, order: Sequence[int]) -> Val:
+    if list(order) == sorted(order):
+        return tile
+    if list(order) == [1, 0]:
+        return Val(f"tl.trans({tile.text})", tile.dtype)
+    return Val(f"tl.permute({tile.text}, {shape_text(tuple(order))})", tile.dtype)
+
+
+def to_tile(value: Val, space: Space, axes: Sequence[int | None]) -> Val:
+    """A value of ``space`` laid out by a tile's dimensions, extent 1 where it does not vary.
+
+    ``axes`` gives the axis of each dimension, None where the index is the same for all lanes. The
+    value varies along no other axis. A scalar stays a scalar.
     """
-    if rank == 1:
-        return ""
-    return "[" + ", ".join(":" if a == axis else "None" for a in range(rank)) + "]"
+    if value.is_scalar or list(axes) == list(range(space.rank)):
+        return value
+    kept = [a for a in axes if a is not None]
+    out = value
+    if len(kept) < space.rank:
+        inner = tuple(space.padded[a] if a in value.axes else 1 for a in sorted(kept))
+        out = Val(f"tl.reshape({value.text}, {shape_text(inner)})", value.dtype)
+    ranked = sorted(kept)
+    out = _permuted(out, [ranked.index(a) for a in kept])
+    if len(kept) < len(axes):
+        out = Val(out.at(ATOM) + subscript(a is not None for a in axes), value.dtype)
+    return Val(out.text, value.dtype, value.axes, out.prec)

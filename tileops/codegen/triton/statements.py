@@ -8,17 +8,19 @@ from tileops.codegen.triton import (
     gemms,
     loops,
     reductions,
-    scans,
-    tensors,
 )
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.conversions import converted
-from tileops.codegen.triton.elements import extents_of, load_region, store_element
+from tileops.codegen.triton.elements import (
+    all_lanes_mask,
+    extents_of,
+    load_region,
+    store_element,
+)
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
+from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.liveness import Ids
-from tileops.codegen.triton.pointers import emit_address_view
 from tileops.codegen.triton.storage import Storage
-from tileops.codegen.triton.text import Val
+from tileops.codegen.triton.text import ATOM, Val, triton_type
 from tileops.errors import ProgramError
 from tileops.ir.expr import Region
 from tileops.ir.stmt import (
@@ -95,9 +97,13 @@ def _emit_combining(ctx: Context, stmt: Stmt) -> None:
         case Reduce():
             reductions.emit_reduce(ctx, stmt)
         case Scan():
-            scans.emit_scan(ctx, stmt)
+            reductions.emit_scan(ctx, stmt)
         case Atomic():
             atomics.emit_atomic(ctx, stmt)
+        case View(buffer=buffer, source=source):
+            ctx.declare_view(buffer, source)
+        case AddressView():
+            _emit_address_view(ctx, stmt)
         case _:
             _emit_scalar(ctx, stmt)
 
@@ -106,12 +112,10 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
     match stmt:
         case Alloc():
             _emit_alloc(ctx, stmt)
-        case View() | AddressView():
-            _emit_view(ctx, stmt)
         case Bind():
             _emit_bind(ctx, stmt)
         case Store(buffer=buffer, indices=indices, value=value):
-            store_element(ctx, buffer, indices, converted(ctx, emit_expr(ctx, value), buffer.dtype))
+            store_element(ctx, buffer, indices, emit_expr(ctx, value))
         case Assume(cond=cond):
             if not ctx.space.rank:
                 ctx.writer.line(f"tl.assume({emit_condition(ctx, cond).text})")
@@ -130,11 +134,17 @@ def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
             raise ctx.unsupported(f"`{name}` is not supported on target {ctx.target}")
 
 
-def _emit_view(ctx: Context, stmt: View | AddressView) -> None:
-    if isinstance(stmt, View):
-        ctx.declare_view(stmt.buffer, stmt.source)
-    else:
-        emit_address_view(ctx, stmt, emit_expr)
+def _emit_address_view(ctx: Context, stmt: AddressView) -> None:
+    """Let the buffer name the memory at an address, which is one for all lanes."""
+    address = emit_expr(ctx, stmt.address)
+    if not address.is_scalar or ctx.space.rank:
+        raise ctx.unsupported(
+            f"`{stmt.buffer.name}` at an address of each point of T.Parallel; call T.make_tensor "
+            "before the loop"
+        )
+    kind = f"tl.pointer_type({triton_type(stmt.buffer.dtype)})"
+    pointer = Val(f"{address.at(ATOM)}.to({kind})", stmt.buffer.dtype)
+    ctx.params.place(stmt.buffer, ctx.temporary(stmt.buffer.name, pointer).text)
 
 
 def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
@@ -153,7 +163,7 @@ def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
         ctx.declare(buffer)
     if stmt.init is not None:
         with ctx.nested(mask=None):
-            store_element(ctx, buffer, (), converted(ctx, emit_expr(ctx, stmt.init), buffer.dtype))
+            store_element(ctx, buffer, (), emit_expr(ctx, stmt.init))
 
 
 def _emit_bind(ctx: Context, stmt: Bind) -> None:
@@ -162,24 +172,20 @@ def _emit_bind(ctx: Context, stmt: Bind) -> None:
 
 
 def _tile_of(ctx: Context, region: Region) -> Val:
-    dims = region.squeezed()
-    extents = extents_of(ctx, region)
-    vars_ = ctx.synthetic_vars(len(dims))
-    with ctx.over(vars_, tuple(extents[d] for d in dims)):
+    dims, extents = region.squeezed(), extents_of(ctx, region)
+    with ctx.nest([extents[d] for d in dims]) as vars_:
         return load_region(ctx, region, dims, vars_)
 
 
 def _emit_assert(ctx: Context, cond: Val, message: str) -> None:
     mask = ctx.scope.mask
     if ctx.space.rank:
-        mask = tensors.all_lanes_mask(ctx, mask)
+        mask = all_lanes_mask(ctx, mask)
     options = "" if mask is None else f", mask={mask.text}"
     ctx.writer.line(f"tl.device_assert({cond.text}, {message!r}{options})")
 
 
 def _emit_print(ctx: Context, stmt: Print) -> None:
-    args: list[Val] = []
-    for arg in stmt.args:
-        args.append(_tile_of(ctx, arg) if isinstance(arg, Region) else emit_expr(ctx, arg))
+    args = [_tile_of(ctx, a) if isinstance(a, Region) else emit_expr(ctx, a) for a in stmt.args]
     texts = "".join(f", {a.text}" for a in args)
     ctx.writer.line(f"tl.device_print({(stmt.message or 'value')!r}{texts})")

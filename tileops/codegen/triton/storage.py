@@ -1,10 +1,8 @@
-"""Owns how on-chip buffers are held.
-
-Every buffer is one padded tile in a Python variable of the kernel.
-"""
+"""How on-chip buffers are held: each as a padded tile in a variable of the kernel."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,16 +75,12 @@ class Padding:
                 self._require(stmt)
 
     def _require(self, gemm: Gemm) -> None:
-        narrow = gemm.a.dtype.bits == 8
         m, k = _matrix(gemm.a)
         if gemm.transpose_a:
             m, k = k, m
         _, n = _matrix(gemm.c)
-        for extent, least in (
-            (m, _GEMM_MIN),
-            (n, _GEMM_MIN),
-            (k, _GEMM_MIN_K8 if narrow else _GEMM_MIN),
-        ):
+        least_k = _GEMM_MIN_K8 if gemm.a.dtype.bits == 8 else _GEMM_MIN
+        for extent, least in ((m, _GEMM_MIN), (n, _GEMM_MIN), (k, least_k)):
             if extent > 1:
                 self._least[extent] = max(self._least.get(extent, 1), least)
 
@@ -114,9 +108,6 @@ def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> St
     dims = tuple(d for d, e in enumerate(shape) if e > 1)
     extents = tuple(shape[d] for d in dims)
     padded = tuple(padding(e) for e in extents)
-    elements = 1
-    for p in padded:
-        elements *= p
-    if elements > MAX_ELEMENTS:
+    if math.prod(padded) > MAX_ELEMENTS:
         raise NeedsMemory(buffer.id, buffer.name)
     return Storage(buffer, dims, extents, padded)

@@ -1,9 +1,8 @@
-"""Owns pieces of generated Triton text: a value with its dtype, its axes and its precedence."""
+"""Pieces of Triton text: values with their dtype, axes and precedence, and their conversions."""
 
 from __future__ import annotations
 
 import math
-import re
 import struct
 from dataclasses import dataclass
 
@@ -14,8 +13,19 @@ from tileops.ir.expr import Const
 # Python's precedence, lowest first; an operand that binds weaker than its operator is put in
 # parentheses.
 COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
+_OPERATORS = {
+    COMPARE: ("==", "!=", "<", "<=", ">", ">="),
+    BIT_OR: ("|",),
+    BIT_XOR: ("^",),
+    BIT_AND: ("&",),
+    SHIFT: ("<<", ">>"),
+    SUM: ("+", "-"),
+    PRODUCT: ("*", "/", "//", "%"),
+}
+_PRECEDENCE = {op: prec for prec, ops in _OPERATORS.items() for op in ops}
 
-_FLOAT32, _INT32 = DType("float32"), DType("int32")
+BOOL, UINT8, INT32, INT64 = map(DType, ("bool", "uint8", "int32", "int64"))
+FLOAT16, FLOAT32, FLOAT64 = map(DType, ("float16", "float32", "float64"))
 _LEAST_NORMAL = 2.0**-126  # of float32
 _TRITON_TYPES = {
     "bool": "tl.int1",
@@ -69,9 +79,9 @@ def triton_type(dtype: DType) -> str:
     return name
 
 
-def has_triton_type(dtype: DType) -> bool:
-    """True if Triton can hold values of the dtype."""
-    return str(dtype) in _TRITON_TYPES
+def number(value: int | float, dtype: DType = INT32) -> Val:
+    """A literal that no operation of the program stands behind, such as an extent."""
+    return Val(str(value), dtype, static=True)
 
 
 def literal(const: Const) -> Val:
@@ -91,33 +101,30 @@ def literal(const: Const) -> Val:
     return Val(repr(value), const.dtype, prec=UNARY if negative else ATOM, static=True)
 
 
-def infix(op: str, prec: int, a: Val, b: Val, dtype: DType) -> Val:
-    """``a op b``; the right operand is put in parentheses at equal precedence.
+def infix(op: str, a: Val, b: Val | int, dtype: DType | None = None) -> Val:
+    """``a op b``, by default a bool for a comparison and else of the dtype of ``a``.
 
-    ``+ 0`` is left out.
+    The right operand is put in parentheses at equal precedence. ``+ 0`` is left out.
     """
+    if isinstance(b, int):
+        b = number(b, a.dtype)
     if op in ("+", "-") and b.text == "0":
         return a
     if op == "+" and a.text == "0":
         return b
+    prec = _PRECEDENCE[op]
     right = prec + 1
     left = right if prec == COMPARE else prec  # comparisons chain in Python
+    dtype = dtype or (BOOL if prec == COMPARE else a.dtype)
     return Val(
         f"{a.at(left)} {op} {b.at(right)}", dtype, a.axes | b.axes, prec, a.static and b.static
     )
 
 
-def call(name: str, *args: Val | str, dtype: DType) -> Val:
-    """``name(args...)``; the axes are those of all arguments together."""
-    axes: frozenset[int] = frozenset()
-    texts = []
-    for arg in args:
-        if isinstance(arg, Val):
-            axes |= arg.axes
-            texts.append(arg.text)
-        else:
-            texts.append(arg)
-    return Val(f"{name}({', '.join(texts)})", dtype, axes)
+def call(name: str, *args: Val, dtype: DType | None = None) -> Val:
+    """``name(args...)``, by default of the first argument's dtype."""
+    axes = frozenset[int]().union(*(a.axes for a in args))
+    return Val(f"{name}({', '.join(a.text for a in args)})", dtype or args[0].dtype, axes)
 
 
 def convert(a: Val, dtype: DType) -> Val:
@@ -127,7 +134,7 @@ def convert(a: Val, dtype: DType) -> Val:
     if dtype.is_fp8 and a.dtype == "float64":
         raise InternalError("float64 to an 8-bit float by way of float32 is rounded twice")
     if _needs_step(a.dtype, dtype) or _needs_step(dtype, a.dtype):
-        return convert(convert(a, _FLOAT32), dtype)
+        return convert(convert(a, FLOAT32), dtype)
     if dtype.is_bool:
         return Val(f"{a.at(BIT_OR)} != 0", dtype, a.axes, COMPARE, a.static)
     if a.dtype.is_float and dtype.is_integer:
@@ -144,7 +151,7 @@ def _whole(a: Val, dtype: DType) -> Val:
     either side make the least integer.
     """
     if a.dtype.bits < 32:
-        a = _converted(a, _FLOAT32)
+        a = _converted(a, FLOAT32)
     least, most = dtype.limits
     narrow = dtype.bits < 32 or (dtype.bits == 32 and a.dtype == "float64")
     if not dtype.is_signed:
@@ -152,9 +159,8 @@ def _whole(a: Val, dtype: DType) -> Val:
         return _cut(_bounded("minimum", a, most) if narrow else a, dtype)
     has_nan = a.dtype.bits == 32 and dtype.bits < 64
     if not has_nan:
-        x, zero = strict(a), typed(Val("0.0", a.dtype, static=True))
-        is_number = infix("==", COMPARE, x, x, DType("bool"))
-        a = call("tl.where", is_number, x, zero, dtype=a.dtype)
+        x = strict(a)
+        a = call("tl.where", infix("==", x, x), x, typed(number(0.0, a.dtype)), dtype=a.dtype)
     if narrow:
         keep = "propagate_nan=tl.PropagateNan.ALL" if has_nan else ""
         a = _bounded("minimum", _bounded("maximum", a, least, keep), most, keep)
@@ -163,12 +169,12 @@ def _whole(a: Val, dtype: DType) -> Val:
 
 def _cut(a: Val, dtype: DType) -> Val:
     """A float that the integer's dtype holds, without its fraction."""
-    return _converted(_converted(a, _INT32) if dtype.bits < 32 else a, dtype)
+    return _converted(_converted(a, INT32) if dtype.bits < 32 else a, dtype)
 
 
 def _bounded(name: str, a: Val, bound: int, keep: str = "") -> Val:
     """``a`` or the bound, which its dtype can hold."""
-    limit = strict(Val(f"{bound}.0", a.dtype, static=True))
+    limit = strict(number(float(bound), a.dtype))
     last = f", {keep}" if keep else ""
     return Val(f"tl.{name}({strict(a).text}, {limit.text}{last})", a.dtype, a.axes)
 
@@ -226,9 +232,3 @@ def strict(a: Val) -> Val:
     as the tile's own dtype.
     """
     return a if a.dtype in ("float32", "int32", "bool") else typed(a)
-
-
-def identifier(name: str) -> str:
-    """``name`` with everything that Python does not allow in a name replaced."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII).strip()
-    return f"v_{text}" if not text or text[0].isdigit() or text.startswith("__") else text

@@ -1,14 +1,54 @@
-"""Owns the lines of a kernel being written.
-
-Indentation, the prologue, and which statement each came from.
-"""
+"""The lines and names of a kernel being written."""
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _INDENT = "    "
+# What generated code itself uses; Triton also gives meaning to some builtins.
+_MODULES = ("tl", "triton", "libdevice")
+_BUILTINS = ("range", "min", "max", "abs", "float", "int", "bool", "print", "len", "sum")
+
+
+def _identifier(name: str) -> str:
+    """``name`` with everything that Python does not allow in a name replaced."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII).strip()
+    return f"v_{text}" if not text or text[0].isdigit() or text.startswith("__") else text
+
+
+def _is_reserved(name: str) -> bool:
+    return name in _MODULES + _BUILTINS or keyword.iskeyword(name)
+
+
+def entry_name(wanted: str) -> str:
+    """A name for a function of the module close to ``wanted``.
+
+    Names that begin with ``_`` belong to the module's own functions, and PTX has no name ``_``.
+    """
+    base = _identifier(wanted)
+    return f"kernel_{base}" if _is_reserved(base) or base.startswith("_") else base
+
+
+class Names:
+    """Gives out names of one kernel; a second use of a name gets a number."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def fresh(self, wanted: str) -> str:
+        """A valid name close to ``wanted`` that nothing else in the kernel has."""
+        base = _identifier(wanted)
+        if _is_reserved(base):
+            base += "_"
+        name, n = base, 1
+        while name in self._taken:
+            name = f"{base}_{n}"
+            n += 1
+        self._taken.add(name)
+        return name
 
 
 class Writer:
@@ -44,5 +84,4 @@ class Writer:
     def finish(self) -> list[tuple[str, int | None]]:
         """All lines with their statement numbers, the prologue first."""
         lines: list[tuple[str, int | None]] = [(text, None) for text in self._prologue]
-        lines += self._body
-        return lines or [(_INDENT + "pass", None)]
+        return lines + self._body or [(_INDENT + "pass", None)]
