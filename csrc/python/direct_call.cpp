@@ -87,6 +87,23 @@ PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
   return python_call(self, args, kwargs);
 }
 
+// Lets calls of objects of `cls` take the short way where they can; its `__call__` takes the
+// others.
+void install(const py::type& cls) {
+  auto* type = reinterpret_cast<PyTypeObject*>(cls.ptr());
+  if (type->tp_call == call_directly) return;
+  const py::object member = cls.attr("__dict__")["_direct"];
+  if (Py_TYPE(member.ptr()) != &PyMemberDescr_Type)
+    throw py::type_error("expected _direct among the class's __slots__");
+  if (gradient_source().forward_mode == nullptr)
+    throw py::value_error("set_gradient_source was not called");
+  if (python_call == nullptr) python_call = type->tp_call;
+  if (type->tp_call != python_call)
+    throw py::type_error("expected a class whose __call__ is written in Python");
+  member_offset = reinterpret_cast<PyMemberDescrObject*>(member.ptr())->d_member->offset;
+  type->tp_call = call_directly;
+}
+
 void check_position(std::size_t position, std::size_t count) {
   if (position >= count) throw py::value_error("expected the positions of arguments");
 }
@@ -97,27 +114,11 @@ void free_direct(PyObject* capsule) {
 
 }  // namespace
 
-void set_direct(const py::object& member) {
-  if (Py_TYPE(member.ptr()) != &PyMemberDescr_Type)
-    throw py::type_error("expected a member of __slots__");
-  member_offset = reinterpret_cast<PyMemberDescrObject*>(member.ptr())->d_member->offset;
-}
-
-void install_direct(const py::type& cls) {
-  auto* type = reinterpret_cast<PyTypeObject*>(cls.ptr());
-  if (type->tp_call == call_directly) return;
-  if (member_offset == 0 || gradient_source().forward_mode == nullptr)
-    throw py::value_error("set_direct or set_gradient_source was not called");
-  if (python_call == nullptr) python_call = type->tp_call;
-  if (type->tp_call != python_call)
-    throw py::type_error("expected a class whose __call__ is written in Python");
-  type->tp_call = call_directly;
-}
-
-py::object make_direct(const py::object& op, std::size_t count,
+py::object direct_call(const py::type& cls, const py::object& op, std::size_t count,
                        const std::vector<std::size_t>& tensors,
                        const std::vector<std::pair<std::size_t, py::type>>& scalars,
                        bool asks_gradient) {
+  install(cls);
   for (std::size_t n : tensors) check_position(n, count);
   for (const auto& scalar : scalars) check_position(scalar.first, count);
   auto direct = std::make_unique<Direct>(Direct{

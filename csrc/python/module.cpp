@@ -1,10 +1,13 @@
-// Owns the Python binding of the control plane: handles, bytes and numbers; tensors never pass
-// through it.
+// The Python binding of the control plane: handles, bytes and numbers; tensors never pass through
+// it. tileops/_C.pyi describes the module for Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <cstring>
-#include <tuple>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/counters.h"
 #include "core/driver.h"
@@ -130,38 +133,63 @@ void set_python_resolver(uint64_t handle, const py::object& function) {
   set_resolver(handle, resolver);
 }
 
+// A path as the system's bytes: as text it need not be one that UTF-8 can hold.
+std::string path_bytes(const py::handle& path) {
+  return py::cast<std::string>(py::module_::import("os").attr("fsencode")(path));
+}
+
+std::vector<std::string> path_list(const py::iterable& paths) {
+  std::vector<std::string> out;
+  for (py::handle path : paths) out.push_back(path_bytes(path));
+  return out;
+}
+
+// A description as JSON text, from such text or from the dict that it describes.
+std::string json_text(const py::object& value) {
+  if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
+  const py::object dumps = py::module_::import("json").attr("dumps");
+  return py::cast<std::string>(dumps(value, py::arg("allow_nan") = false));
+}
+
 EntrySpec::ImageMap to_images(const py::dict& images) {
   EntrySpec::ImageMap out;
   for (auto item : images) {
     ImageSource source;
     source.name = py::cast<std::string>(item.first);
-    if (py::isinstance<py::bytes>(item.second))
+    if (py::isinstance<py::bytes>(item.second)) {
       source.bytes = py::cast<std::string>(item.second);
-    else if (py::isinstance<py::tuple>(item.second))
-      std::tie(source.bytes, source.path) =
-          py::cast<std::tuple<std::string, std::string>>(item.second);
-    else
-      source.path = py::cast<std::string>(py::module_::import("os").attr("fsencode")(item.second));
+    } else if (py::isinstance<py::tuple>(item.second)) {
+      const auto [content, path] = py::cast<std::pair<std::string, py::object>>(item.second);
+      source.bytes = content;
+      source.path = path_bytes(path);
+    } else {
+      source.path = path_bytes(item.second);
+    }
     out.emplace(source.name, source);
   }
   return out;
 }
 
-using BundlePaths = std::vector<std::string>;
-
 // `load` is load_bundles, or read_bundles for what that would register.
 template <class Load>
-py::list bundles_from_python(const Load& load, const BundlePaths& paths,
-                             const BundleOptions& options) {
-  std::vector<LoadedOp> loaded;
+std::vector<LoadedOp> bundles(const Load& load, const py::iterable& paths,
+                              const BundleOptions& options) {
+  const std::vector<std::string> folders = path_list(paths);
+  py::gil_scoped_release no_gil;
+  return load(folders, options);
+}
+
+py::object path_text(const std::string& path) {
+  return py::module_::import("os").attr("fsdecode")(py::bytes(path));
+}
+
+py::list recent_lines(int device_index) {
+  std::string text;
   {
     py::gil_scoped_release no_gil;
-    loaded = load(paths, options);
+    text = recent_launches(device_index, nullptr);
   }
-  py::list out;
-  for (const LoadedOp& op : loaded)
-    out.append(py::make_tuple(op.handle, op.ns, op.name, op.text, py::bytes(op.path)));
-  return out;
+  return path_text(text).attr("splitlines")();
 }
 
 py::dict counters() {
@@ -235,58 +263,88 @@ void install_hooks() {
 
 PYBIND11_MODULE(_C, m) {
   using namespace tileops;
-  m.doc() = "The control plane of libtileops; see tileops.runtime for the documented interface.";
+  m.doc() = "The control plane of libtileops; tileops.runtime loads it, _C.pyi describes it.";
   py::register_local_exception_translator(translate);
   install_hooks();
   using NoGil = py::call_guard<py::gil_scoped_release>;
   m.def("set_error_classes", &set_error_classes, py::arg("classes"));
-  m.def("create_op", &create_op, py::arg("op_json"), NoGil());
-  m.def("add_variant", &add_variant, py::arg("handle"), py::arg("variant_json"), NoGil());
+  m.def(
+      "create_op",
+      [](const py::object& op) {
+        const std::string text = json_text(op);
+        py::gil_scoped_release no_gil;
+        return create_op(text);
+      },
+      py::arg("op"));
+  m.def(
+      "add_variant",
+      [](uint64_t handle, const py::object& variant) {
+        const std::string text = json_text(variant);
+        py::gil_scoped_release no_gil;
+        return add_variant(handle, text);
+      },
+      py::arg("handle"), py::arg("variant"));
   m.def(
       "add_entry",
-      [](uint64_t handle, uint32_t variant, const std::string& text, const py::dict& images) {
+      [](uint64_t handle, uint32_t variant, const py::object& entry, const py::dict& images) {
+        const std::string text = json_text(entry);
         const EntrySpec::ImageMap sources = to_images(images);
         py::gil_scoped_release no_gil;
         add_entry(handle, variant, text, sources);
       },
-      py::arg("handle"), py::arg("variant"), py::arg("entry_json"), py::arg("images"));
+      py::arg("handle"), py::arg("variant"), py::arg("entry"), py::arg("images"));
   m.def(
       "load_entry",
       [](uint64_t handle, uint32_t variant, bool cuda, int device_index,
          std::vector<int64_t> consts, bool fast, bool index64) {
         load_entry(handle, variant, {cuda, device_index, std::move(consts), fast, index64});
       },
-      py::arg("handle"), py::arg("variant"), py::arg("cuda"), py::arg("device_index"),
-      py::arg("consts"), py::arg("fast"), py::arg("index64"), NoGil());
+      py::arg("handle"), py::arg("variant"), py::kw_only(), py::arg("cuda"),
+      py::arg("device_index"), py::arg("consts"), py::arg("fast"), py::arg("index64"), NoGil());
   m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
   m.def("keep_given", &keep_given, py::arg("handle"), NoGil());
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("detach", &detach, py::arg("handle"), NoGil());
   m.def("release", &release, py::arg("handle"), NoGil());
   m.def(
-      "load_bundles",
-      [](const BundlePaths& paths, bool shared, const std::string& ns, std::set<std::string> left) {
-        return bundles_from_python(&load_bundles, paths, {shared, ns, std::move(left)});
+      "unload",
+      [](uint64_t handle) {
+        detach(handle);
+        release(handle);
       },
-      py::arg("paths"), py::arg("shared"), py::arg("ns"), py::arg("left"));
+      py::arg("handle"), NoGil());
+  py::class_<LoadedOp>(m, "BundledOp", py::module_local())
+      .def_readonly("handle", &LoadedOp::handle)
+      .def_readonly("text", &LoadedOp::text)
+      .def_property_readonly("name", [](const LoadedOp& op) { return op.ns + "::" + op.name; })
+      .def_property_readonly("path", [](const LoadedOp& op) { return path_text(op.path); });
+  m.def(
+      "load_bundles",
+      [](const py::iterable& paths, bool shared, const std::string& ns,
+         const std::set<std::string>& left) {
+        return bundles(&load_bundles, paths, {shared, ns, left});
+      },
+      py::arg("paths"), py::kw_only(), py::arg("shared") = false, py::arg("namespace") = "",
+      py::arg("left") = std::set<std::string>());
   m.def(
       "read_bundles",
-      [](const BundlePaths& paths, bool shared, const std::string& ns) {
-        return bundles_from_python(&read_bundles, paths, {shared, ns, {}});
+      [](const py::iterable& paths, bool shared, const std::string& ns) {
+        return bundles(&read_bundles, paths, {shared, ns, {}});
       },
-      py::arg("paths"), py::arg("shared"), py::arg("ns"));
-  m.def("set_origin", &set_origin, py::arg("handle"), py::arg("text"), NoGil());
-  m.def("set_sync", &set_sync, py::arg("sync"));
+      py::arg("paths"), py::kw_only(), py::arg("shared") = false, py::arg("namespace") = "");
   m.def(
-      "recent_launches", [](int device_index) { return recent_launches(device_index, nullptr); },
-      py::arg("device_index"), NoGil());
+      "set_origin",
+      [](uint64_t handle, const py::str& text) { set_origin(handle, path_bytes(text)); },
+      py::arg("handle"), py::arg("text"));
+  m.def("set_sync", &set_sync, py::arg("sync"));
+  m.def("recent_launches", &recent_lines, py::arg("device_index"));
   m.def("set_strict", &set_strict, py::arg("strict"));
-  m.def("strict", &strict);
+  m.def("is_strict", &strict);
   m.def("counters", &counters);
-  m.def("set_stage_clock", &set_stage_clock, py::arg("on"));
+  m.def("set_stage_clock", &set_stage_clock, py::arg("is_on"));
   m.def("stage_totals", &stage_totals);
   m.def("device_count", &device_count, NoGil());
-  m.def("device_properties", &device_properties, py::arg("index"));
+  m.def("device_properties", &device_properties, py::arg("device_index"));
   m.def("is_capturing", &is_capturing, py::arg("device_index"), NoGil());
   m.def("set_driver_library", &set_driver_library, py::arg("path"), NoGil());
   m.def("set_gradient_source", &set_gradient_source, py::arg("forward_mode"),
@@ -295,13 +353,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("find_dispatch_state", &find_dispatch_state, py::arg("keys"), py::arg("front"));
   m.def("forget_dispatch_state", &forget_dispatch_state);
   m.def("below_autograd", &below_autograd, py::arg("function"));
-  m.def("make_op_call", &make_op_call, py::arg("op"), py::arg("general"), py::arg("explain"),
-        py::arg("asks_gradient"));
+  m.def("make_op_call", &make_op_call, py::arg("function"), py::arg("general"), py::arg("explain"),
+        py::kw_only(), py::arg("asks_gradient"));
   m.def("set_has_gradient", &set_has_gradient, py::arg("call"), py::arg("value"));
-  m.def("inner_call", &inner_call, py::arg("call"));
-  m.def("set_direct", &set_direct, py::arg("member"));
-  m.def("install_direct", &install_direct, py::arg("cls"));
-  m.def("make_direct", &make_direct, py::arg("op"), py::arg("count"), py::arg("tensors"),
-        py::arg("scalars"), py::arg("asks_gradient"));
+  m.def("direct_call", &direct_call, py::arg("cls"), py::arg("op"), py::arg("count"),
+        py::arg("tensors"), py::arg("scalars"), py::kw_only(), py::arg("asks_gradient"));
   m.def("run_raw", &run_raw_from_python, py::arg("handle"), py::arg("variant"));
 }

@@ -134,8 +134,4 @@ void set_has_gradient(const py::object& call, bool value) {
   checked(call).has_gradient = value;
 }
 
-py::object inner_call(const py::object& call) {
-  return py::reinterpret_borrow<py::object>(checked(call).op);
-}
-
 }  // namespace tileops

@@ -18,8 +18,6 @@ struct OpCall {
 pybind11::object make_op_call(const pybind11::object& op, const pybind11::object& general,
                               const pybind11::object& explain, bool asks_gradient);
 void set_has_gradient(const pybind11::object& call, bool value);
-// torch's function inside an OpCall.
-pybind11::object inner_call(const pybind11::object& call);
 // The OpCall that an object is; null where it is something else.
 OpCall* as_op_call(PyObject* object);
 

@@ -96,7 +96,7 @@ def test_the_setting_of_the_cache_counts(bundle: Path, run_python: Run) -> None:
     text = (
         "import ctypes, sys, tileops, torch\n"
         "from pathlib import Path\n"
-        "from tileops.runtime.binding import native; native()\n"
+        "from tileops import runtime; runtime.counters()\n"
         "library = ctypes.CDLL(str(Path(tileops.__file__).parent / 'libtileops.so'))\n"
         "print(library.tileops_load_bundle(sys.argv[1].encode()))\n"
         "try: print(len(tileops.load_bundle(sys.argv[1])))\n"

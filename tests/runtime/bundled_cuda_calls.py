@@ -16,8 +16,8 @@ import torch
 import tileops
 from tests.runtime import descriptions as d
 from tests.runtime.bundle_files import write_bundle
+from tileops import runtime
 from tileops.errors import DriverError
-from tileops.runtime.binding import native
 
 ILLEGAL_ADDRESS = 700  # a CUresult (cuda.h)
 
@@ -40,7 +40,7 @@ def bundle(folder: Path) -> Path:
 def main(driver_path: str, torch_cuda_path: str, way: str) -> None:
     fake = ctypes.CDLL(driver_path)
     ctypes.CDLL(torch_cuda_path)
-    native().set_driver_library(driver_path)
+    runtime.set_driver_library(driver_path)
     with tempfile.TemporaryDirectory() as scratch:
         folder = bundle(Path(scratch) / "bundle")
         if way == "python":

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tileops import runtime
-from tileops.runtime.binding import native
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -57,9 +56,9 @@ def fake_driver_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake(fake_driver_path: Path) -> Iterator[FakeDriver]:
     driver = FakeDriver(fake_driver_path)
     driver.library.fake_reset()
-    native().set_driver_library(str(fake_driver_path))
+    runtime.set_driver_library(str(fake_driver_path))
     yield driver
-    native().set_driver_library("libcuda.so.1")
+    runtime.set_driver_library("libcuda.so.1")
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ import torch
 from tests.runtime import descriptions as d
 from tileops import runtime
 from tileops.errors import CompileMissError, DriverError
-from tileops.runtime.binding import native
 
 ILLEGAL_ADDRESS = 700  # a CUresult (cuda.h)
 
@@ -26,7 +25,7 @@ def main(driver_path: str, torch_cuda_path: str) -> None:
     fake = ctypes.CDLL(driver_path)
     fake.fake_log.restype = ctypes.c_char_p
     ctypes.CDLL(torch_cuda_path)
-    native().set_driver_library(driver_path)
+    runtime.set_driver_library(driver_path)
 
     def log() -> list[dict[str, Any]]:
         return [json.loads(line) for line in fake.fake_log().decode().splitlines()]

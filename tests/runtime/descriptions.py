@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tileops.op import plain_json
+
 _numbers = itertools.count()
 
 Json = dict[str, Any]
@@ -70,7 +72,9 @@ def variant(**fields: Any) -> Json:
     base: Json = {
         "static": [], "tensors": [], "sizes": [], "scalars": [], "host": None, "align_sizes": [], "outputs": [],
     }  # fmt: skip
-    return base | fields
+    return (
+        base | fields | {"static": [plain_json.number(value) for value in fields.get("static", [])]}
+    )
 
 
 def entry(**fields: Any) -> Json:

@@ -11,7 +11,6 @@ import threading
 
 from tests.runtime import descriptions as d
 from tileops import runtime
-from tileops.runtime.binding import native
 
 ROUNDS = 20
 
@@ -47,7 +46,7 @@ def load_on_both(held: ctypes.PyDLL, handle: int, number: int) -> list[int]:
 
 def main(driver_path: str, library: str) -> None:
     fake = ctypes.CDLL(driver_path)
-    native().set_driver_library(driver_path)
+    runtime.set_driver_library(driver_path)
     held = ctypes.PyDLL(library)  # keeps the interpreter's lock over a call
     fake.fake_load_delay(20_000)
     for _ in range(ROUNDS):

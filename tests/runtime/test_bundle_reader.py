@@ -16,7 +16,6 @@ from tests.runtime import descriptions as d
 from tests.runtime.bundle_files import PROGRAM, write_bundle
 from tileops import runtime
 from tileops.errors import ArgumentError, CompileMissError, InternalError
-from tileops.runtime.binding import native
 from tileops.target import CPU_LEVELS, host_cpu_level
 
 Build = Callable[..., Path]
@@ -38,12 +37,12 @@ def cuda_bundle(folder: Path, capabilities: tuple[int, ...] = (90,)) -> Path:
 
 
 def load(folder: Path) -> int:
-    ((handle, *_),) = native().load_bundles([str(folder)], False, "", set())
-    return int(handle)
+    (op,) = runtime.load_bundles([str(folder)])
+    return op.handle
 
 
 def run(handle: int, device_index: int = 0) -> None:
-    native().run_raw(handle, 0, sizes=[3], tensors=[ADDRESS], device_index=device_index)
+    runtime.run_raw(handle, 0, sizes=[3], tensors=[ADDRESS], device_index=device_index)
 
 
 def test_a_cubin_reaches_the_driver_once_a_device(fake: Any, tmp_path: Path) -> None:

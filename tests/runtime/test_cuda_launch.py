@@ -12,7 +12,6 @@ import pytest
 from tests.runtime import descriptions as d
 from tileops import runtime
 from tileops.errors import ArgumentError, DriverError, InternalError, ToolchainError
-from tileops.runtime.binding import native
 
 A, B = 0x7F0000001000, 0x7F0000002000
 INVALID_IMAGE, ILLEGAL_ADDRESS, OUT_OF_RESOURCES = 200, 700, 701  # CUresult values (cuda.h)
@@ -59,7 +58,7 @@ def make(
 
 def run(handle: int, number: int, n: int = 4, **fields: Any) -> None:
     base = {"sizes": [n], "tensors": [A, B], "int_scalars": [], "float_scalars": []}
-    native().run_raw(handle, number, **(base | fields))
+    runtime.run_raw(handle, number, **(base | fields))
 
 
 def params_of(fake: Any) -> list[bytes]:
@@ -287,9 +286,9 @@ def test_only_the_empty_launches_are_skipped(fake: Any) -> None:
                 launches=[d.launch("i", "first", 0, []), d.launch("i", "second", 1, [])]),
         {"i": b"FAKE\nfirst\nsecond\n"},
     )  # fmt: skip
-    native().run_raw(handle, number, sizes=[0], tensors=[A])
+    runtime.run_raw(handle, number, sizes=[0], tensors=[A])
     assert [line["name"] for line in fake.log("launch")] == ["second"]
-    native().run_raw(handle, number, sizes=[2], tensors=[A])
+    runtime.run_raw(handle, number, sizes=[2], tensors=[A])
     assert [line["name"] for line in fake.log("launch")] == ["second", "first", "second"]
     assert len(fake.log("load")) == 1  # one image, two entries
 
@@ -360,7 +359,7 @@ def test_host_facts_are_those_of_the_device(fake: Any) -> None:
         {"i": b"FAKE\nk\n"},
     )  # fmt: skip
     for index in (0, 1):
-        native().run_raw(handle, number, sizes=[1], tensors=[A], device_index=index)
+        runtime.run_raw(handle, number, sizes=[1], tensors=[A], device_index=index)
     assert [line["grid"][0] for line in fake.log("launch")] == [264, 262]
 
 
@@ -376,7 +375,7 @@ def test_device_queries(fake: Any) -> None:
 
 def test_no_device_and_no_driver(fake: Any, tmp_path: Any) -> None:
     fake.fail("cuInit", 100)
-    native().set_driver_library(str(tmp_path / "libcuda.so.1"))
+    runtime.set_driver_library(str(tmp_path / "libcuda.so.1"))
     assert runtime.device_count() == 0
     with pytest.raises(
         ToolchainError, match=r"cannot open the CUDA driver .*install the NVIDIA driver"
@@ -388,7 +387,7 @@ def test_no_device_and_no_driver(fake: Any, tmp_path: Any) -> None:
 
 
 def test_cuinit_failure_is_said_in_the_drivers_words(fake: Any, fake_driver_path: Any) -> None:
-    native().set_driver_library(str(fake_driver_path))
+    runtime.set_driver_library(str(fake_driver_path))
     fake.fail("cuInit", 100)
     assert runtime.device_count() == 0
     with pytest.raises(

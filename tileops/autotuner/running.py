@@ -134,7 +134,7 @@ class _LoadedOp:
 _handles: dict[str, int] = {}
 
 
-def _handle_of(op: Mapping[str, Any]) -> int:
+def _handle_of(op: dict[str, Any]) -> int:
     # An op lives as long as its process, and may be loaded again after it was unloaded.
     name = f"{op['namespace']}::{op['name']}"
     with forks.guard:

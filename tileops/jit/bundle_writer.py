@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from tileops import cache, runtime
+from tileops import cache
 from tileops.cache.entry import MANIFEST, OPTIONS, PROGRAM, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, write_file
 from tileops.codegen.kernel_code import Specialization
@@ -337,7 +337,6 @@ def _op_document(
     variants: dict[str, dict[str, Any]] = {}
     for wanted, entry in group:
         described = wanted.variant.to_json()
-        described["static"] = [runtime.static_json(v) for v in wanted.variant.static]
         key = json.dumps(described, sort_keys=True)
         if key not in variants:
             traced = wanted.op.provider.trace_symbolic(wanted.variant.static)

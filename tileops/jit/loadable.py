@@ -16,7 +16,6 @@ from tileops.jit.compiling import LookUp, Request, key_of
 from tileops.jit.record import entry_of
 from tileops.op.spec import spec_of
 from tileops.op.variant import variant_of
-from tileops.runtime import static_json
 
 NAMESPACE = "tileops_loaded"
 
@@ -39,8 +38,6 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
         spec=request.spec,
         consts=(),
     )
-    content = variant.to_json()
-    content["static"] = [static_json(value) for value in variant.static]
     names = {launch["image"] for launch in described["launches"]}
     images = {
         image: {
@@ -49,7 +46,12 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
         }
         for image in sorted(names)
     }
-    return {"op": spec.to_json(), "variant": content, "entry": described, "images": images}
+    return {
+        "op": spec.to_json(),
+        "variant": variant.to_json(),
+        "entry": described,
+        "images": images,
+    }
 
 
 def found_in_cache(request: Request) -> tuple[str, dict[str, Any]] | None:

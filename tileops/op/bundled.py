@@ -146,7 +146,7 @@ def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._op
     return {name: _overload(each[0].spec) for name, each in parts.items()}
 
 
-def _parts(texts: Sequence[runtime.BundledText]) -> dict[str, list[_Part]]:
+def _parts(texts: Sequence[runtime.BundledOp]) -> dict[str, list[_Part]]:
     """What bundles say of each op; InternalError for what is malformed."""
     found: dict[str, list[_Part]] = {}
     for item in texts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -33,7 +33,7 @@ class Overload:
         self.is_differentiable = is_differentiable
         self.has_gradient = False
         packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
-        self._calls: list[runtime.OpCall] = []
+        self._calls: list[Callable[..., Any]] = []
         if _is_replaceable(packet):
             for owner in (packet.default, packet):
                 self._replace(owner)
@@ -42,24 +42,24 @@ class Overload:
         """Autograd has a rule in Python for the op, which plain calls pass by."""
         self.has_gradient = True
         for call in self._calls:
-            call.set_gradient()
+            runtime.set_has_gradient(call, True)
 
     def _replace(self, owner: Any) -> None:  # noqa: ANN401
         function = owner._op
         is_written = any(a.mutated for a in self.spec.args)
-        call = runtime.OpCall(
+        call = runtime.make_op_call(
             function,
             functools.partial(self._general, function),
             self._explain,
             asks_gradient=self.is_differentiable or is_written,
         )
-        owner._op = call.callable
+        owner._op = call
         self._calls.append(call)
         # TorchScript knows an op by the identity of this function.
         builtins: Any = torch.jit._builtins
         name = builtins._find_builtin(function)
         if name is not None:
-            builtins._register_builtin(call.callable, name)
+            builtins._register_builtin(call, name)
 
     def _general(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         values = (*args, *kwargs.values())

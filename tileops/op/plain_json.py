@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -25,7 +26,14 @@ def _plain(value: object) -> object:
         return own()
     if dataclasses.is_dataclass(value):
         return fields_to_json(value)
-    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else number(value)
+
+
+def number(value: object) -> object:
+    """A static argument in JSON: infinities and NaN, which JSON lacks, become strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
 
 
 def fields_from_json(cls: type[Made], data: Mapping[str, Any]) -> Made:

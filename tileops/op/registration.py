@@ -153,8 +153,8 @@ class Op:
         self,
         variant: Variant,
         key: EntryKey,
-        entry: Mapping[str, object],
-        images: Mapping[str, runtime.Image],
+        entry: dict[str, Any],
+        images: dict[str, runtime.Image],
     ) -> None:
         """Give the runtime a compiled kernel, once for each ``key`` within the variant."""
         asked = getattr(self._resolving, "number", None)

@@ -1,75 +1,20 @@
-"""Owns the way from an artifact to a loaded kernel: ops, variants, entries, devices.
+"""The way from an artifact to a loaded kernel: ops, variants, entries, devices.
 
-Importing this package loads no native code; the first function that needs it does.
+All names of ``tileops._C`` are here, as ``tileops/_C.pyi`` describes them. Importing this package
+loads no native code; the first use of one of those names does.
 """
 
-from tileops.runtime.binding import (
-    BundledText,
-    Image,
-    Resolver,
-    add_entry,
-    add_variant,
-    counters,
-    create_op,
-    detach,
-    is_strict,
-    keep_given,
-    load_bundles,
-    load_entry,
-    read_bundles,
-    recent_launches,
-    release,
-    retire_op,
-    set_origin,
-    set_resolver,
-    set_stage_clock,
-    set_strict,
-    set_sync,
-    stage_totals,
-    static_json,
-    unload,
-)
-from tileops.runtime.calls import OpCall, direct_call
-from tileops.runtime.devices import (
-    current_device,
-    device_count,
-    device_properties,
-    device_target,
-    is_capturing,
-    resolve_target,
-)
+import os
+from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = [
-    "BundledText",
-    "Image",
-    "OpCall",
-    "Resolver",
-    "add_entry",
-    "add_variant",
-    "counters",
-    "create_op",
-    "current_device",
-    "detach",
-    "device_count",
-    "device_properties",
-    "device_target",
-    "direct_call",
-    "is_capturing",
-    "is_strict",
-    "keep_given",
-    "load_bundles",
-    "load_entry",
-    "read_bundles",
-    "recent_launches",
-    "release",
-    "resolve_target",
-    "retire_op",
-    "set_origin",
-    "set_resolver",
-    "set_stage_clock",
-    "set_strict",
-    "set_sync",
-    "stage_totals",
-    "static_json",
-    "unload",
-]
+from tileops.runtime.devices import current_device, device_target, resolve_target
+
+if TYPE_CHECKING:
+    from tileops._C import *  # noqa: F403
+else:
+    from tileops.runtime.binding import __getattr__ as __getattr__
+
+# A file of a compiled kernel: its content, its path, or its content and the path of a copy.
+Image: TypeAlias = bytes | str | os.PathLike[str] | tuple[bytes, str]
+
+__all__ = ["Image", "current_device", "device_target", "resolve_target"]
