@@ -17,6 +17,7 @@ from tileops.errors import (
     UnsupportedConstructError,
 )
 from tileops.frontend.call import inline_macro, run
+from tileops.frontend.lanes import over_threads
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes, dtype_variables
 from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
@@ -318,6 +319,7 @@ def _finish(
     try:
         with activate(tracer):
             returned = body()
+            tracer.launches = list(map(over_threads, tracer.launches, tracer.lanes))
     except ProgramError as error:
         located = error.at(tracer.location)
         raise with_reason(located, parameters.nones, func) from error.__cause__

@@ -82,12 +82,7 @@ from tileops.language.definitions import (
     macro,
     symbolic,
 )
-from tileops.language.dot_products import dp4a
 from tileops.language.dtype_variables import DTypeVar
-from tileops.language.gemm import (
-    GemmWarpPolicy,
-    gemm,
-)
 from tileops.language.hints import (
     annotate_compile_flags,
     annotate_consumer_reg_alloc,
@@ -104,16 +99,14 @@ from tileops.language.hints import (
     use_swizzle,
     ws,
 )
-from tileops.language.lanes import (
-    get_thread_binding,
-    get_thread_bindings,
-    sync_threads,
-    thread_binding,
-)
 from tileops.language.launch import (
     Kernel,
     get_block_binding,
     get_block_bindings,
+    get_thread_binding,
+    get_thread_bindings,
+    sync_threads,
+    thread_binding,
 )
 from tileops.language.layouts import Fragment, Layout, annotate_layout
 from tileops.language.loops import (
@@ -140,6 +133,14 @@ from tileops.language.mathematics import (
     exp10,
     floor,
     fma,
+    ieee_add,
+    ieee_fdiv,
+    ieee_fmaf,
+    ieee_frcp,
+    ieee_frsqrt,
+    ieee_fsqrt,
+    ieee_mul,
+    ieee_sub,
     isfinite,
     isinf,
     isnan,
@@ -175,17 +176,14 @@ from tileops.language.pointers import (
 from tileops.language.prim_func import (
     prim_func,
 )
-from tileops.language.reducers import (
+from tileops.language.products import GemmWarpPolicy, dp4a, gemm
+from tileops.language.reductions import (
     all_of,
     any_of,
-    finalize_reducer,
-    reducer_init,
-    reducer_update,
-)
-from tileops.language.reductions import (
     cummax,
     cummin,
     cumsum,
+    finalize_reducer,
     reduce,
     reduce_absmax,
     reduce_abssum,
@@ -195,16 +193,8 @@ from tileops.language.reductions import (
     reduce_max,
     reduce_min,
     reduce_sum,
-)
-from tileops.language.rounding import (
-    ieee_add,
-    ieee_fdiv,
-    ieee_fmaf,
-    ieee_frcp,
-    ieee_frsqrt,
-    ieee_fsqrt,
-    ieee_mul,
-    ieee_sub,
+    reducer_init,
+    reducer_update,
 )
 from tileops.language.unsupported import lookup as _lookup
 from tileops.language.value import (

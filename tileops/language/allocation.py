@@ -7,8 +7,8 @@ from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConst
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.stmt import Alloc
-from tileops.language import arguments
 from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef
+from tileops.language.operands import text_of
 from tileops.language.shapes import (
     GLOBAL_BYTES,
     ON_CHIP_BYTES,
@@ -33,7 +33,7 @@ _SCOPES = {
 def _alloc(construct: str, default_name: str, shape: object, dtype: object, scope: str) -> Buffer:
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
-    if arguments.text(construct, "scope", scope) not in _SCOPES:
+    if text_of(construct, "scope", scope) not in _SCOPES:
         raise UnsupportedConstructError(f"{construct} with scope {scope!r}")
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
@@ -138,7 +138,7 @@ def alloc_reducer(
     ``replication`` is the older form (fill, update by ``+=`` in T.Parallel, T.finalize_reducer in
     place).
     """
-    if arguments.text("T.alloc_reducer", "op", op) not in REDUCER_OPS:
+    if text_of("T.alloc_reducer", "op", op) not in REDUCER_OPS:
         raise ProgramValueError(
             "T.alloc_reducer: unknown op", expected=", ".join(REDUCER_OPS), found=repr(op)
         )

@@ -1,8 +1,10 @@
-"""Owns integer arithmetic, comparison, selection, bit operations and conversions of scalars."""
+"""Integer arithmetic, comparison, selection, bit operations and limits of scalars."""
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from functools import reduce
 
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -12,51 +14,56 @@ from tileops.language.value import (
     absolute,
     as_dtype,
     binary,
+    named,
     to_expr,
     unary,
     wrap,
 )
 
+_Binary = Callable[[object, object], object]
 
-def ceildiv(a: object, b: object) -> object:
+
+def _division(op: str, of_ints: Callable[[int, int], int], text: str) -> _Binary:
+    def function(a: object, b: object) -> object:
+        if not (isinstance(a, int) and isinstance(b, int)):
+            return binary(op, a, b)
+        if not b:
+            raise ProgramValueError("division by zero")
+        return of_ints(a, b)
+
+    return named(op, text, function)
+
+
+ceildiv = _division(
+    "ceildiv",
+    lambda a, b: -(-a // b),
     """``-(-a // b)``, the quotient rounded up: a Python int for two ints, else a value.
 
-    Of integers it is exact wherever it fits their type.
-    """
-    if isinstance(a, int) and isinstance(b, int):
-        return -(-a // b) if b else _division_by_zero()
-    return binary("ceildiv", a, b)
+    Of integers it is exact if the result fits their type.
+    """,
+)
+floordiv = _division("floordiv", operator.floordiv, "``a // b``, rounded towards minus infinity.")
+floormod = _division("floormod", operator.mod, "``a % b`` with the sign of ``b``.")
 
 
 def align_up(a: object, b: object) -> object:
     """``ceildiv(a, b) * b``: for ``b`` above 0 the least multiple of it that is at least ``a``."""
-    if isinstance(a, int) and isinstance(b, int):
-        return (-(-a // b) if b else _division_by_zero()) * b
-    return binary("mul", ceildiv(a, b), b)
+    count = ceildiv(a, b)
+    if isinstance(count, int) and isinstance(b, int):
+        return count * b
+    return binary("mul", count, b)
 
 
-def floordiv(a: object, b: object) -> object:
-    """``a // b``, rounded towards minus infinity."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b if b else _division_by_zero()
-    return binary("floordiv", a, b)
+def _truncating(op: str, text: str) -> _Binary:
+    def function(a: object, b: object) -> object:
+        out = binary(op, a, b)
+        return out.value if isinstance(a, int) and isinstance(b, int) else out
+
+    return named(op, text, function)
 
 
-def floormod(a: object, b: object) -> object:
-    """``a % b`` with the sign of ``b``."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b if b else _division_by_zero()
-    return binary("floormod", a, b)
-
-
-def truncdiv(a: object, b: object) -> object:
-    """``a / b`` rounded towards zero, as in C."""
-    return _fold_ints("truncdiv", a, b)
-
-
-def truncmod(a: object, b: object) -> object:
-    """The remainder of ``truncdiv``, with the sign of ``a``."""
-    return _fold_ints("truncmod", a, b)
+truncdiv = _truncating("truncdiv", "``a / b`` rounded towards zero, as in C.")
+truncmod = _truncating("truncmod", "The remainder of ``truncdiv``, with the sign of ``a``.")
 
 
 def fmod(x: object, y: object) -> Value:
@@ -69,31 +76,22 @@ def fmod(x: object, y: object) -> Value:
     return binary("truncmod", x, y)
 
 
-def _fold_ints(op: str, a: object, b: object) -> object:
-    out = binary(op, a, b)
-    return out.value if isinstance(a, int) and isinstance(b, int) else out
+def _extreme(name: str, op: str, text: str) -> _Binary:
+    def function(a: object, b: object) -> object:
+        if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
+            return fold.extreme(op, a, b)
+        return binary(op, a, b)
+
+    text += " of two scalars; a number is preferred to NaN, and two NaNs give NaN."
+    return named(name, text, function)
 
 
-def _division_by_zero() -> int:
-    raise ProgramValueError("division by zero")
-
-
-def minimum(a: object, b: object) -> object:
-    """The smaller of two scalars; a number is preferred to NaN, and two NaNs give NaN."""
-    if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
-        return fold.extreme("min", a, b)
-    return binary("min", a, b)
-
-
-def maximum(a: object, b: object) -> object:
-    """The larger of two scalars; a number is preferred to NaN, and two NaNs give NaN."""
-    if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
-        return fold.extreme("max", a, b)
-    return binary("max", a, b)
+minimum = _extreme("minimum", "min", "The smaller")
+maximum = _extreme("maximum", "max", "The larger")
 
 
 def clamp(dst: object, min_val: object, max_val: object) -> object:
-    """``min(max(dst, min_val), max_val)``: a NaN becomes a bound, a bound that is NaN is none."""
+    """``min(max(dst, min_val), max_val)``: a NaN becomes a bound; a NaN bound is ignored."""
     return minimum(maximum(dst, min_val), max_val)
 
 
@@ -103,23 +101,23 @@ def absolute_value(x: object) -> Value:
 
 
 def if_then_else(cond: object, a: object, b: object) -> Value:
-    """``a`` where ``cond`` holds, else ``b``; a read in the branch not taken is not performed."""
+    """``a`` if ``cond`` holds, else ``b``; a read in the branch not taken is not performed."""
     condition = to_expr(cond, "the condition")
     return wrap(fold.select(condition, to_expr(a), to_expr(b)), cond, a, b)
 
 
 def Select(cond: object, a: object, b: object) -> Value:
-    """``a`` where ``cond`` holds, else ``b``; both sides are evaluated."""
+    """``a`` if ``cond`` holds, else ``b``; both sides are evaluated."""
     return if_then_else(cond, a, b)
 
 
 def logical_and(*conditions: object) -> Value:
-    """True where all conditions hold."""
+    """True if all conditions hold."""
     return _logical("land", conditions)
 
 
 def logical_or(*conditions: object) -> Value:
-    """True where any condition holds."""
+    """True if any condition holds."""
     return _logical("lor", conditions)
 
 
@@ -136,33 +134,8 @@ def _logical(op: str, conditions: tuple[object, ...]) -> Value:
 
 
 def logical_not(cond: object) -> Value:
-    """True where ``cond`` does not hold."""
+    """True if ``cond`` does not hold."""
     return unary("not", cond)
-
-
-def shift_left(a: object, b: object) -> Value:
-    """``a << b``."""
-    return binary("shl", a, b)
-
-
-def shift_right(a: object, b: object) -> Value:
-    """``a >> b``; arithmetic for signed integers."""
-    return binary("shr", a, b)
-
-
-def bitwise_and(a: object, b: object) -> Value:
-    """``a & b`` of integers."""
-    return binary("and", a, b)
-
-
-def bitwise_or(a: object, b: object) -> Value:
-    """``a | b`` of integers."""
-    return binary("or", a, b)
-
-
-def bitwise_xor(a: object, b: object) -> Value:
-    """``a ^ b`` of integers."""
-    return binary("xor", a, b)
 
 
 def bitwise_not(a: object) -> Value:
@@ -170,7 +143,17 @@ def bitwise_not(a: object) -> Value:
     return unary("invert", a)
 
 
-_HAS_INFINITY = ("float16", "bfloat16", "tfloat32", "float32", "float64", "float8_e5m2")
+def _bitwise(name: str, op: str, text: str) -> Callable[[object, object], Value]:
+    return named(name, text, lambda a, b: binary(op, a, b))
+
+
+bitwise_and = _bitwise("bitwise_and", "and", "``a & b`` of integers.")
+bitwise_or = _bitwise("bitwise_or", "or", "``a | b`` of integers.")
+bitwise_xor = _bitwise("bitwise_xor", "xor", "``a ^ b`` of integers.")
+shift_left = _bitwise("shift_left", "shl", "``a << b``.")
+shift_right = _bitwise("shift_right", "shr", "``a >> b``; arithmetic for signed integers.")
+
+HAS_INFINITY = ("float16", "bfloat16", "tfloat32", "float32", "float64", "float8_e5m2")
 # Largest finite value of each float, from the formats' definitions.
 _FLOAT_MAX = {
     "float16": 65504.0,
@@ -187,10 +170,10 @@ _FLOAT_MAX = {
 def infinity(dtype: object) -> Value:
     """Positive infinity of a float dtype that has one."""
     kind = as_dtype(dtype)
-    if kind not in _HAS_INFINITY:
+    if kind not in HAS_INFINITY:
         raise ProgramTypeError(
             "T.infinity: the dtype has no infinity",
-            expected=", ".join(_HAS_INFINITY),
+            expected=", ".join(HAS_INFINITY),
             found=str(kind),
         )
     return Value(fold.const(math.inf, kind))

@@ -1,18 +1,20 @@
-"""Owns the atomic operations on buffers: one element, or each element of a tile."""
+"""The atomic operations on buffers: one element, or each element of a tile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tileops.dtypes import dtype_of
-from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.errors import ProgramTypeError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import Atomic
 from tileops.language.buffers import ONE, BufferRef, Element, RegionRef
 from tileops.language.copies import copy_regions
 from tileops.language.layouts import note_run
-from tileops.language.operands import element_region, operand, tile
+from tileops.language.operands import element_region, one_of, operand, tile
 from tileops.language.tracer import require_tracer
-from tileops.language.value import Value, as_int, describe, to_expr
+from tileops.language.value import Value, as_int, describe, named, to_expr
 
 _ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 _LOAD_ORDERS = ("relaxed", "consume", "acquire", "seq_cst")
@@ -20,12 +22,8 @@ _STORE_ORDERS = ("relaxed", "release", "seq_cst")
 
 
 def _order(construct: str, given: object, allowed: tuple[str, ...], default: str) -> str:
-    order = default if given is None else str(given)
-    if order not in allowed:
-        raise ProgramValueError(
-            f"{construct}: unknown memory order", expected=", ".join(allowed), found=repr(given)
-        )
-    return order
+    given = default if given is None else given
+    return one_of(construct, "memory order", given, allowed)
 
 
 def _is_tile(value: object) -> bool:
@@ -87,26 +85,22 @@ def atomic_add(
     return _atomic("T.atomic_add", "add", dst, value, memory_order, return_prev)
 
 
-def atomic_max(
-    dst: object,
-    value: object,
-    memory_order: object = None,
-    return_prev: bool = False,
-    annotations: object = None,
-) -> Value | None:
-    """``dst = max(dst, value)`` atomically: one element, or each element of a tile."""
-    return _atomic("T.atomic_max", "max", dst, value, memory_order, return_prev)
+def _extreme(op: str) -> Callable[..., Value | None]:
+    def function(
+        dst: object,
+        value: object,
+        memory_order: object = None,
+        return_prev: bool = False,
+        annotations: object = None,
+    ) -> Value | None:
+        return _atomic(f"T.atomic_{op}", op, dst, value, memory_order, return_prev)
+
+    text = f"``dst = {op}(dst, value)`` atomically: one element, or each element of a tile."
+    return named(f"atomic_{op}", text, function)
 
 
-def atomic_min(
-    dst: object,
-    value: object,
-    memory_order: object = None,
-    return_prev: bool = False,
-    annotations: object = None,
-) -> Value | None:
-    """``dst = min(dst, value)`` atomically: one element, or each element of a tile."""
-    return _atomic("T.atomic_min", "min", dst, value, memory_order, return_prev)
+atomic_max = _extreme("max")
+atomic_min = _extreme("min")
 
 
 def atomic_or(
@@ -144,14 +138,20 @@ def atomic_store(dst: object, val: object, memory_order: object = "seq_cst") -> 
     _atomic_element("store", element_region(element), expr, order, False)
 
 
-def atomic_addx2(dst: object, value: object, return_prev: bool = False) -> None:
-    """``dst[i] += value[i]`` atomically for two neighbours: each side the first, or a slice."""
-    _atomic_run("T.atomic_addx2", 2, dst, value, return_prev)
+def _add_neighbours(count: int, word: str) -> Callable[..., None]:
+    name = f"atomic_addx{count}"
+
+    def function(dst: object, value: object, return_prev: bool = False) -> None:
+        _atomic_run(f"T.{name}", count, dst, value, return_prev)
+
+    text = (
+        f"``dst[i] += value[i]`` atomically for {word} neighbours: each side the first, or a slice."
+    )
+    return named(name, text, function)
 
 
-def atomic_addx4(dst: object, value: object, return_prev: bool = False) -> None:
-    """``dst[i] += value[i]`` atomically for four neighbours: each side the first, or a slice."""
-    _atomic_run("T.atomic_addx4", 4, dst, value, return_prev)
+atomic_addx2 = _add_neighbours(2, "two")
+atomic_addx4 = _add_neighbours(4, "four")
 
 
 def _atomic_run(construct: str, count: int, dst: object, value: object, return_prev: bool) -> None:

@@ -16,7 +16,7 @@ from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Atomic, Store
 from tileops.ir.walk import walk_expr
-from tileops.language.linear import difference
+from tileops.language.index_arithmetic import difference
 from tileops.language.tracer import active_tracer, require_tracer
 from tileops.language.value import (
     Value,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import Assert, Assume, Print
-from tileops.language import arguments
 from tileops.language.buffers import BufferRef, Element, RegionRef
-from tileops.language.operands import whole
+from tileops.language.operands import text_of, whole
 from tileops.language.tracer import require_tracer
 from tileops.language.value import to_expr
 from tileops.location import printable
@@ -47,5 +46,5 @@ def print_values(
         args = (to_expr(obj, "what T.print shows"),)
     if not msg and isinstance(obj, (BufferRef, Element)):
         msg = obj.ref.name if isinstance(obj, Element) else obj.name
-    msg = printable(arguments.text("T.print", "msg", msg))
+    msg = printable(text_of("T.print", "msg", msg))
     tracer.emit(Print(msg, args))

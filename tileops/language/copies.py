@@ -9,7 +9,7 @@ from tileops.ir.expr import Const, Region
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose, View
 from tileops.language.allocation import check_static
 from tileops.language.buffers import BufferRef, Element, refuse_strided_view
-from tileops.language.linear import are_different, constant_difference
+from tileops.language.index_arithmetic import are_different, constant_difference
 from tileops.language.operands import (
     element_region,
     format_extents,

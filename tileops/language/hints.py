@@ -12,8 +12,8 @@ from tileops.errors import (
     ProgramValueError,
 )
 from tileops.ir import fold
-from tileops.language import arguments
 from tileops.language.buffers import BufferRef
+from tileops.language.operands import items_of, mapping_of
 from tileops.language.tracer import require_tracer
 from tileops.language.value import as_int, describe, to_expr
 from tileops.pass_configs import options_of
@@ -40,7 +40,7 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
 def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:
     """What out-of-bounds reads of a global buffer give instead of 0, in the whole launch."""
     state = require_tracer("T.annotate_safe_value").require_launch("T.annotate_safe_value")
-    given = arguments.mapping("T.annotate_safe_value", "safe_values", safe_values)
+    given = mapping_of("T.annotate_safe_value", "safe_values", safe_values)
     for buffer, value in given.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(
@@ -113,7 +113,7 @@ def annotate_pass_configs(configs: Mapping[object, object]) -> None:
     """
     tracer = require_tracer("T.annotate_pass_configs")
     try:
-        options = options_of(arguments.mapping("T.annotate_pass_configs", "configs", configs))
+        options = options_of(mapping_of("T.annotate_pass_configs", "configs", configs))
     except (ArgumentError, ArgumentTypeError) as error:
         raise ProgramValueError(f"T.annotate_pass_configs: {error}") from None
     tracer.options.update(options)
@@ -123,7 +123,7 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     """Extra compiler flags of this program, a string or a list of strings."""
     tracer = require_tracer("T.annotate_compile_flags")
     found = flags.split() if isinstance(flags, str) else flags
-    words = map(str, arguments.items("T.annotate_compile_flags", "flags", found))
+    words = map(str, items_of("T.annotate_compile_flags", "flags", found))
     tracer.options["compile_flags"] = " ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""Owns T.Kernel: the grid of blocks that runs a body."""
+"""T.Kernel, the grid of blocks that runs a body; the indices of blocks and threads."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 from collections.abc import Iterator
 from types import TracebackType
 
-from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.expr import Const, Expr
-from tileops.ir.stmt import Launch
-from tileops.language import arguments
-from tileops.language.lanes import over_lanes
+from tileops.ir.stmt import Intrinsic, Launch
+from tileops.language.operands import int_of
 from tileops.language.tracer import LaunchState, Tracer, require_tracer
-from tileops.language.value import Value, as_int, has_load, index_expr
+from tileops.language.value import INT32, Value, as_int, has_load, index_expr
 
 _DEFAULT_THREADS = 128
 _NAMES = ("bx", "by", "bz")
+_THREAD_NAMES = ("tx", "ty", "tz")
+_THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+SYNC = "sync_threads"
 
 
 class BlockIndex(Value):
@@ -46,8 +47,7 @@ class KernelFrame:
                 "T.Kernel cannot stand under a condition that is known only at run time"
             )
         names = [tracer.take_name(default) for default in _NAMES[: len(self._grid)]]
-        dtypes = [DType("int32")] * len(self._grid)
-        block_vars = tuple(tracer.new_var(n, t) for n, t in zip(names, dtypes, strict=True))
+        block_vars = tuple(tracer.new_var(name, INT32) for name in names)
         self._state = tracer.launch = LaunchState(block_vars, self._threads)
         tracer.open_region("launch")
         for var in block_vars:
@@ -69,8 +69,10 @@ class KernelFrame:
         assert state is not None
         region = tracer.region
         loc = region.loc if region is not None else None
-        body = over_lanes(tracer.close_region(), state.lanes, self._threads)
+        body = tracer.close_region()
         tracer.launch = None
+        lanes = sorted(state.lanes.items())
+        tracer.lanes.append(tuple((var, self._threads[dim]) for dim, var in lanes))
         tracer.emit_launch(
             Launch(
                 self._grid,
@@ -174,14 +176,19 @@ def _thread_extents(threads: object) -> tuple[int, ...]:
     return tuple(extents)
 
 
+# -- indices ---------------------------------------------------------------------------------------
+def _dimension(construct: str, of: str, dim: object, count: int) -> int:
+    """``dim``, which must be one of the ``count`` dimensions of ``of``."""
+    number = int_of(construct, "dim", dim)
+    if not 0 <= number < count:
+        raise ProgramValueError(f"{of} no dimension {number}", expected=f"0..{count - 1}")
+    return number
+
+
 def get_block_binding(dim: int = 0) -> Value:
     """The block index along grid dimension ``dim`` of the current T.Kernel."""
     state = require_tracer("T.get_block_binding").require_launch("T.get_block_binding")
-    dim = arguments.number("T.get_block_binding", "dim", dim)
-    if not 0 <= dim < len(state.block_vars):
-        raise ProgramValueError(
-            f"the grid has no dimension {dim}", expected=f"0..{len(state.block_vars) - 1}"
-        )
+    dim = _dimension("T.get_block_binding", "the grid has", dim, len(state.block_vars))
     return Value(state.block_vars[dim])
 
 
@@ -189,3 +196,51 @@ def get_block_bindings() -> tuple[Value, ...]:
     """All block indices of the current T.Kernel."""
     state = require_tracer("T.get_block_bindings").require_launch("T.get_block_bindings")
     return tuple(Value(v) for v in state.block_vars)
+
+
+def get_thread_binding(dim: int = 0) -> Value:
+    """The thread index along ``dim``, which may only choose the elements that a thread handles."""
+    tracer = require_tracer("T.get_thread_binding")
+    state = tracer.require_launch("T.get_thread_binding")
+    threads = "the threads of T.Kernel have"
+    dim = _dimension("T.get_thread_binding", threads, dim, len(state.threads))
+    if dim not in state.lanes:
+        state.lanes[dim] = tracer.define_permanent(
+            tracer.new_var(tracer.take_name(_THREAD_NAMES[dim]), INT32), bounded=True
+        )
+    return Value(state.lanes[dim])
+
+
+def thread_binding(start: object, stop: object = None, thread: str = "threadIdx.x") -> Value:
+    """The thread index along ``thread``, over all threads that ``T.Kernel`` was given there.
+
+    UnsupportedConstructError for a part of them, or for a block's index.
+    """
+    first, end = (0, start) if stop is None else (start, stop)
+    tracer = require_tracer("T.thread_binding")
+    state = tracer.require_launch("T.thread_binding")
+    dim = _THREAD_TAGS.index(thread) if thread in _THREAD_TAGS else -1
+    threads = state.threads[dim] if 0 <= dim < len(state.threads) else 1
+    if dim < 0 or first != 0 or end != threads:
+        raise UnsupportedConstructError(
+            f"T.thread_binding({first}, {end}, {thread!r})",
+            expected=f"all threads of the block: T.thread_binding(0, {threads}, thread=...) with "
+            "threadIdx.x, threadIdx.y or threadIdx.z",
+        )
+    return get_thread_binding(dim)
+
+
+def get_thread_bindings() -> tuple[Value, ...]:
+    """The thread indices along all dimensions that T.Kernel was given threads for."""
+    tracer = require_tracer("T.get_thread_bindings")
+    state = tracer.require_launch("T.get_thread_bindings")
+    return tuple(get_thread_binding(d) for d in range(len(state.threads)))
+
+
+def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
+    """A barrier of the block; it ends a run of per-thread statements and is nothing else."""
+    tracer = require_tracer("T.sync_threads")
+    if barrier_id is not None:
+        raise UnsupportedConstructError("T.sync_threads with a named barrier")
+    if tracer.launch is not None and tracer.launch.lanes:
+        tracer.emit(Intrinsic(SYNC))

@@ -9,8 +9,8 @@ from tileops.ir.expr import ARITHMETIC, BITWISE, Binary, Buffer, Const, Expr, Un
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Placement
 from tileops.ir.walk import substitute, walk_expr
-from tileops.language import arguments
 from tileops.language.buffers import BufferRef
+from tileops.language.operands import mapping_of
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, Value, as_int, describe, index_expr
 from tileops.location import here
@@ -53,7 +53,7 @@ def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
     """
     tracer = require_tracer("T.annotate_layout")
     tracer.require_launch("T.annotate_layout")
-    given = arguments.mapping("T.annotate_layout", "layout_map", layout_map)
+    given = mapping_of("T.annotate_layout", "layout_map", layout_map)
     for buffer, layout in given.items():
         if not isinstance(buffer, BufferRef):
             raise ProgramTypeError(

@@ -12,7 +12,7 @@ from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.stmt import For, Stmt
 from tileops.ir.stmt import Parallel as ParallelStmt
 from tileops.ir.walk import walk_expr
-from tileops.language.bounded import fits_its_type
+from tileops.language.index_arithmetic import fits_its_type
 from tileops.language.steps import UINT64, Axis, Rounds, rounds, without_wraps
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import (

@@ -1,24 +1,35 @@
-"""Owns the math functions of scalars. Integer arguments become float32 first."""
+"""The math functions of scalars, in the dtype of the argument, and the ``T.ieee_*`` arithmetic.
+
+Integer arguments become float32 first. ``T.ieee_*`` names its rounding, as IEEE 754-2019 section
+4.3 defines it: the result is the exact one rounded once, and no compiler fuses it with its
+neighbours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.dtypes import DType, promote
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
-from tileops.language import arguments
-from tileops.language.value import BOOL, INT32, Value, math_call, power, to_expr, wrap
+from tileops.language.operands import one_of
+from tileops.language.value import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    Value,
+    math_call,
+    named,
+    power,
+    to_expr,
+    wrap,
+)
 
 _Unary = Callable[[object], Value]
 
 
 def _unary(name: str, text: str) -> _Unary:
-    def function(x: object) -> Value:
-        return math_call(name, x)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = text + " In the dtype of ``x``."
-    return function
+    return named(name, text + " In the dtype of ``x``.", lambda x: math_call(name, x))
 
 
 exp = _unary("exp", "e to the power ``x``.")
@@ -45,6 +56,29 @@ ceil = _unary("ceil", "Round towards plus infinity.")
 floor = _unary("floor", "Round towards minus infinity.")
 trunc = _unary("trunc", "Round towards zero.")
 nearbyint = _unary("nearbyint", "Round to the nearest integer, ties to even.")
+
+
+def _test(name: str, text: str) -> _Unary:
+    return named(name, text, lambda x: math_call(name, x, dtype=BOOL))
+
+
+isnan = _test("isnan", "True if ``x`` is not a number.")
+isinf = _test("isinf", "True if ``x`` is infinite.")
+isfinite = _test("isfinite", "True if ``x`` is neither infinite nor NaN.")
+
+
+def _bit_count(name: str, text: str) -> _Unary:
+    def function(x: object) -> Value:
+        expr = to_expr(x)
+        if not expr.dtype.is_integer:
+            raise ProgramTypeError(f"T.{name} needs an integer", found=str(expr.dtype))
+        return wrap(fold.call(name, expr, dtype=INT32), x)
+
+    return named(name, text, function)
+
+
+popcount = _bit_count("popcount", "The number of bits set in an integer.")
+clz = _bit_count("clz", "The number of leading zero bits of an integer.")
 
 
 def atan2(y: object, x: object) -> Value:
@@ -80,45 +114,73 @@ def fma(a: object, b: object, c: object) -> Value:
     return math_call("fma", a, b, c)
 
 
+_ROUNDS = {"ties-to-even": "nearbyint", "ties-away-from-zero": "round"}
+
+
 def round(x: object, rounding_mode: str = "ties-to-even") -> Value:
     """Round to the nearest integer; ties to even, or away from zero."""
-    names = {"ties-to-even": "nearbyint", "ties-away-from-zero": "round"}
-    if arguments.text("T.round", "rounding_mode", rounding_mode) not in names:
-        raise ProgramValueError(
-            "T.round: unknown rounding_mode",
-            expected=" or ".join(map(repr, names)),
-            found=repr(rounding_mode),
+    return math_call(_ROUNDS[one_of("T.round", "rounding_mode", rounding_mode, _ROUNDS)], x)
+
+
+# -- arithmetic that names its rounding ------------------------------------------------------------
+_MODES = ("rn", "rz", "ru", "rd")
+_MODES_TEXT = """
+
+    ``rounding_mode`` is "rn" (to nearest, ties to even), "rz" (towards zero), "ru" (towards plus
+    infinity) or "rd" (towards minus infinity); the last three need float32 or float64.
+    """
+
+
+def _rounded(name: str, op: str, mode: str, *values: object) -> Value:
+    one_of(f"T.{name}", "rounding_mode", mode, _MODES)
+    args = [to_expr(v, f"an argument of T.{name}") for v in values]
+    args = [a if a.dtype.is_float else fold.cast(a, FLOAT32) for a in args]
+    dtype: DType = args[0].dtype
+    for a in args[1:]:
+        dtype = promote(dtype, a.dtype)
+    if mode != "rn" and dtype not in ("float32", "float64"):
+        raise UnsupportedConstructError(
+            f"T.{name} with rounding_mode={mode!r}",
+            expected="operands of float32 or float64; narrower ones are rounded to nearest only",
+            found=str(dtype),
         )
-    return math_call(names[rounding_mode], x)
+    return wrap(fold.call(f"{op}_{mode}", *(fold.cast(a, dtype) for a in args)), *values)
 
 
-def isnan(x: object) -> Value:
-    """True where ``x`` is not a number."""
-    return math_call("isnan", x, dtype=BOOL)
+def _ieee_binary(name: str, op: str, text: str) -> Callable[..., Value]:
+    def function(a: object, b: object, rounding_mode: str = "rn") -> Value:
+        return _rounded(name, op, rounding_mode, a, b)
+
+    return named(name, text + _MODES_TEXT, function)
 
 
-def isinf(x: object) -> Value:
-    """True where ``x`` is infinite."""
-    return math_call("isinf", x, dtype=BOOL)
+ieee_add = _ieee_binary("ieee_add", "add", "``a + b`` rounded once.")
+ieee_sub = _ieee_binary("ieee_sub", "sub", "``a - b`` rounded once.")
+ieee_mul = _ieee_binary("ieee_mul", "mul", "``a * b`` rounded once.")
+ieee_fdiv = _ieee_binary("ieee_fdiv", "div", "``a / b`` rounded once.")
 
 
-def isfinite(x: object) -> Value:
-    """True where ``x`` is neither infinite nor NaN."""
-    return math_call("isfinite", x, dtype=BOOL)
+def ieee_fmaf(a: object, b: object, c: object, rounding_mode: str = "rn") -> Value:
+    """``a * b + c`` rounded once."""
+    return _rounded("ieee_fmaf", "fma", rounding_mode, a, b, c)
 
 
-def _bit_count(name: str, x: object) -> Value:
+def ieee_frcp(x: object, rounding_mode: str = "rn") -> Value:
+    """``1 / x`` rounded once."""
+    return _rounded("ieee_frcp", "div", rounding_mode, 1.0, x)
+
+
+def ieee_fsqrt(x: object, rounding_mode: str = "rn") -> Value:
+    """Square root rounded once."""
+    return _rounded("ieee_fsqrt", "sqrt", rounding_mode, x)
+
+
+def ieee_frsqrt(x: object, rounding_mode: str = "rn") -> Value:
+    """One over the square root of a float32 or narrower, rounded once to nearest."""
     expr = to_expr(x)
-    if not expr.dtype.is_integer:
-        raise ProgramTypeError(f"T.{name} needs an integer", found=str(expr.dtype))
-    return wrap(fold.call(name, expr, dtype=INT32), x)
-
-
-def popcount(x: object) -> Value:
-    """The number of bits set in an integer."""
-    return _bit_count("popcount", x)
-
-
-def clz(x: object) -> Value:
-    """The number of leading zero bits of an integer."""
-    return _bit_count("clz", x)
+    if rounding_mode in _MODES and (rounding_mode != "rn" or expr.dtype == "float64"):
+        raise UnsupportedConstructError(
+            f"T.ieee_frsqrt with rounding_mode={rounding_mode!r} of {expr.dtype}",
+            expected="rounding_mode='rn' and at most float32",
+        )
+    return _rounded("ieee_frsqrt", "rsqrt", rounding_mode, x)

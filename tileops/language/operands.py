@@ -1,13 +1,16 @@
-"""Owns the operands of tile operations: how a buffer, slice or start element becomes a region."""
+"""What constructs take: tiles as regions, and Python's own numbers, texts, lists and dicts."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Expr, Region
 from tileops.ir.printer import print_expr
 from tileops.language.buffers import ONE, ZERO, BufferRef, Element, RegionRef
-from tileops.language.linear import are_different, is_one
-from tileops.language.value import describe
+from tileops.language.index_arithmetic import are_different, is_one
+from tileops.language.value import as_int, describe
 
 Operand = BufferRef | RegionRef | Element
 
@@ -96,3 +99,49 @@ def show(region: Region) -> str:
 def same_extents(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     """False if the two shapes differ in rank or, for all sizes, in an extent."""
     return len(a) == len(b) and not any(are_different(x, y) for x, y in zip(a, b, strict=True))
+
+
+# -- Python's own ----------------------------------------------------------------------------------
+def text_of(construct: str, what: str, value: object) -> str:
+    """``value``, which must be a string."""
+    if not isinstance(value, str):
+        raise _wrong(construct, what, "a string", value)
+    return str(value)
+
+
+def one_of(construct: str, what: str, value: object, known: Iterable[str]) -> str:
+    """``value``, which must be one of ``known``."""
+    known = tuple(known)
+    if isinstance(value, str) and value in known:
+        return str(value)
+    raise ProgramValueError(
+        f"{construct}: unknown {what}", expected=", ".join(map(repr, known)), found=describe(value)
+    )
+
+
+def items_of(construct: str, what: str, value: object) -> tuple[object, ...]:
+    """The items of ``value``, which must be a list or a tuple."""
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(construct, what, "a list or a tuple", value)
+    return tuple(value)
+
+
+def mapping_of(construct: str, what: str, value: object) -> Mapping[Any, object]:
+    """``value``, which must be a dict."""
+    if not isinstance(value, Mapping):
+        raise _wrong(construct, what, "a dict", value)
+    return value
+
+
+def int_of(construct: str, what: str, value: object) -> int:
+    """``value``, which must be an int that is known at compile time."""
+    found = as_int(value)
+    if found is None:
+        raise _wrong(construct, what, "an int", value)
+    return found
+
+
+def _wrong(construct: str, what: str, expected: str, value: object) -> ProgramTypeError:
+    return ProgramTypeError(
+        f"{construct}: {what} is not {expected}", expected=expected, found=describe(value)
+    )

@@ -10,11 +10,11 @@ from tileops.errors import ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, HostAttr
 from tileops.ir.stmt import Break, If
-from tileops.language import arguments
 from tileops.language.allocation import alloc_var
-from tileops.language.bounded import fits_its_type
 from tileops.language.buffers import VarRef
+from tileops.language.index_arithmetic import fits_its_type
 from tileops.language.loops import LoopFrame
+from tileops.language.operands import items_of
 from tileops.language.steps import Axis
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, INT64, Value, bind, index_expr, wrap
@@ -115,7 +115,7 @@ def Persistent(
     tracer = require_tracer("T.Persistent")
     dims = tuple(
         index_expr(d, "an extent of T.Persistent")
-        for d in arguments.items("T.Persistent", "domain", domain)
+        for d in items_of("T.Persistent", "domain", domain)
     )
     if not dims:
         raise ProgramValueError("T.Persistent needs at least one extent")

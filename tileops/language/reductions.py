@@ -1,15 +1,30 @@
-"""Owns reductions and scans of tiles."""
+"""Reductions and scans of tiles, the deferred ones of T.alloc_reducer, and any_of and all_of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Expr, Region
-from tileops.ir.stmt import REDUCE_KINDS, Reduce, Scan
-from tileops.language.linear import is_one
-from tileops.language.operands import format_extents, matrix, same_extents, show, tile
+from tileops.ir.expr import Expr, Load, Region
+from tileops.ir.stmt import REDUCE_KINDS, Alloc, Copy, Fill, Parallel, Reduce, Scan, Store
+from tileops.language.arithmetic import HAS_INFINITY, infinity, max_value, min_value
+from tileops.language.buffers import ONE, ZERO, BufferRef, Element, contribute
+from tileops.language.copies import copy_regions
+from tileops.language.index_arithmetic import is_one
+from tileops.language.operands import (
+    format_extents,
+    int_of,
+    matrix,
+    one_of,
+    same_extents,
+    show,
+    tile,
+    whole,
+)
 from tileops.language.tracer import require_tracer
-from tileops.language.value import as_int, describe
+from tileops.language.value import BOOL, Value, describe, named, to_expr
 
 _BIT_KINDS = ("bitand", "bitor", "bitxor")
 
@@ -29,11 +44,7 @@ def reduce(
     Without ``clear`` the old ``out`` takes part. ``out`` has ``buffer``'s shape without ``dim``, or
     with extent 1 there. ``batch`` is a hint.
     """
-    kind = str(reduce_type)
-    if kind not in REDUCE_KINDS:
-        raise ProgramValueError(
-            "T.reduce: unknown kind", expected=", ".join(REDUCE_KINDS), found=repr(reduce_type)
-        )
+    kind = one_of("T.reduce", "kind", reduce_type, REDUCE_KINDS)
     _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, nan_propagate)
 
 
@@ -65,9 +76,7 @@ def _reduce(
 
 
 def _axis(construct: str, region: Region, dim: object) -> int:
-    number, ndim = as_int(dim), len(region.extents)
-    if number is None:
-        raise ProgramTypeError(f"{construct}: dim must be an int", found=describe(dim))
+    number, ndim = int_of(construct, "dim", dim), len(region.extents)
     if not -ndim <= number < ndim:
         raise ProgramValueError(
             f"{construct}: dim {number} is outside the source's {ndim} dimensions",
@@ -95,64 +104,48 @@ def _check_shapes(construct: str, src: Region, dst: Region, axis: int) -> None:
     )
 
 
-def reduce_sum(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    annotations: object = None,
-) -> None:
-    """Sum along ``dim``, accumulated in ``out``'s dtype."""
-    _reduce("T.reduce_sum", "sum", buffer, out, dim, clear, False)
-
-
-def reduce_max(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    nan_propagate: bool = False,
-    annotations: object = None,
-) -> None:
-    """Maximum along ``dim``.
+_NAN_TEXT = """
 
     A number is preferred to NaN, and NaNs alone give NaN; with ``nan_propagate`` any NaN does.
     """
-    _reduce("T.reduce_max", "max", buffer, out, dim, clear, nan_propagate)
 
 
-def reduce_min(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    nan_propagate: bool = False,
-    annotations: object = None,
-) -> None:
-    """Minimum along ``dim``.
+def _reduction(kind: str, text: str) -> Callable[..., None]:
+    def function(
+        buffer: object,
+        out: object,
+        dim: int = -1,
+        clear: bool = True,
+        batch: int = 1,
+        annotations: object = None,
+    ) -> None:
+        _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, False)
 
-    A number is preferred to NaN, and NaNs alone give NaN; with ``nan_propagate`` any NaN does.
-    """
-    _reduce("T.reduce_min", "min", buffer, out, dim, clear, nan_propagate)
+    return named(f"reduce_{kind}", text, function)
 
 
-def reduce_absmax(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    nan_propagate: bool = False,
-    annotations: object = None,
-) -> None:
-    """Largest magnitude along ``dim``.
+def _extreme(kind: str, text: str) -> Callable[..., None]:
+    def function(
+        buffer: object,
+        out: object,
+        dim: int = -1,
+        clear: bool = True,
+        batch: int = 1,
+        nan_propagate: bool = False,
+        annotations: object = None,
+    ) -> None:
+        _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, nan_propagate)
 
-    A number is preferred to NaN, and NaNs alone give NaN; with ``nan_propagate`` any NaN does.
-    """
-    _reduce("T.reduce_absmax", "absmax", buffer, out, dim, clear, nan_propagate)
+    return named(f"reduce_{kind}", text + _NAN_TEXT, function)
+
+
+reduce_sum = _reduction("sum", "Sum along ``dim``, accumulated in ``out``'s dtype.")
+reduce_bitand = _reduction("bitand", "Bitwise and along ``dim``, integers or bools.")
+reduce_bitor = _reduction("bitor", "Bitwise or along ``dim``, integers or bools.")
+reduce_bitxor = _reduction("bitxor", "Bitwise exclusive or along ``dim``, integers or bools.")
+reduce_max = _extreme("max", "Maximum along ``dim``.")
+reduce_min = _extreme("min", "Minimum along ``dim``.")
+reduce_absmax = _extreme("absmax", "Largest magnitude along ``dim``.")
 
 
 def reduce_abssum(
@@ -162,78 +155,129 @@ def reduce_abssum(
     _reduce("T.reduce_abssum", "abssum", buffer, out, dim, True, False)
 
 
-def reduce_bitand(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    annotations: object = None,
-) -> None:
-    """Bitwise and along ``dim``, integers or bools."""
-    _reduce("T.reduce_bitand", "bitand", buffer, out, dim, clear, False)
+_RUNNING_TEXT = """ along ``dim``, in place if ``dst`` is None.
 
-
-def reduce_bitor(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    annotations: object = None,
-) -> None:
-    """Bitwise or along ``dim``, integers or bools."""
-    _reduce("T.reduce_bitor", "bitor", buffer, out, dim, clear, False)
-
-
-def reduce_bitxor(
-    buffer: object,
-    out: object,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    annotations: object = None,
-) -> None:
-    """Bitwise exclusive or along ``dim``, integers or bools."""
-    _reduce("T.reduce_bitxor", "bitxor", buffer, out, dim, clear, False)
-
-
-def cumsum(
-    src: object, dst: object = None, dim: int = 0, reverse: bool = False, annotations: object = None
-) -> None:
-    """Inclusive sum along ``dim``, in place where ``dst`` is None."""
-    _scan("T.cumsum", "sum", src, dst, dim, reverse)
-
-
-def cummax(
-    src: object, dst: object = None, dim: int = 0, reverse: bool = False, annotations: object = None
-) -> None:
-    """Inclusive running maximum along ``dim``, in place where ``dst`` is None.
-
-    A number is preferred to NaN: an element is NaN where all elements up to it are.
+    A number is preferred to NaN: an element is NaN if all elements up to it are.
     """
-    _scan("T.cummax", "max", src, dst, dim, reverse)
 
 
-def cummin(
-    src: object, dst: object = None, dim: int = 0, reverse: bool = False, annotations: object = None
-) -> None:
-    """Inclusive running minimum along ``dim``, in place where ``dst`` is None.
+def _scan(name: str, kind: str, text: str) -> Callable[..., None]:
+    construct = f"T.{name}"
 
-    A number is preferred to NaN: an element is NaN where all elements up to it are.
-    """
-    _scan("T.cummin", "min", src, dst, dim, reverse)
+    def function(
+        src: object,
+        dst: object = None,
+        dim: int = 0,
+        reverse: bool = False,
+        annotations: object = None,
+    ) -> None:
+        tracer = require_tracer(construct)
+        source = matrix(construct, "the source", src)
+        target = source if dst is None else matrix(construct, "the destination", dst)
+        if not same_extents(source.extents, target.extents):
+            raise ProgramValueError(
+                f"{construct}: source and destination have different shapes",
+                expected=format_extents(source.extents),
+                found=show(target),
+            )
+        axis = _axis(construct, source, dim)
+        tracer.emit_tile(construct, Scan(kind, source, target, axis, bool(reverse)))
+
+    return named(name, text, function)
 
 
-def _scan(construct: str, kind: str, src: object, dst: object, dim: int, reverse: bool) -> None:
-    tracer = require_tracer(construct)
-    source = matrix(construct, "the source", src)
-    target = source if dst is None else matrix(construct, "the destination", dst)
-    if not same_extents(source.extents, target.extents):
-        raise ProgramValueError(
-            f"{construct}: source and destination have different shapes",
-            expected=format_extents(source.extents),
-            found=show(target),
+cumsum = _scan("cumsum", "sum", "Inclusive sum along ``dim``, in place if ``dst`` is None.")
+cummax = _scan("cummax", "max", "Inclusive running maximum" + _RUNNING_TEXT)
+cummin = _scan("cummin", "min", "Inclusive running minimum" + _RUNNING_TEXT)
+
+
+# -- reducers --------------------------------------------------------------------------------------
+def _reducer(construct: str, value: object) -> BufferRef:
+    if isinstance(value, BufferRef) and value.reducer is not None:
+        return value
+    raise ProgramTypeError(f"{construct} needs what T.alloc_reducer made", found=describe(value))
+
+
+def _identity(kind: str, dtype: DType) -> Expr:
+    """The value that contributes nothing."""
+    if kind in ("sum", "bitor", "bitxor"):
+        return fold.const(0, dtype)
+    if kind == "bitand":
+        return fold.const(True if dtype.is_bool else -1, dtype)
+    if dtype in HAS_INFINITY:
+        top = infinity(dtype)
+        return (-top if kind == "max" else top).expr
+    return (min_value(dtype) if kind == "max" else max_value(dtype)).expr
+
+
+def reducer_init(reducer: object, init: object = None) -> None:
+    """Start a reduction; ``init`` (a number or a tile) counts once for each element."""
+    tracer = require_tracer("T.reducer_init")
+    ref = _reducer("T.reducer_init", reducer)
+    if isinstance(init, BufferRef):
+        source, target = copy_regions("T.reducer_init", init, ref)
+        tracer.emit_tile("T.reducer_init", Copy(source, target))
+        return
+    assert ref.reducer is not None
+    kind = ref.node.dtype
+    value = _identity(ref.reducer, kind) if init is None else fold.cast(to_expr(init, "init"), kind)
+    tracer.emit_tile("T.reducer_init", Fill(whole(ref), value))
+
+
+def reducer_update(acc: object, value: object) -> None:
+    """Contribute ``value`` to the element ``acc`` of a reducer, once for each iteration."""
+    tracer = require_tracer("T.reducer_update")
+    tracer.require_launch("T.reducer_update")
+    if not isinstance(acc, Element):
+        raise ProgramTypeError(
+            "T.reducer_update takes an element of a reducer, as in acc[i]", found=describe(acc)
         )
-    axis = _axis(construct, source, dim)
-    tracer.emit_tile(construct, Scan(kind, source, target, axis, bool(reverse)))
+    ref = _reducer("T.reducer_update", acc.ref)
+    contribute(ref, acc.indices, to_expr(value, "the contribution"))
+
+
+def finalize_reducer(
+    reducer: object, dst: object = None, batch: int = 1, annotations: object = None
+) -> None:
+    """End a reduction: the result is in ``dst``, or in the reducer itself where ``dst`` is None."""
+    tracer = require_tracer("T.finalize_reducer")
+    ref = _reducer("T.finalize_reducer", reducer)
+    if dst is None:
+        return
+    source, target = copy_regions("T.finalize_reducer", BufferRef(ref.node), dst)
+    tracer.emit_tile("T.finalize_reducer", Copy(source, target))
+
+
+# -- questions -------------------------------------------------------------------------------------
+def any_of(buffer: object) -> Value:
+    """True where some element of a tile is not zero."""
+    return _question("T.any_of", "bitor", buffer)
+
+
+def all_of(buffer: object) -> Value:
+    """True where no element of a tile is zero."""
+    return _question("T.all_of", "bitand", buffer)
+
+
+def _question(construct: str, kind: str, buffer: object) -> Value:
+    tracer = require_tracer(construct)
+    tracer.require_launch(construct)
+    if tracer.in_parallel:
+        raise ProgramValueError(f"{construct} cannot stand inside T.Parallel")
+    region = matrix(construct, "the tile", buffer)
+    kept = [d for d in range(len(region.extents)) if d in region.squeezed()] or [
+        len(region.extents) - 1
+    ]
+    if len(kept) > 1:
+        raise ProgramValueError(f"{construct} works along one dimension", found=describe(buffer))
+    extent = region.extents[kept[0]]
+    flags = tracer.define_buffer(tracer.new_buffer("flags", (extent,), BOOL, "fragment"))
+    result = tracer.define_buffer(tracer.new_buffer("flag", (ONE,), BOOL, "fragment"))
+    tracer.emit(Alloc(flags))
+    tracer.emit(Alloc(result))
+    i = tracer.new_var("i", DType("int32"))
+    indices = tuple(fold.add(s, i) if d == kept[0] else s for d, s in enumerate(region.starts))
+    flag = fold.truth(Load(region.dtype, region.buffer, indices))
+    tracer.emit_defining(Parallel((i,), (extent,), (Store(flags, (i,), flag),)))
+    tracer.emit(Reduce(kind, whole(BufferRef(flags)), Region(result, (ZERO,), (ONE,)), 0, True))
+    return Value(Load(BOOL, result, (ZERO,)))

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr
-from tileops.language.bounded import fits_its_type
 from tileops.language.buffers import ZERO
-from tileops.language.linear import constant_difference
+from tileops.language.index_arithmetic import constant_difference, fits_its_type
 from tileops.language.tracer import Tracer
 from tileops.language.value import INT32, INT64
 

@@ -74,7 +74,7 @@ class LaunchState:
     ``runs`` are the tensors of which a construct, named, takes neighbours in storage.
     """
 
-    def __init__(self, block_vars: tuple[Var, ...], threads: tuple[int, ...] = (128,)) -> None:
+    def __init__(self, block_vars: tuple[Var, ...], threads: tuple[int, ...]) -> None:
         self.block_vars = block_vars
         self.threads = threads
         self.lanes: dict[int, Var] = {}
@@ -95,6 +95,7 @@ class Tracer(Builder):
     ``in_message`` is set while the text of an assertion is made, which may show expressions.
     ``dtypes`` are the values of the dtype variables, the first allowed one where a name is missing
     and None where no argument that is given tells it; None instead of a mapping: there may be none.
+    ``lanes`` are, for each launch, the thread indices that it uses and the threads along each.
     ``leading`` is the product of the leading dimensions, once the program has spoken of them.
     """
 
@@ -119,6 +120,7 @@ class Tracer(Builder):
         self.leading: Var | None = None
         self.leading_outputs: set[int] = set()
         self.launch: LaunchState | None = None
+        self.lanes: list[tuple[tuple[Var, int], ...]] = []
         self.regions: list[OpenRegion] = []
         self.const_ids: set[int] = set()
         self.const_locations: dict[int, Location | None] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
+from typing import TypeVar
 
 from tileops.dtypes import DType, dtype_of, is_dtype_like, promote, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
@@ -11,7 +13,7 @@ from tileops.ir.expr import Const, Expr, Load, Var
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Bind
 from tileops.ir.walk import walk_expr
-from tileops.language.bounded import fits_its_type
+from tileops.language.index_arithmetic import fits_its_type
 from tileops.language.known import is_of_consts, number_of
 from tileops.language.tracer import active_tracer
 
@@ -19,6 +21,23 @@ BOOL = DType("bool")
 INT32 = DType("int32")
 INT64 = DType("int64")
 FLOAT32 = DType("float32")
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def named(name: str, text: str, function: _Function) -> _Function:
+    """``function``, one of a family, as the construct ``T.<name>`` with the docstring ``text``."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+_Operator = Callable[["Value", object], "Value"]
+
+
+def _operators(op: str) -> tuple[_Operator, _Operator]:
+    """The methods for ``self op other`` and ``other op self``."""
+    return lambda self, other: binary(op, self, other), lambda self, other: binary(op, other, self)
 
 
 class Value:
@@ -96,71 +115,25 @@ class Value:
         )
 
     # -- operators ---------------------------------------------------------------------------------
-    def __add__(self, other: object) -> Value:
-        return binary("add", self, other)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__, __rtruediv__ = _operators("div")
+    __floordiv__, __rfloordiv__ = _operators("floordiv")
+    __mod__, __rmod__ = _operators("floormod")
+    __and__, __rand__ = _operators("and")
+    __or__, __ror__ = _operators("or")
+    __xor__, __rxor__ = _operators("xor")
+    __lshift__, __rlshift__ = _operators("shl")
+    __rshift__, __rrshift__ = _operators("shr")
+    __lt__, __gt__ = _operators("lt")[0], _operators("gt")[0]
+    __le__, __ge__ = _operators("le")[0], _operators("ge")[0]
 
-    def __radd__(self, other: object) -> Value:
-        return binary("add", other, self)
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return binary("eq", self, other) if is_scalar(other) else NotImplemented
 
-    def __sub__(self, other: object) -> Value:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: object) -> Value:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: object) -> Value:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: object) -> Value:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: object) -> Value:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: object) -> Value:
-        return binary("div", other, self)
-
-    def __floordiv__(self, other: object) -> Value:
-        return binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: object) -> Value:
-        return binary("floordiv", other, self)
-
-    def __mod__(self, other: object) -> Value:
-        return binary("floormod", self, other)
-
-    def __rmod__(self, other: object) -> Value:
-        return binary("floormod", other, self)
-
-    def __and__(self, other: object) -> Value:
-        return binary("and", self, other)
-
-    def __rand__(self, other: object) -> Value:
-        return binary("and", other, self)
-
-    def __or__(self, other: object) -> Value:
-        return binary("or", self, other)
-
-    def __ror__(self, other: object) -> Value:
-        return binary("or", other, self)
-
-    def __xor__(self, other: object) -> Value:
-        return binary("xor", self, other)
-
-    def __rxor__(self, other: object) -> Value:
-        return binary("xor", other, self)
-
-    def __lshift__(self, other: object) -> Value:
-        return binary("shl", self, other)
-
-    def __rlshift__(self, other: object) -> Value:
-        return binary("shl", other, self)
-
-    def __rshift__(self, other: object) -> Value:
-        return binary("shr", self, other)
-
-    def __rrshift__(self, other: object) -> Value:
-        return binary("shr", other, self)
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return binary("ne", self, other) if is_scalar(other) else NotImplemented
 
     def __pow__(self, other: object) -> Value:
         return power(self, other)
@@ -188,24 +161,6 @@ class Value:
                 found=f"{describe(ndigits)} digits",
             )
         return math_call("nearbyint", self)
-
-    def __lt__(self, other: object) -> Value:
-        return binary("lt", self, other)
-
-    def __le__(self, other: object) -> Value:
-        return binary("le", self, other)
-
-    def __gt__(self, other: object) -> Value:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: object) -> Value:
-        return binary("ge", self, other)
-
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
-        return binary("eq", self, other) if is_scalar(other) else NotImplemented
-
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
-        return binary("ne", self, other) if is_scalar(other) else NotImplemented
 
 
 def is_scalar(value: object) -> bool:

@@ -1,14 +1,14 @@
-"""Owns vectors: a few scalars under one name, with operators and casts lane by lane."""
+"""Vectors: a few scalars under one name, with operators and casts lane by lane."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tileops.dtypes import DType, vector_parts
 from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
-from tileops.language import arguments
+from tileops.language.operands import items_of
 from tileops.language.value import (
     Value,
     absolute,
@@ -16,10 +16,21 @@ from tileops.language.value import (
     as_int,
     binary,
     describe,
+    named,
     snapshot,
     to_expr,
     unary,
 )
+
+_Operator = Callable[["Vector", object], "Vector"]
+
+
+def _operators(op: str) -> tuple[_Operator, _Operator]:
+    """The methods for ``self op other`` and ``other op self``."""
+    return (
+        lambda self, other: Vector.lanewise(op, self, other),
+        lambda self, other: Vector.lanewise(op, other, self),
+    )
 
 
 class Vector:
@@ -71,41 +82,15 @@ class Vector:
         pairs = zip(_spread(a, count), _spread(b, count), strict=True)
         return Vector([binary(op, x, y) for x, y in pairs])
 
-    def __add__(self, other: object) -> Vector:
-        return self.lanewise("add", self, other)
-
-    def __radd__(self, other: object) -> Vector:
-        return self.lanewise("add", other, self)
-
-    def __sub__(self, other: object) -> Vector:
-        return self.lanewise("sub", self, other)
-
-    def __rsub__(self, other: object) -> Vector:
-        return self.lanewise("sub", other, self)
-
-    def __mul__(self, other: object) -> Vector:
-        return self.lanewise("mul", self, other)
-
-    def __rmul__(self, other: object) -> Vector:
-        return self.lanewise("mul", other, self)
-
-    def __truediv__(self, other: object) -> Vector:
-        return self.lanewise("div", self, other)
-
-    def __and__(self, other: object) -> Vector:
-        return self.lanewise("and", self, other)
-
-    def __or__(self, other: object) -> Vector:
-        return self.lanewise("or", self, other)
-
-    def __xor__(self, other: object) -> Vector:
-        return self.lanewise("xor", self, other)
-
-    def __lshift__(self, other: object) -> Vector:
-        return self.lanewise("shl", self, other)
-
-    def __rshift__(self, other: object) -> Vector:
-        return self.lanewise("shr", self, other)
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("sub")
+    __mul__, __rmul__ = _operators("mul")
+    __truediv__ = _operators("div")[0]
+    __and__ = _operators("and")[0]
+    __or__ = _operators("or")[0]
+    __xor__ = _operators("xor")[0]
+    __lshift__ = _operators("shl")[0]
+    __rshift__ = _operators("shr")[0]
 
     def __neg__(self) -> Vector:
         return Vector([unary("neg", x) for x in self.lanes])
@@ -225,10 +210,10 @@ def _bits(value: object) -> Expr:
 def Shuffle(vectors: Sequence[object], indices: Sequence[object]) -> Value | Vector:
     """The lanes ``indices`` of all ``vectors`` in a row: a scalar for one, else a vector."""
     lanes: list[Value] = []
-    for vector in arguments.items("T.Shuffle", "vectors", vectors):
+    for vector in items_of("T.Shuffle", "vectors", vectors):
         lanes += vector.lanes if isinstance(vector, Vector) else [_value(vector)]
     chosen = Vector(lanes)
-    picked = [chosen[i] for i in arguments.items("T.Shuffle", "indices", indices)]
+    picked = [chosen[i] for i in items_of("T.Shuffle", "indices", indices)]
     if not picked:
         raise ProgramValueError("T.Shuffle needs an index")
     return picked[0] if len(picked) == 1 else Vector(picked)
@@ -242,34 +227,19 @@ def _two(construct: str, *values: object) -> None:
             )
 
 
-def add2(x: object, y: object) -> Vector:
-    """``x + y`` of two lanes."""
-    _two("add2", x, y)
-    return Vector.lanewise("add", x, y)
+def _pairwise(name: str, op: str, text: str) -> Callable[[object, object], Vector]:
+    def function(x: object, y: object) -> Vector:
+        _two(name, x, y)
+        return Vector.lanewise(op, x, y)
+
+    return named(name, text, function)
 
 
-def sub2(x: object, y: object) -> Vector:
-    """``x - y`` of two lanes."""
-    _two("sub2", x, y)
-    return Vector.lanewise("sub", x, y)
-
-
-def mul2(x: object, y: object) -> Vector:
-    """``x * y`` of two lanes."""
-    _two("mul2", x, y)
-    return Vector.lanewise("mul", x, y)
-
-
-def max2(x: object, y: object) -> Vector:
-    """The larger of two in both lanes; a number is preferred to NaN."""
-    _two("max2", x, y)
-    return Vector.lanewise("max", x, y)
-
-
-def min2(x: object, y: object) -> Vector:
-    """The smaller of two in both lanes; a number is preferred to NaN."""
-    _two("min2", x, y)
-    return Vector.lanewise("min", x, y)
+add2 = _pairwise("add2", "add", "``x + y`` of two lanes.")
+sub2 = _pairwise("sub2", "sub", "``x - y`` of two lanes.")
+mul2 = _pairwise("mul2", "mul", "``x * y`` of two lanes.")
+max2 = _pairwise("max2", "max", "The larger of two in both lanes; a number is preferred to NaN.")
+min2 = _pairwise("min2", "min", "The smaller of two in both lanes; a number is preferred to NaN.")
 
 
 def fma2(x: object, y: object, z: object) -> Vector:

@@ -1,11 +1,11 @@
-"""Owns thread indices: what uses one elementwise becomes T.Parallel loops over the threads."""
+"""Thread indices: statements that use one become T.Parallel loops over the threads."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
-from tileops.dtypes import DType
-from tileops.errors import ProgramValueError, UnsupportedConstructError
+from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold, walk
 from tileops.ir.expr import Expr, Region, Var
 from tileops.ir.stmt import (
@@ -17,91 +17,36 @@ from tileops.ir.stmt import (
     For,
     If,
     Intrinsic,
+    Launch,
     Parallel,
     Stmt,
     Store,
     View,
     While,
 )
-from tileops.language import arguments
-from tileops.language.tracer import require_tracer
+from tileops.language.launch import SYNC
 from tileops.language.unsupported import on_which_target
-from tileops.language.value import Value
 
-SYNC = "sync_threads"
-_NAMES = ("tx", "ty", "tz")
-_THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _ELEMENTWISE = (Store, Bind, If, For, Assume)
 
 
-def get_thread_binding(dim: int = 0) -> Value:
-    """The thread index along ``dim``, which may only choose the elements that a thread handles."""
-    tracer = require_tracer("T.get_thread_binding")
-    state = tracer.require_launch("T.get_thread_binding")
-    dim = arguments.number("T.get_thread_binding", "dim", dim)
-    if not 0 <= dim < len(state.threads):
-        raise ProgramValueError(
-            f"the threads of T.Kernel have no dimension {dim}",
-            expected=f"0..{len(state.threads) - 1}",
-        )
-    if dim not in state.lanes:
-        state.lanes[dim] = tracer.define_permanent(
-            tracer.new_var(tracer.take_name(_NAMES[dim]), DType("int32")), bounded=True
-        )
-    return Value(state.lanes[dim])
+def over_threads(launch: Launch, lanes: tuple[tuple[Var, int], ...]) -> Launch:
+    """``launch`` with each run of statements that use a thread index in a loop over the threads.
 
-
-def thread_binding(start: object, stop: object = None, thread: str = "threadIdx.x") -> Value:
-    """The thread index along ``thread``, over all threads that ``T.Kernel`` was given there.
-
-    UnsupportedConstructError for a part of them, or for a block's index.
-    """
-    first, end = (0, start) if stop is None else (start, stop)
-    tracer = require_tracer("T.thread_binding")
-    state = tracer.require_launch("T.thread_binding")
-    dim = _THREAD_TAGS.index(thread) if thread in _THREAD_TAGS else -1
-    threads = state.threads[dim] if 0 <= dim < len(state.threads) else 1
-    if dim < 0 or first != 0 or end != threads:
-        raise UnsupportedConstructError(
-            f"T.thread_binding({first}, {end}, {thread!r})",
-            expected=f"all threads of the block: T.thread_binding(0, {threads}, thread=...) with "
-            "threadIdx.x, threadIdx.y or threadIdx.z",
-        )
-    return get_thread_binding(dim)
-
-
-def get_thread_bindings() -> tuple[Value, ...]:
-    """The thread indices along all dimensions that T.Kernel was given threads for."""
-    tracer = require_tracer("T.get_thread_bindings")
-    state = tracer.require_launch("T.get_thread_bindings")
-    return tuple(get_thread_binding(d) for d in range(len(state.threads)))
-
-
-def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
-    """A barrier of the block; it ends a run of per-thread statements and is nothing else."""
-    tracer = require_tracer("T.sync_threads")
-    if barrier_id is not None:
-        raise UnsupportedConstructError("T.sync_threads with a named barrier")
-    if tracer.launch is not None and tracer.launch.lanes:
-        tracer.emit(Intrinsic(SYNC))
-
-
-def over_lanes(body: Body, lanes: dict[int, Var], threads: tuple[int, ...]) -> Body:
-    """``body`` with each run of statements that use a thread index in a loop over the threads.
-
-    UnsupportedConstructError where a thread index does more than choose elements.
+    ``lanes`` are the indices that it asked for, each with its number of threads.
+    UnsupportedConstructError if a thread index does more than choose elements.
     """
     if not lanes:
-        return body
-    return _Distributor(lanes, threads).body(body)
+        return launch
+    return dataclasses.replace(launch, body=_Distributor(lanes).body(launch.body))
 
 
 class _Distributor:
     """Splits statement lists into runs for all threads and statements for the block as a whole."""
 
-    def __init__(self, lanes: dict[int, Var], threads: tuple[int, ...]) -> None:
-        self._vars = tuple(lanes[d] for d in sorted(lanes))
-        self._extents: tuple[Expr, ...] = tuple(fold.const(threads[d]) for d in sorted(lanes))
+    def __init__(self, lanes: tuple[tuple[Var, int], ...]) -> None:
+        self._vars = tuple(var for var, _ in lanes)
+        self._extents: tuple[Expr, ...] = tuple(fold.const(threads) for _, threads in lanes)
         self._private: set[int] = set()
         self._ended: set[int] = set()
 
@@ -162,7 +107,7 @@ class _Distributor:
             if not isinstance(inner, _ELEMENTWISE) or isinstance(inner, (Alloc, View)):
                 return False
             if isinstance(inner, Store) and inner.buffer.scope in ("var", "local"):
-                return False  # a variable of each thread, which no tile holds
+                return False  # each thread has its own; no tile holds it
             names = [e for x in walk.exprs(inner) for e in walk.walk_expr(x)]
             if any(isinstance(e, Var) and e.id in self._ended for e in names):
                 return False

@@ -1,4 +1,4 @@
-"""Owns T.gemm and its warp policy."""
+"""Products of tiles and of bytes: T.gemm, its warp policy, and T.dp4a."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from enum import IntEnum
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
-from tileops.ir.expr import Expr, Region
+from tileops.ir.expr import Const, Expr, Load, Region
 from tileops.ir.stmt import Gemm
-from tileops.language.linear import are_different, is_one
+from tileops.language.buffers import BufferRef, Element, store
+from tileops.language.index_arithmetic import are_different, is_one
 from tileops.language.operands import matrix, show
 from tileops.language.tracer import require_tracer
-from tileops.language.value import to_expr
+from tileops.language.value import INT32, Value, describe, to_expr
 
 
 class GemmWarpPolicy(IntEnum):
@@ -77,7 +78,7 @@ def _check_matrix(name: str, region: Region) -> None:
         )
     if region.buffer.scope == "global":
         raise ProgramValueError(
-            f"T.gemm: {name} must lie on chip; T.copy it to a shared or fragment tile first",
+            f"T.gemm: {name} must be on chip; T.copy it to a shared or fragment tile first",
             found=show(region),
         )
 
@@ -109,3 +110,55 @@ def _check_dtypes(a: DType, b: DType, c: DType) -> None:
             expected="an integer dtype" if a.is_integer else "a float dtype",
             found=f"A of {a}, C of {c}",
         )
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+_BYTES = ("int8", "uint8")
+_LANES = 4
+
+
+def dp4a(A: object, B: object, C: object) -> None:
+    """``C += sum(A[n] * B[n] for n in range(4))``, each a start element or a buffer's beginning.
+
+    A and B are four bytes along their last dimension (int8 or uint8), C is one int32.
+    """
+    a, b, c = (_element(name, x) for name, x in (("A", A), ("B", B), ("C", C)))
+    for name, operand in (("A", a), ("B", b)):
+        if operand.ref.node.dtype not in _BYTES:
+            raise _wrong(name, "int8 or uint8", operand)
+    if c.ref.node.dtype != INT32:
+        raise _wrong("C", "int32", c)
+    total: Expr = Load(INT32, c.ref.node, c.indices)
+    for n in range(_LANES):
+        product = fold.mul(_lane("A", a, n), _lane("B", b, n))
+        total = fold.add(total, product)
+    store(c.ref, c.indices, Value(total))
+
+
+def _element(name: str, value: object) -> Element:
+    if isinstance(value, Element):
+        return value
+    if isinstance(value, BufferRef):
+        return Element(value, tuple(fold.const(0) for _ in value.node.shape))
+    raise ProgramTypeError(
+        f"T.dp4a: {name} is a buffer or an element where it starts", found=describe(value)
+    )
+
+
+def _lane(name: str, start: Element, n: int) -> Expr:
+    node, indices = start.ref.node, start.indices
+    last, extent = fold.add(indices[-1], fold.const(n)), node.shape[-1]
+    constant = isinstance(last, Const) and isinstance(extent, Const)
+    if node.is_on_chip and constant and int(last.value) >= int(extent.value):  # type: ignore[attr-defined]
+        raise ProgramValueError(
+            f"T.dp4a: {name} has fewer than four elements from its start",
+            expected="four elements along the last dimension",
+            found=start.ref.describe(),
+        )
+    return fold.cast(Load(node.dtype, node, (*indices[:-1], last)), INT32)
+
+
+def _wrong(name: str, expected: str, found: Element) -> ProgramTypeError:
+    return ProgramTypeError(
+        f"T.dp4a: wrong dtype of {name}", expected=expected, found=found.ref.describe()
+    )

@@ -1,9 +1,50 @@
-"""Owns linear forms of index expressions: differences and comparisons that hold for every size."""
+"""Index arithmetic: what is taken as not wrapping, and comparisons that hold for every size."""
 
 from __future__ import annotations
 
 from tileops.ir import fold
-from tileops.ir.expr import Binary, Const, Expr, Unary
+from tileops.ir.expr import Binary, Cast, Const, Expr, HostAttr, Select, Unary, Var
+from tileops.language.tracer import Tracer
+
+# A constant up to this size may be added to a size or multiply it.
+_SMALL = 1 << 24
+_CLOSED = frozenset(
+    (
+        "add", "sub", "mul", "floordiv", "floormod", "ceildiv", "truncdiv", "truncmod", "min",
+        "max", "and", "shr",
+    )
+)  # fmt: skip
+
+
+def fits_its_type(tracer: Tracer, *exprs: Expr) -> bool:
+    """True for arithmetic that the language takes as not wrapping.
+
+    It is that of sizes, of block and loop variables between such bounds, and of small constants.
+    """
+    return all(_fits(tracer, e) for e in exprs)
+
+
+def _fits(tracer: Tracer, expr: Expr) -> bool:
+    match expr:
+        case Const(value=value):
+            return abs(value) <= _SMALL
+        case Var(id=n):
+            return tracer.is_bounded(n)
+        case HostAttr():
+            return True
+        case Cast(a=a):
+            narrow = a.dtype.is_bool or (a.dtype.is_integer and a.dtype.bits <= 16)
+            return narrow or (a.dtype.is_integer and _fits(tracer, a))
+        case Binary(op="floormod", b=Const(value=value)):
+            return 0 < value <= _SMALL
+        case Binary(op=op, a=a, b=b):
+            return op in _CLOSED and _fits(tracer, a) and _fits(tracer, b)
+        case Unary(op="neg", a=a):
+            return _fits(tracer, a)
+        case Select(a=a, b=b):
+            return _fits(tracer, a) and _fits(tracer, b)
+        case _:
+            return False
 
 
 def _linear(expr: Expr, scale: int, terms: dict[Expr, int]) -> int:
@@ -27,7 +68,7 @@ def _linear(expr: Expr, scale: int, terms: dict[Expr, int]) -> int:
 
 
 def constant_difference(a: Expr, b: Expr) -> int | None:
-    """``a - b`` where it is the same number for all values of the variables, else None."""
+    """``a - b`` if it is the same number for all values of the variables, else None."""
     if isinstance(a, Const) and isinstance(b, Const):
         return int(a.value) - int(b.value)
     terms: dict[Expr, int] = {}
@@ -36,17 +77,12 @@ def constant_difference(a: Expr, b: Expr) -> int | None:
 
 
 def difference(a: Expr, b: Expr) -> Expr:
-    """``a - b``, a constant where it is one."""
+    """``a - b``, a constant if it is one."""
     constant = constant_difference(a, b)
     if constant is None:
         return fold.sub(a, b)
     least, most = a.dtype.limits
     return fold.const(constant, a.dtype) if least <= constant <= most else fold.const(constant)
-
-
-def are_equal(a: Expr, b: Expr) -> bool:
-    """True if ``a`` and ``b`` are equal for all values of the variables."""
-    return constant_difference(a, b) == 0
 
 
 def are_different(a: Expr, b: Expr) -> bool:
