@@ -10,7 +10,10 @@ from typing import Any
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 COMPILE_FLAGS = "compile_flags"
-DEBUG_CPU = "tileops.debug_cpu"  # set by option.debug.cpu, not by programs
+# Set by tileops.option, not by programs: a debug build for the CPU, and the checks to insert
+# ("bounds" or "bounds,nans").
+DEBUG_CPU = "tileops.debug_cpu"
+CHECKS = "tileops.checks"
 
 
 class PassConfigKey(str, Enum):

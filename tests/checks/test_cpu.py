@@ -16,8 +16,13 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import gxx
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
+from tileops.ir.walk import walk
+from tileops.jit import compiling
 from tileops.jit.checking import checked
 from tileops.jit.compiling import Request, key_of
+from tileops.passes.context import Context
+from tileops.passes.pipeline import CHECKS, run
+from tileops.passes.report_checks import reports
 from tileops.target import parse_target
 
 SWITCHES: list[Callable[[], Any]] = [tileops.option.check, tileops.option.debug.cpu]
@@ -43,11 +48,26 @@ def test_an_index_outside_a_tile(
 
 
 def test_the_environment_turns_checks_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = programs.check_read.get_tir(VALUES, INDICES)
+    plain, target = programs.check_read.get_tir(VALUES, INDICES), parse_target("cpu")
     monkeypatch.setenv("TILEOPS_CHECK", "1")
-    assert "check.index" in print_program(checked(plain, parse_target("cpu")))
+    inserted = run(CHECKS, checked(plain, target), Context(target))
+    assert "check.index" in print_program(inserted)
     monkeypatch.setenv("TILEOPS_CHECK", "0")
-    assert checked(plain, parse_target("cpu")) is plain
+    assert checked(plain, target) is plain
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:sm_90"])
+def test_checks_keep_the_numbers_of_statements_and_have_one_each(name: str) -> None:
+    plain, target = programs.check_read.get_tir(VALUES, INDICES), parse_target(name)
+    assert run(CHECKS, plain, Context(target)) is plain
+    with tileops.option.check():
+        asking = checked(plain, target)
+    inserted = run(CHECKS, asking, Context(target))
+    origins = {s.origin for s in walk(plain.launches)}
+    assert {s.origin for s in walk(inserted.launches)} == origins
+    numbers = [report.number for report in reports(inserted)]
+    assert len(set(numbers)) == len(numbers) > 0
+    assert set(compiling.generate(asking, target, Specialization()).statements.values()) <= origins
 
 
 @pytest.mark.parametrize("indices", [WRONG, NEGATIVE], ids=["above", "below"])

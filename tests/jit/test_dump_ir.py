@@ -13,6 +13,7 @@ import tileops
 import tileops.language as T
 from tileops import counters, log, option
 from tileops.cache import catalog, store
+from tileops.passes.pipeline import CPU, TRITON, Pass
 
 
 @tileops.jit(out_idx=[-1])
@@ -52,21 +53,25 @@ def _names(path: Path) -> list[str]:
     return sorted(p.name for p in (path / "ir").iterdir())
 
 
+def _numbered(*names: str) -> list[str]:
+    return [f"{number:02d}_{name}.txt" for number, name in enumerate(names)]
+
+
+def _steps(passes: tuple[Pass, ...]) -> list[str]:
+    return [step.__name__ for step in passes]
+
+
 def test_every_pass_has_a_file_in_order() -> None:
     with option.debug.dump_ir():
         path, _ = _compile(200, "cuda:sm_90")
-    assert _names(path) == [
-        "00_trace.txt", "01_drop_empty.txt", "02_place_tensors.txt", "03_lower_packed.txt",
-        "04_round_fp8.txt", "05_hold_fp8_as_bytes.txt", "06_lower_escapes.txt",
-        "07_hoist_variables.txt", "08_split_extents.txt", "09_hoist_arrays.txt", "10_generate.txt",
-        "11_launch0_ttir.txt", "12_launch0_ttgir.txt", "13_launch0_llir.txt", "14_launch0_ptx.txt",
-    ]  # fmt: skip
-    read = {p.name: p.read_text() for p in (path / "ir").iterdir()}
-    assert read["00_trace.txt"] == (path / "program.txt").read_text()
-    assert "break" in read["00_trace.txt"]
-    assert "break" not in read["06_lower_escapes.txt"]
-    assert read["10_generate.txt"] == (path / "kernel.py").read_text()
-    assert ".target sm_90a" in read["14_launch0_ptx.txt"]
+    stages = [f"launch0_{stage}" for stage in ("ttir", "ttgir", "llir", "ptx")]
+    assert _names(path) == _numbered("trace", *_steps(TRITON), "generate", *stages)
+    read = {p.stem[3:]: p.read_text() for p in (path / "ir").iterdir()}
+    assert read["trace"] == (path / "program.txt").read_text()
+    assert "break" in read["trace"]
+    assert "break" not in read["lower_escapes"]
+    assert read["generate"] == (path / "kernel.py").read_text()
+    assert ".target sm_90a" in read["launch0_ptx"]
 
 
 def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> None:
@@ -77,10 +82,7 @@ def test_an_entry_that_exists_gets_its_dump_without_a_compile(folder: Path) -> N
         again, after = _compile(201, "cpu")
     assert (again, after) == (path, before)
     assert counters.stats()["compiles"] == 1
-    assert _names(path) == [
-        "00_trace.txt", "01_drop_empty.txt", "02_place_tensors.txt", "03_lower_packed.txt",
-        "04_generate.txt",
-    ]  # fmt: skip
+    assert _names(path) == _numbered("trace", *_steps(CPU), "generate")
     assert (path / "manifest.json").read_bytes() == manifest
     assert all(problem is None for _, problem in catalog.verify())
     assert list((folder / ".state" / "staging").iterdir()) == []

@@ -264,6 +264,7 @@ class Check(Stmt):
     ``kind`` "index": ``value`` must be within ``[0, bound)`` where ``when`` holds. ``kind`` "nan":
     ``value``, a float, must not be NaN; ``bound`` is the place of its element, row-major. ``kind``
     "assert": ``value`` is the condition of a program's assertion, ``bound`` means nothing.
+    ``number`` is what a failure reports (by default the check's origin).
     """
 
     DTYPES = {"when": "bool"}
@@ -274,6 +275,7 @@ class Check(Stmt):
     bound: Expr
     when: Expr
     what: str
+    number: int | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def faults(self) -> Iterator[str]:
         if self.kind not in CHECK_KINDS:

@@ -54,7 +54,10 @@ class _Recorder:
         program = self.program
         made = [p for p in program.tensors() if p.allocated]
         outputs = [p.buffer for p in made]
-        workspaces = [self._bytes(b) for b in (*program.workspaces, *code.workspaces)]
+        buffers = (*program.workspaces, *code.workspaces)
+        workspaces = [self._bytes(b) for b in buffers]
+        # Checks on a GPU report in this workspace.
+        status = [n for n, b in enumerate(buffers) if b.id == STATUS_ID]
         shapes = [[self.host.add(e) for e in b.shape] for b in outputs]
         launches = [
             self._launch(launch, image) for launch, image in zip(code.launches, images, strict=True)
@@ -79,14 +82,9 @@ class _Recorder:
                 "workspaces": [{"bytes": _Ref(ref)} for ref in workspaces],
                 "tensor_order": order,
                 "launches": launches,
-                **self._status(),
+                **({"status": status[0]} if status else {}),
             }
         )
-
-    def _status(self) -> Json:
-        """The number of the workspace in which checks on a GPU report, if there is one."""
-        ids = [b.id for b in self.program.workspaces]
-        return {"status": ids.index(STATUS_ID)} if STATUS_ID in ids else {}
 
     def _bytes(self, buffer: Buffer) -> int:
         total: Expr = fold.const(buffer.dtype.bytes, fold.INT64)

@@ -1,9 +1,4 @@
-"""Owns the insertion of run-time checks: indices of on-chip buffers, and NaNs among results.
-
-After the pass every access to an on-chip buffer follows a ``Check`` of its indices, evaluated where
-the access itself would be: under the conditions of its choice and before each turn of its loop. An
-index outside a global tensor is legal (it reads 0, or writes nothing) and is not checked.
-"""
+"""Insertion of run-time checks: indices of on-chip buffers, and NaNs among results."""
 
 from __future__ import annotations
 
@@ -33,27 +28,36 @@ from tileops.ir.walk import (
     children,
     exprs,
     fresh_ids,
+    map_launches,
     regions,
     sub_bodies,
     with_bodies,
-    with_origins,
     written_buffers,
 )
-from tileops.location import Location
+from tileops.pass_configs import CHECKS
 from tileops.passes.analyze_index import needs_guard
-from tileops.passes.analyze_ranges import Ranges, launch_ranges
+from tileops.passes.analyze_ranges import Ranges
+from tileops.passes.context import Context
 
 _TRUE = fold.const(True)
 
 
-def insert_checks(program: Program, *, bounds: bool, nans: bool) -> Program:
-    """``program`` with the checks asked for; itself where none is."""
+def insert_checks(program: Program, context: Context) -> Program:
+    """``program`` with the checks that its options ask for; itself where they ask for none.
+
+    Afterwards a ``Check`` of its indices stands before each access to an on-chip buffer. It is
+    evaluated where the access itself would be: under the conditions of its choice and before each
+    turn of its loop. An index outside a global tensor is legal (it reads 0, or writes nothing) and
+    is not checked.
+    """
+    asked = dict(program.options).get(CHECKS, "").split(",")
+    bounds, nans = "bounds" in asked, "nans" in asked
     if not (bounds or nans):
         return program
     inserter = _Inserter(bounds, nans, fresh_ids(program))
-    sizes = tuple(s.var for s in program.sizes)
-    launches = tuple(inserter.launch(x, launch_ranges(x, sizes)) for x in program.launches)
-    return with_origins(dataclasses.replace(program, launches=launches))
+    return map_launches(
+        program, lambda launch: inserter.body(launch.body, context.ranges(program, launch), ())
+    )
 
 
 class _Inserter:
@@ -63,10 +67,7 @@ class _Inserter:
         self._bounds, self._nans = bounds, nans
         self._ids = ids
 
-    def launch(self, launch: Launch, ranges: Ranges) -> Launch:
-        return dataclasses.replace(launch, body=self._body(launch.body, ranges, ()))
-
-    def _body(self, body: Body, ranges: Ranges, turn: tuple[Stmt, ...]) -> Body:
+    def body(self, body: Body, ranges: Ranges, turn: tuple[Stmt, ...]) -> Body:
         """``turn`` are the checks of the innermost while loop's condition, due before each turn."""
         out: list[Stmt] = []
         for stmt in body:
@@ -85,14 +86,14 @@ class _Inserter:
         """``stmt`` with checks in its nested statements."""
         match stmt:
             case While(body=body):
-                again = (*self._body(body, ranges, before), *before)
+                again = (*self.body(body, ranges, before), *before)
                 return dataclasses.replace(stmt, body=again)
             case For(body=body):
-                return with_bodies(stmt, (self._body(body, ranges.inside_loop(stmt), ()),))
+                return with_bodies(stmt, (self.body(body, ranges.inside_loop(stmt), ()),))
             case Parallel(body=body):
-                return with_bodies(stmt, (self._body(body, ranges.inside_parallel(stmt), ()),))
+                return with_bodies(stmt, (self.body(body, ranges.inside_parallel(stmt), ()),))
             case If():
-                inner = tuple(self._body(b, ranges, turn) for b in sub_bodies(stmt))
+                inner = tuple(self.body(b, ranges, turn) for b in sub_bodies(stmt))
                 return with_bodies(stmt, inner)
             case _:
                 return stmt
@@ -101,7 +102,7 @@ class _Inserter:
         found: list[Stmt] = []
         if self._bounds and not isinstance(stmt, Assume):
             checks = [c for c in dict.fromkeys(_index_checks(stmt)) if _is_needed(c, ranges)]
-            found += [dataclasses.replace(c, loc=stmt.loc) for c in checks]
+            found += [dataclasses.replace(c, **stmt.provenance) for c in checks]
         if self._nans and isinstance(stmt, (Store, Alloc)):
             found += _stored_nan(stmt)
         return found
@@ -111,19 +112,19 @@ class _Inserter:
             return []
         written = {b.id for b in written_buffers(stmt) if b.dtype.is_float}
         return [
-            self._region_nan(r, stmt.loc)
+            self._region_nan(r, stmt)
             for r in _written_regions(stmt)
             if r.buffer.id in written and r.static_extents() is not None
         ]
 
-    def _region_nan(self, region: Region, loc: Location | None) -> Stmt:
+    def _region_nan(self, region: Region, stmt: Stmt) -> Stmt:
         vars_ = tuple(self._var(d) for d in range(len(region.extents)))
         at = fold.region_indices(region, range(len(vars_)), vars_)
         place: Expr = fold.const(0, fold.INT64)
         for index, extent in zip(at, region.buffer.shape, strict=True):
             place = fold.add(fold.mul(place, _wide(extent)), _wide(index))
-        check = _nan_check(Load(region.dtype, region.buffer, at), place, region.buffer, loc)
-        return Parallel(vars_, region.extents, (check,), loc=loc)
+        check = _nan_check(Load(region.dtype, region.buffer, at), place, region.buffer, stmt)
+        return Parallel(vars_, region.extents, (check,), **stmt.provenance)
 
     def _var(self, dim: int) -> Var:
         return Var(fold.INT32, next(self._ids), f"at{dim}")
@@ -199,12 +200,12 @@ def _stored_nan(stmt: Store | Alloc) -> list[Stmt]:
     if isinstance(stmt, Store):
         for index, extent in zip(stmt.indices, stmt.buffer.shape, strict=True):
             place = fold.add(fold.mul(place, _wide(extent)), _wide(index))
-    return [_nan_check(value, place, stmt.buffer, stmt.loc)]
+    return [_nan_check(value, place, stmt.buffer, stmt)]
 
 
-def _nan_check(value: Expr, place: Expr, buffer: Buffer, loc: Location | None) -> Check:
+def _nan_check(value: Expr, place: Expr, buffer: Buffer, stmt: Stmt) -> Check:
     what = f"buffer '{buffer.name}': a NaN at element"
-    return Check("nan", value, place, _TRUE, what, loc=loc)
+    return Check("nan", value, place, _TRUE, what, **stmt.provenance)
 
 
 def _wide(expr: Expr) -> Expr:

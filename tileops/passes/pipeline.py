@@ -15,24 +15,31 @@ from tileops.passes.expand_tile_ops import expand_tile_ops
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
+from tileops.passes.insert_checks import insert_checks
 from tileops.passes.lower_escapes import lower_escapes
 from tileops.passes.lower_packed import lower_packed
 from tileops.passes.place_tensors import place_tensors
+from tileops.passes.report_checks import report_checks
 from tileops.passes.round_fp8 import round_fp8
 from tileops.passes.split_extents import split_extents
 
 # A pass that has nothing to do returns the program itself.
 Pass = Callable[[Program, Context], Program]
 
+# First: they check what the program says, and other passes lower what they insert.
+CHECKS: tuple[Pass, ...] = (insert_checks, report_checks)
+
 CPU: tuple[Pass, ...] = (
-    drop_empty,  # first: no other pass then has to think of extents of zero
+    *CHECKS,
+    drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be packed
     lower_packed,
     expand_tile_ops,  # last: the other passes know tile operations
 )
 
 TRITON: tuple[Pass, ...] = (
-    drop_empty,  # first: no other pass then has to think of extents of zero
+    *CHECKS,
+    drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be packed
     lower_packed,  # before the 8-bit floats: half of its dtypes compute in them
     round_fp8,

@@ -1,4 +1,4 @@
-"""Owns how failed checks report: on a GPU through a status word, on the CPU by statement number.
+"""How failed checks report: on a GPU through a status word, on the CPU by their number.
 
 A trap would end every later use of the device in the process, so a GPU kernel goes on after a
 failed check and leaves one 64-bit word in a workspace, 0 where nothing failed. The word's upper
@@ -8,12 +8,15 @@ bits name the check, the least number winning; its lower 40 bits hold the value.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.program import STATUS_ID, Program
-from tileops.ir.stmt import Assert, Atomic, Body, Check, If, Stmt
-from tileops.ir.walk import sub_bodies, walk, with_bodies, with_origins
+from tileops.ir.stmt import Assert, Atomic, Check, If, Stmt
+from tileops.ir.walk import map_launches, replace_stmts, walk
+from tileops.pass_configs import CHECKS
+from tileops.passes.context import Context
 
 STATUS = Buffer(STATUS_ID, "tileops_status", (fold.const(1),), fold.INT64, "global")
 _VALUE_BITS = 40
@@ -41,29 +44,45 @@ class Report:
         return said + (f"\n  at {self.at}" if self.at else "")
 
 
-def report_to_status(program: Program) -> Program:
-    """``program`` whose checks, assertions included, write to the status workspace.
+def report_checks(program: Program, context: Context) -> Program:
+    """``program`` whose checks have numbers; for a GPU they write to the status workspace.
 
-    A Check stays before what it became, for its words; a generator for a GPU emits nothing for it.
+    Programs that ask for no checks stay as they are. On a GPU assertions become checks. A Check
+    stays before what it became, for its words; a generator for a GPU emits nothing for it.
     """
-    launches = tuple(
-        dataclasses.replace(launch, body=_assertions_as_checks(launch.body))
-        for launch in program.launches
-    )
-    numbers = {id(s): n for n, s in enumerate(s for s in walk(launches) if isinstance(s, Check))}
-    if not numbers:
+    if CHECKS not in dict(program.options):
         return program
-    lowered = tuple(dataclasses.replace(x, body=_lowered(x.body, numbers)) for x in launches)
-    workspaces = (*program.workspaces, STATUS)
-    return with_origins(dataclasses.replace(program, launches=lowered, workspaces=workspaces))
+    is_gpu = context.target.is_gpu
+    origins = (s.origin for s in walk(program.launches) if s.origin is not None)
+    # On the CPU assertions stay, and report the number of their statement.
+    numbers = itertools.count(0 if is_gpu else max(origins, default=-1) + 1)
+
+    def reporting(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if is_gpu and isinstance(stmt, Assert) and not stmt.host:
+            none, always = fold.const(0, fold.INT64), fold.const(True)
+            stmt = Check("assert", stmt.cond, none, always, stmt.message, **stmt.provenance)
+        if not isinstance(stmt, Check):
+            return None
+        number = next(numbers)
+        check = dataclasses.replace(stmt, number=number)
+        return (check, _written(check, number)) if is_gpu else (check,)
+
+    made = map_launches(program, lambda launch: replace_stmts(launch.body, reporting))
+    if made is program or not is_gpu:
+        return made
+    return dataclasses.replace(made, workspaces=(*made.workspaces, STATUS))
 
 
 def reports(program: Program) -> tuple[Report, ...]:
     """What each check of ``program`` says, by the number under which it reports."""
-    statements = [s for s in walk(program.launches) if isinstance(s, (Check, Assert))]
-    if any(b.id == STATUS_ID for b in program.workspaces):
-        return tuple(_report(n, s) for n, s in enumerate(statements))
-    return tuple(_report(s.origin, s) for s in statements if s.origin is not None)
+    found = []
+    for stmt in walk(program.launches):
+        if isinstance(stmt, (Check, Assert)):
+            number = stmt.number if isinstance(stmt, Check) else None
+            number = stmt.origin if number is None else number
+            if number is not None:
+                found.append(_report(number, stmt))
+    return tuple(found)
 
 
 def decode(word: int) -> tuple[int, int] | None:
@@ -83,31 +102,6 @@ def _report(number: int, stmt: Stmt) -> Report:
     return Report(number, "assert", said, 0, at)
 
 
-def _assertions_as_checks(body: Body) -> Body:
-    return tuple(_as_check(stmt) for stmt in body)
-
-
-def _as_check(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, Assert) and not stmt.host:
-        none, always = fold.const(0, fold.INT64), fold.const(True)
-        return Check("assert", stmt.cond, none, always, stmt.message, loc=stmt.loc)
-    inner = sub_bodies(stmt)
-    return with_bodies(stmt, tuple(map(_assertions_as_checks, inner))) if inner else stmt
-
-
-def _lowered(body: Body, numbers: dict[int, int]) -> Body:
-    out: list[Stmt] = []
-    for stmt in body:
-        inner = sub_bodies(stmt)
-        if isinstance(stmt, Check):
-            out += [stmt, _written(stmt, numbers[id(stmt)])]
-        elif inner:
-            out.append(with_bodies(stmt, tuple(_lowered(b, numbers) for b in inner)))
-        else:
-            out.append(stmt)
-    return tuple(out)
-
-
 def _written(check: Check, number: int) -> Stmt:
     """The test of ``check``, and the store of its word where it fails."""
     value: Expr = fold.const(0, fold.INT64)
@@ -125,5 +119,5 @@ def _written(check: Check, number: int) -> Stmt:
     moved = fold.add(fold.cast(value, fold.INT64), fold.const(_HALF, fold.INT64))
     word = fold.add(name, fold.binary("and", moved, fold.const(2 * _HALF - 1, fold.INT64)))
     zero, one = fold.const(0), fold.const(1)
-    store = Atomic("max", Region(STATUS, (zero,), (one,)), word, loc=check.loc)
-    return If(bad, (store,), loc=check.loc)
+    store = Atomic("max", Region(STATUS, (zero,), (one,)), word, **check.provenance)
+    return If(bad, (store,), **check.provenance)

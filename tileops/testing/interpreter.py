@@ -31,7 +31,10 @@ from tileops.ir.walk import walk, walk_expr
 from tileops.op.host_program import HostProgramBuilder, SlotValue
 from tileops.op.leading import one_stride
 from tileops.op.variant import pack_of
+from tileops.passes import pipeline
+from tileops.passes.context import Context
 from tileops.passes.report_checks import decode, reports
+from tileops.target import parse_target
 
 # What a device would say of itself; any value must give the same results.
 _HOST_FACTS = {"host:sm_count": 4}
@@ -57,9 +60,10 @@ def interpret(
     check or assertion of the program, naming its line, and InternalError for any other failure.
     """
     values, tensors = _bind(program, args)
+    buffers = (*program.workspaces, *code.workspaces)
     workspaces = [
         torch.zeros(1, dtype=torch.int64) if b.id == STATUS_ID else _poisoned(b, values)
-        for b in (*program.workspaces, *code.workspaces)
+        for b in buffers
     ]
     for launch in code.launches:
         grid = int(evaluate(launch.grid, values))
@@ -70,7 +74,7 @@ def interpret(
                 _worker().run(job, repaired)
             except _FailedAssertion as failure:
                 _raise_report(program, code.statements.get(failure.line, -1), 0)
-    _raise_status(program, workspaces)
+    _raise_status(program, buffers, workspaces)
     position = {id(t): n for n, t in enumerate(program.tensors())}
     made = [position[id(program.params[n])] for n in program.returns]
     leading = _leading_dims(program, tensors)
@@ -98,16 +102,19 @@ class _FailedAssertion(Exception):
         self.line = line
 
 
-def _raise_status(program: Program, workspaces: list[torch.Tensor]) -> None:
+def _raise_status(
+    program: Program, buffers: Sequence[Buffer], workspaces: Sequence[torch.Tensor]
+) -> None:
     """Raise what a failed check left in the status word, if there is one."""
-    for buffer, tensor in zip(program.workspaces, workspaces, strict=False):
+    for buffer, tensor in zip(buffers, workspaces, strict=True):
         found = decode(int(tensor)) if buffer.id == STATUS_ID else None
         if found is not None:
             _raise_report(program, *found)
 
 
 def _raise_report(program: Program, number: int, value: int) -> None:
-    said = next((r.text(value) for r in reports(program) if r.number == number), "a check failed")
+    checked = pipeline.run(pipeline.CHECKS, program, Context(parse_target("cuda:sm_80")))
+    said = next((r.text(value) for r in reports(checked) if r.number == number), "a check failed")
     raise ArgumentError(f"{program.name}: {said}")
 
 

@@ -34,7 +34,8 @@ def emit_check(state: LaunchState, stmt: Check) -> None:
         at, bound = index(state, stmt.value), index(state, stmt.bound)
         head, code, found = f"({at} < 0 || {at} >= {bound})", "TILEOPS_INDEX", stmt.value
     with w.block(f"if ({value(state, stmt.when)} && {head})"):
-        report = f"{code}, {state.number(stmt)}, {index(state, found)}, {bound}"
+        number = state.number(stmt) if stmt.number is None else stmt.number
+        report = f"{code}, {number}, {index(state, found)}, {bound}"
         w.line(f"*status = TileopsStatus{{{report}}};")
         w.line(f"return {code};")
 

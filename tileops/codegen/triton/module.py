@@ -26,12 +26,12 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
     UnsupportedConstructError for what it cannot express.
     """
-    known = PassContext(target)
+    known, own = PassContext(target), len(program.workspaces)
     program = run(TRITON, program, known)
     written: list[_Written] = []
-    workspaces: list[Buffer] = []
+    workspaces: list[Buffer] = list(program.workspaces[own:])
     for n, launch in enumerate(program.launches):
-        first = len(program.workspaces) + len(workspaces)
+        first = own + len(workspaces)
         one = _Written(program, launch, known, spec, _entry(program, n), first)
         written.append(one)
         workspaces += one.workspaces
