@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.harness import ROOT, Result, Timing
+from benchmarks.harness import Result, Timing
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import compile_kernel
@@ -41,8 +40,7 @@ def results() -> Iterator[Result]:
 
 
 def _samples() -> tuple[dict[str, float], dict[str, float]]:
-    sys.path[:0] = [str(ROOT / "tests" / "programs"), str(ROOT / "examples")]
-    from families import runnable
+    from tests.programs.families import runnable
 
     cases = runnable("sm_90")
     _compile(cases[0])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +12,7 @@ import torch.nn.functional as F
 import tileops
 from benchmarks.harness import Result, Timing, cost_result, speed_result, time_wall
 from benchmarks.programs import bench_add, bench_matmul
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-
-import rms_norm
+from examples import rms_norm
 
 
 def results() -> Iterator[Result]:

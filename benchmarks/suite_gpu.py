@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.harness import Result, speed_result, time_gpu
 from benchmarks.programs import bench_matmul
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-
-import flash_attention
-import rms_norm
+from examples import flash_attention, rms_norm
 
 # At most eight; the first fits cuBLAS's own choice on Hopper, the others trade occupancy for tile
 # size.

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.runtime import descriptions as d
+from tests.kit import descriptions as d
 
 _ABI = Path(__file__).resolve().parents[2] / "csrc" / "cpu"
 _numbers = itertools.count()

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import tileops
-from tests.autotuner.processes import is_running
 from tests.autotuner.risky import risky
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
+from tests.kit.processes import is_running
 from tileops import log
 from tileops.autotuner import benches, compilers, database, pipes, tuner
 from tileops.autotuner.database import read_best, read_rows

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.autotuner.kernels import loadable
-from tests.autotuner.processes import is_running
+from tests.kit.processes import is_running
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
 from tileops.autotuner.checking import Checker, Reference
 from tileops.autotuner.measuring import Plan, Session, measure

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.dtypes import pointer_programs
-from tests.jit import samples
+from tests.programs import pointers as pointer_programs
+from tests.programs import samples
 from tileops.autotuner.preparing import is_movable
 from tileops.errors import ArgumentError
 

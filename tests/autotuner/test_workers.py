@@ -15,8 +15,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.autotuner.processes import is_running
-from tests.jit import samples
+from tests.kit.processes import is_running
+from tests.programs import samples
 from tileops.autotuner.benches import LocalBench
 from tileops.autotuner.compilers import CompileJob, CompilePool, worker_count
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError

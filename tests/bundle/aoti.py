@@ -23,7 +23,7 @@ TORCH = Path(torch.__file__).parent
 
 PACKAGE = """
 import sys, torch, tileops
-from tests.jit import samples
+from tests.programs import samples
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -58,7 +58,7 @@ tileops.load_bundle(bundle)
 x = torch.arange(15, dtype=torch.float32, device=device)
 for out in torch._inductor.aoti_load_package(package)(x, x + 1):
     print(*(f"{v:g}" for v in out.double().flatten().tolist()))
-assert tileops.stats()["compiles"] == 0 and "tests.jit.samples" not in sys.modules
+assert tileops.stats()["compiles"] == 0 and "tests.programs.samples" not in sys.modules
 """
 
 # The same way into Python without tileops.

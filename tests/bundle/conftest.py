@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tileops
-from tests.jit import samples
+from tests.programs import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., str]

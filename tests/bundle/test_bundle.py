@@ -14,7 +14,7 @@ import pytest
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
+from tests.programs import samples
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.target import host_cpu_level
 
@@ -166,7 +166,7 @@ def test_a_live_program_takes_its_kernels_from_a_bundle(
 ) -> None:
     text = (
         "import torch, tileops\n"
-        "from tests.jit import samples\n"
+        "from tests.programs import samples\n"
         "x = torch.randn(100)\n"
         "print(torch.equal(samples.axpy(x, x, 1.0), x + x), tileops.stats()['compiles'])\n"
         "samples.typed(x, 'float32')\n"
@@ -186,7 +186,7 @@ def test_a_bundle_without_programs_is_one_warning(
 ) -> None:
     text = (
         "import torch, tileops, warnings\n"
-        "from tests.jit import samples\n"
+        "from tests.programs import samples\n"
         "x = torch.randn(100)\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
@@ -201,13 +201,13 @@ def test_a_bundle_without_programs_is_one_warning(
 
 
 def test_names_that_are_taken(sample_bundle: Path, run_python: Run) -> None:
-    live = "import torch, tileops, sys\nfrom tests.jit import samples\nsamples.axpy.op\n"
+    live = "import torch, tileops, sys\nfrom tests.programs import samples\nsamples.axpy.op\n"
     same = (
         live + "print(tileops.load_bundle(sys.argv[1])['tileops::sample_axpy'] is samples.axpy.op)"
     )
     assert run_python(same, sample_bundle) == "True"
     after = LOAD + (
-        "from tests.jit import samples\n"
+        "from tests.programs import samples\n"
         "print(samples.axpy.op.name())\n"
         "print(torch.equal(torch.ops.tileops.sample_axpy(torch.ones(3), torch.ones(3), 1.0), torch.full((3,), 2.0)))\n"
     )

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tileops
-from tests.jit import samples
+from tests.programs import samples
 from tileops.errors import ArgumentError
 
 Run = Callable[..., str]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tileops
 import tileops.language as T
-from tests.dtypes import pointer_programs as pointers
+from tests.programs import pointers as pointers
 
 Run = Callable[..., str]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tileops
-from tests.jit import samples
+from tests.programs import samples
 from tileops import option
 from tileops.errors import ArgumentError
 from tileops.op import bundle_paths
@@ -116,7 +116,7 @@ def test_bundles_of_the_settings(bundle: Path, part: str, tmp_path: Path, run_py
     path = worsened(bundle, PARTS[part], "others")
     text = (
         "import torch, tileops\n"
-        "from tests.jit import samples\n"
+        "from tests.programs import samples\n"
         "x = torch.randn(100)\n"
         "try: print(torch.equal(samples.axpy(x, x, 1.0), x + x), tileops.stats()['compiles'])\n"
         "except tileops.ArgumentError as error: print(error)\n"
@@ -133,7 +133,7 @@ def test_a_bundle_that_was_loaded_as_shared_serves_as_that(
     worsened(bundle, "programs", "others")
     text = (
         "import sys, torch, tileops\n"
-        "from tests.jit import samples\n"
+        "from tests.programs import samples\n"
         "tileops.load_bundle(sys.argv[1], trust='shared')\n"
         "x = torch.randn(100)\n"
         "print(torch.equal(samples.axpy(x, x, 1.0), x + x), tileops.stats()['compiles'])\n"

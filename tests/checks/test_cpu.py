@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import tileops
-from tests.checks import programs
-from tests.checks.programs import IDS, INDICES, NEGATIVE, OUTSIDE, VALUES, WRONG, line_of
+from tests.programs import faulty as programs
+from tests.programs.faulty import IDS, INDICES, NEGATIVE, OUTSIDE, VALUES, WRONG, line_of
 from tileops.codegen import cpu
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import gxx

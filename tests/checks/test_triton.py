@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import tileops
-from tests.checks import programs
-from tests.checks.programs import IDS, INDICES, OUTSIDE, VALUES, WRONG, line_of
+from tests.programs import faulty as programs
+from tests.programs.faulty import IDS, INDICES, OUTSIDE, VALUES, WRONG, line_of
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.compile.running import TARGET, floats, run
+import tileops.language as T
+from tests.kit.interpreted import TARGET, floats, run
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.trace import trace
-
-import tileops.language as T  # isort: skip
 
 
 def copied(a: torch.Tensor, out_shape: tuple[int, ...], body: Any) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tileops.language as T
-from tests.compile.running import CUDA
+from tests.kit.interpreted import CUDA
 from tests.property import divisions, steps
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate

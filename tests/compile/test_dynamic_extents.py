@@ -7,7 +7,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.compile.running import TARGET
+from tests.kit.interpreted import TARGET
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.compile.running import CUDA, run
+import tileops.language as T
+from tests.kit.interpreted import CUDA, run
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
 from tileops.errors import ArgumentError
 from tileops.frontend.trace import trace
 from tileops.target import parse_target
-
-import tileops.language as T  # isort: skip
 
 
 def checked(X):

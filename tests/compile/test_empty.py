@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tileops
-from tests.compile.running import CUDA
+from tests.kit.interpreted import CUDA
 from tests.programs.construct import Construct
 from tests.programs.empty import EMPTY
 from tileops.codegen.kernel_code import Specialization

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tileops.language as T
-from tests.compile.running import run
+from tests.kit.interpreted import run
 
 
 def divided(A, B, dtype: str):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.compile.running import CUDA
+import tileops.language as T
+from tests.kit.interpreted import CUDA
 from tests.programs.construct import Construct
 from tests.programs.constructs import CONSTRUCTS
 from tileops.codegen.kernel_code import KernelCode, Specialization
@@ -17,8 +18,6 @@ from tileops.frontend.trace import trace
 from tileops.ir.program import Program
 from tileops.target import parse_target
 from tileops.testing.interpreter import interpret
-
-import tileops.language as T  # isort: skip
 
 DTYPES = ("float8_e4m3fn", "float8_e5m2")
 CASES = [case for case in CONSTRUCTS if case.id in ("fp8_arithmetic", "constants_of_8_bits")]

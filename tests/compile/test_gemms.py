@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.compile.running import run
+import tileops.language as T
+from tests.kit.interpreted import run
 from tests.programs.products import ACCUMULATED, expected, operands, product
 from tileops.errors import UnsupportedConstructError
-
-import tileops.language as T  # isort: skip
 
 
 @pytest.mark.parametrize("dtypes", [("float16", "float16"), ("int8", "int32"), ("float32", "float32"), ("tfloat32", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32"), ("float64", "float64")])  # fmt: skip

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from programs import PROGRAMS
 
+from tests.programs.typical import PROGRAMS
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.target import parse_target

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.compile import running
+import tileops.language as T
+from tests.kit import interpreted as running
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.dtypes import dtype_of
 from tileops.errors import InternalError
@@ -15,8 +16,6 @@ from tileops.ir.builder import Builder
 from tileops.ir.fold import const
 from tileops.ir.program import TensorParam
 from tileops.testing.interpreter import interpret
-
-import tileops.language as T  # isort: skip
 
 HEAD = """
 import triton

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.compile.running import CUDA, run
+from tests.kit.interpreted import CUDA, run
 from tests.programs import mathematics
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate

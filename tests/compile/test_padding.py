@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import tileops.language as T
-from tests.compile.running import run
+from tests.kit.interpreted import run
 
 
 def test_a_condition_that_holds_for_padding() -> None:

@@ -6,13 +6,12 @@ import re
 
 import pytest
 
+import tileops.language as T
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
 from tileops.frontend.trace import trace
 from tileops.target import parse_target
-
-import tileops.language as T  # isort: skip
 
 
 def latent_attention(Q, KV):

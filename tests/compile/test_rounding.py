@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.compile.running import TARGET, run
+import tileops.language as T
+from tests.kit.interpreted import TARGET, run
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
 from tileops.frontend.trace import trace
 from tileops.testing.rounding import rounded
-
-import tileops.language as T  # isort: skip
 
 OPERATIONS = {
     "ieee_add": ("add", 2), "ieee_sub": ("sub", 2), "ieee_mul": ("mul", 2), "ieee_fdiv": ("div", 2),

@@ -6,13 +6,12 @@ import re
 
 import pytest
 
+import tileops.language as T
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
 from tileops.frontend.trace import trace
 from tileops.target import parse_target
-
-import tileops.language as T  # isort: skip
 
 CUDA = ("cuda:sm_80", "cuda:sm_89", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120")
 targets = pytest.mark.parametrize("target", CUDA)

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import traced  # noqa: F401 - makes the folders of programs importable
-from statement_programs import PROGRAMS, escapes, text_of
 
 import tileops
+from tests.programs.statements import PROGRAMS, escapes, text_of
 from tileops.codegen import cpu
 from tileops.codegen.kernel_code import KernelCode
 from tileops.errors import ToolchainError
@@ -22,7 +21,6 @@ from tileops.ir.walk import walk
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "statements"
-SCRIPT = Path(__file__).parent / "statement_programs.py"
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
@@ -46,10 +44,9 @@ def test_statement_maps_are_golden(name: str) -> None:
 
 
 def _digests(seed: str, folder: Path) -> list[list[str]]:
-    folders = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "programs", ROOT / "examples")))
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": folders}
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
+        [sys.executable, "-m", "tests.programs.statements"],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -81,4 +78,4 @@ def test_a_compilers_refusal_names_the_line_of_the_program(monkeypatch: pytest.M
     with pytest.raises(ToolchainError) as error:
         tileops.compile(program, target="cpu")
     line = program.launches[0].body[-1].loc.line
-    assert f"statement_programs.py:{line}\n      C[0] = total" in str(error.value)
+    assert f"statements.py:{line}\n      C[0] = total" in str(error.value)

@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from programs import PROGRAMS, _matmul
 
-from tests.compile.running import CUDA
+from tests.kit.interpreted import CUDA
+from tests.programs.typical import PROGRAMS, _matmul
 from tileops import forks, settings
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate

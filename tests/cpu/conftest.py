@@ -1,12 +1,7 @@
-"""Makes the harness importable and the inputs reproducible."""
-
-import sys
-from pathlib import Path
+"""Reproducible inputs."""
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

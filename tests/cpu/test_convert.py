@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 import torch
-from harness import build_eager
 
 import tileops.language as T
+from tests.kit.harness import build_eager
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from harness import build_eager
 
 import tileops.language as T
+from tests.kit.harness import build_eager
 
 
 def window(X, rows: int, columns: int, r0: int, c0: int, fill: float, dtype: str = "float32"):

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from harness import KernelFailed, build_eager
 
 import tileops.language as T
+from tests.kit.harness import KernelFailed, build_eager
 
 
 def histogram(X, Y, bins: int = 17, block: int = 64):

@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from harness import build_eager
 
 import tileops.language as T
+from tests.kit.harness import build_eager
 
 
 def apply(X, name: str, dtype: str = "float32", block: int = 256):

@@ -6,10 +6,10 @@ import sys
 import tempfile
 
 import pytest
-from harness import build_eager
-from test_programs import attention, matmul_relu
 
 import tileops.language as T
+from tests.cpu.test_programs import attention, matmul_relu
+from tests.kit.harness import build_eager
 from tileops import cxx, settings
 from tileops.codegen import cpu
 from tileops.codegen.kernel_code import KernelCode, Specialization
@@ -154,7 +154,7 @@ def test_a_full_disk_is_no_fault_of_the_code(tmp_path):
     # Files may not grow past a part of the library, which is what a full disk looks like.
     script = (
         "import resource, tileops, torch\n"
-        "from tests.jit.samples import axpy\n"
+        "from tests.programs.samples import axpy\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))\n"
         "try:\n"
         "    axpy(torch.ones(3), torch.ones(3), 1.0)\n"

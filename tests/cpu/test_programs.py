@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from harness import build_eager
 
 import tileops.language as T
+from tests.kit.harness import build_eager
 
 
 def matmul_relu(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from harness import build_eager
 
 import tileops
 import tileops.language as T
+from tests.kit.harness import build_eager
 from tileops.errors import ProgramValueError, UnsupportedConstructError
 from tileops.testing.rounding import rounded
 

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_gxx import TARGET, code_of
 
+from tests.cpu.test_gxx import TARGET, code_of
 from tileops import settings
 from tileops.autotuner.compilers import CompileJob, CompilePool
 from tileops.cache import memo

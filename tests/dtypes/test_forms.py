@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from executors import EXECUTORS, run
-from form_programs import copies, loops, names, outside, reshaped
-from formats import PACKED, nibbles, random_tensor, values
-from table_programs import through
+
+from tests.kit.executors import EXECUTORS, run
+from tests.kit.formats import PACKED, nibbles, random_tensor, values
+from tests.programs.dtype_forms import copies, loops, names, outside, reshaped
+from tests.programs.dtype_tables import through
 
 both = pytest.mark.parametrize("executor", EXECUTORS)
 every = pytest.mark.parametrize("dtype", PACKED)

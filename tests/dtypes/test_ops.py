@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from formats import PACKED, random_tensor, values
-from packed_programs import in_place, matmul
-from pointer_programs import from_pointer
 
 import tileops
 import tileops.language as T
+from tests.kit.formats import PACKED, random_tensor, values
+from tests.programs.packed_dtypes import in_place, matmul
+from tests.programs.pointers import from_pointer
 from tileops.profiler import TensorSupplyType
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from executors import EXECUTORS, compile_for, run
-from formats import FP4, PACKED, nibbles, packed, random_tensor, rounded, values
-from packed_programs import (
+
+from tests.kit.executors import EXECUTORS, compile_for, run
+from tests.kit.formats import FP4, PACKED, nibbles, packed, random_tensor, rounded, values
+from tests.programs.packed_dtypes import (
     aliased,
     arithmetic,
     bit_casts,
@@ -19,7 +20,6 @@ from packed_programs import (
     strided,
     workspace,
 )
-
 from tileops.errors import ArgumentError
 
 both = pytest.mark.parametrize("executor", EXECUTORS)

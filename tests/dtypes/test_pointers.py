@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from executors import EXECUTORS, compile_for, run
-from formats import random_tensor, values
-from pointer_programs import (
+
+import tileops.language as T
+from tests.kit.executors import EXECUTORS, compile_for, run
+from tests.kit.formats import random_tensor, values
+from tests.programs.pointers import (
     from_pointer,
     gathered_columns,
     grouped_matmul,
     packed_at_address,
     scaled_rows,
 )
-
-import tileops.language as T
 from tileops.errors import ProgramTypeError, ProgramValueError
 
 both = pytest.mark.parametrize("executor", EXECUTORS)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from executors import SM_90
 
 import tileops
 import tileops.language as T
+from tests.kit.executors import SM_90
 from tileops.codegen import cpu, triton
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import (

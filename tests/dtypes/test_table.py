@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from executors import EXECUTORS, compile_for, run
-from formats import DTYPES, random_tensor, rounded, values
-from table_programs import narrowed, through
+
+from tests.kit.executors import EXECUTORS, compile_for, run
+from tests.kit.formats import DTYPES, random_tensor, rounded, values
+from tests.programs.dtype_tables import narrowed, through
 
 # Halves, quarters and their neighbours: ties of every narrow format, and values beyond its range.
 SPECIAL = (0.0, -0.0, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.5, 7.5, 8.5, 15.5, 0.24, 5.1, 4.9)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from executors import EXECUTORS, compile_for, run
-from vector_programs import bits_of_pairs, gemv_dp4a, packed_math, roles
 
 import tileops.language as T
+from tests.kit.executors import EXECUTORS, compile_for, run
+from tests.programs.vectors import bits_of_pairs, gemv_dp4a, packed_math, roles
 from tileops.errors import (
     ProgramIndexError,
     ProgramTypeError,

@@ -14,8 +14,8 @@ from tests.frontend import (
     bad_signatures,
     macros_elsewhere,
 )
-from tests.frontend.goldens import GOLDEN, check
 from tests.frontend.registry import BAD
+from tests.kit.goldens import GOLDEN, check
 from tileops.errors import ProgramError, TileopsError
 
 MODULES = (bad_dtypes_and_shapes, bad_forms, bad_programs, bad_signatures, macros_elsewhere)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tileops.language as T
-from tests.frontend.traced import body_of, lines
+from tests.kit.traced import body_of, lines
 
 
 # -- copies ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tileops.language as T
-from tests.frontend.traced import body_of, lines, text_of
+from tests.kit.traced import body_of, lines, text_of
 from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 
 SCALE = 3

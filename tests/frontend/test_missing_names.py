@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import tileops.language as T
-from tests.frontend.traced import body_of
+from tests.kit.traced import body_of
 from tileops.errors import ProgramAttributeError
 
 CONFIG = SimpleNamespace(block=4)

@@ -7,7 +7,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.frontend.traced import body_of, lines, program_of
+from tests.kit.traced import body_of, lines, program_of
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 
 

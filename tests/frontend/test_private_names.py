@@ -7,7 +7,7 @@ import ast
 import pytest
 
 import tileops.language as T
-from tests.frontend.traced import body_of, lines
+from tests.kit.traced import body_of, lines
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.private_names import class_around, mangle
 

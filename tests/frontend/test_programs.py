@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.frontend import programs
-from tests.frontend.goldens import check
+from tests.kit.goldens import check
+from tests.programs import printed as programs
 from tileops.frontend import trace, with_out_idx
 from tileops.ir.printer import print_program
 from tileops.ir.verifier import verify

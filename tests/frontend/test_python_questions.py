@@ -11,7 +11,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.frontend.traced import body_of, text_of
+from tests.kit.traced import body_of, text_of
 from tileops.errors import ProgramError, ProgramTypeError, ProgramValueError
 from tileops.language.value import Value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tileops.language as T
-from tests.frontend.traced import body_of, lines, program_of, text_of
+from tests.kit.traced import body_of, lines, program_of, text_of
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import tileops.language as T
-from tests.frontend.programs import add_lazy, matmul_relu, matmul_relu_lazy
-from tests.frontend.traced import program_of, text_of
+from tests.kit.traced import program_of, text_of
+from tests.programs.printed import add_lazy, matmul_relu, matmul_relu_lazy
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError, ProgramValueError
 from tileops.frontend import signature_of, trace, with_out_idx
 from tileops.ir.printer import print_program

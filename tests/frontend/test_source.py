@@ -12,7 +12,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from tests.frontend import programs
+from tests.programs import printed as programs
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend import source
 from tileops.frontend.rewrite import rewritten

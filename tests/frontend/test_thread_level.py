@@ -11,7 +11,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.frontend.traced import body_of
+from tests.kit.traced import body_of
 from tileops.errors import ProgramError, UnsupportedConstructError
 from tileops.language.unsupported import all_names
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.frontend.programs import matmul_relu
+from tests.programs.printed import matmul_relu
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.frontend import trace

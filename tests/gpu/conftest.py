@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "programs"), str(ROOT / "examples")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

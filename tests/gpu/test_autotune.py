@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import tileops
-from tests.autotuner.processes import is_running
 from tests.autotuner.tuned_programs import fresh_in_place
 from tests.gpu.risky import FAILURES, program, risky, scale_in_place
 from tests.gpu.tuning_rank import RULES
+from tests.kit.processes import is_running
 from tileops.autotuner import benches, compilers, pipes
 from tileops.autotuner.benches import ChildBench
 from tileops.autotuner.campaign import Setting, find_fastest, workshop_for

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import tileops
-from tests.jit import samples
+from tests.programs import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 
-import elementwise_add
-import matmul
 import pytest
 import torch
-from cases import add_reference, matmul_reference, matmul_relu_reference
 
 import tileops
+from examples import elementwise_add, matmul
+from tests.programs.cases import add_reference, matmul_reference, matmul_relu_reference
 from tileops.errors import ArgumentError, CompileMissError
 
 

@@ -13,8 +13,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
 from tests.op import backward_first, calls_on
+from tests.programs import samples
 from tileops.errors import ArgumentError, CompileMissError
 
 pytestmark = pytest.mark.gpu
@@ -106,7 +106,7 @@ def test_capture_directly_after_a_warm_up_in_strict_mode() -> None:
 
 CAPTURED_FROM_A_BUNDLE = """
 import sys, torch, tileops
-from tests.jit import samples
+from tests.programs import samples
 torch.zeros(1, device="cuda")
 with tileops.option.strict():
     tileops.warmup([samples.axpy], target="cuda")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import tileops
-from tests.checks import programs
-from tests.checks.programs import IDS, INDICES, OUTSIDE, VALUES, WRONG, line_of
+from tests.programs import faulty as programs
+from tests.programs.faulty import IDS, INDICES, OUTSIDE, VALUES, WRONG, line_of
 from tileops.errors import ArgumentError
 
 pytestmark = pytest.mark.gpu

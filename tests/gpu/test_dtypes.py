@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dtypes"))
-
-from executors import run
-from formats import DTYPES, PACKED, random_tensor, rounded, values
-from packed_programs import aliased, in_place, matmul, strided
-from pointer_programs import from_pointer, grouped_matmul
-from table_programs import narrowed, through
-from vector_programs import bits_of_pairs, gemv_dp4a, packed_math, roles
+from tests.kit.executors import run
+from tests.kit.formats import DTYPES, PACKED, random_tensor, rounded, values
+from tests.programs.dtype_tables import narrowed, through
+from tests.programs.packed_dtypes import aliased, in_place, matmul, strided
+from tests.programs.pointers import from_pointer, grouped_matmul
+from tests.programs.vectors import bits_of_pairs, gemv_dp4a, packed_math, roles
 
 pytestmark = pytest.mark.gpu
 

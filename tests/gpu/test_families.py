@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import runnable
-from family_case import FamilyCase
+
+from tests.programs.families import runnable
+from tests.programs.family_case import FamilyCase
 
 
 @pytest.mark.parametrize("case", runnable("gpu"), ids=lambda c: c.id)

@@ -24,7 +24,7 @@ def test_a_product_of_large_half_precision_tensors() -> None:
     a = torch.zeros(rows, columns, dtype=torch.float16, device="cuda")
     a[-3:] = torch.randn(3, columns, device="cuda").half()
     b = torch.randn(columns, 16, device="cuda").half()
-    import matmul
+    from examples import matmul
 
     out = matmul.matmul_dynamic(a, b, block_K=64)
     exact = a[-3:].double() @ b.double()

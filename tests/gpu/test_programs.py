@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import ATTENTION_CASES, CASES, MATMUL_CASES, Case
+
+from tests.programs.cases import ATTENTION_CASES, CASES, MATMUL_CASES, Case
 
 
 def on_gpu(case: Case) -> tuple[object, ...]:

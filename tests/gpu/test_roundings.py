@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.dtypes.formats import DTYPES, PACKED
 from tests.gpu.test_random_programs import FIRST
+from tests.kit.formats import DTYPES, PACKED
 from tests.property import conversions, extremes
 from tests.property.extremes import FLOATS, INF, NAN, agree, stored
 from tests.property.test_conversions import PAIRS

@@ -6,16 +6,16 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import functions
 import pytest
 import torch
-from constructs import Construct
-from positional import POSITIONAL
 
 import tests.compile.test_constructs as small
 import tileops
 import tileops.language as T
 from tests.gpu.collected import gathered
+from tests.programs import functions
+from tests.programs.constructs import Construct
+from tests.programs.positional import POSITIONAL
 
 pytestmark = pytest.mark.gpu
 
@@ -58,7 +58,7 @@ def test_print(capfd: pytest.CaptureFixture[str]) -> None:
 def run_on_gpu(
     func: Any, *args: Any, compiles: bool = True, **static: Any
 ) -> tuple[torch.Tensor, ...]:
-    """Stands for ``tests.compile.running.run``: the tensors change in place as they do there.
+    """Stands for ``tests.kit.interpreted.run``: the tensors change in place as they do there.
 
     Products are not in TF32: the tests have the interpreter's bounds.
     """

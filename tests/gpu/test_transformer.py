@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformer import Programs, Torch, losses
+
+from tests.programs.transformer import Programs, Torch, losses
 
 pytestmark = pytest.mark.gpu
 

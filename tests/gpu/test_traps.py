@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from constructs import Construct
-from traps import TRAPS, beyond_tf32, float32_product
 
 import tileops
+from tests.programs.constructs import Construct
+from tests.programs.traps import TRAPS, beyond_tf32, float32_product
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
 from tests.op import differentiable
+from tests.programs import samples
 from tileops.errors import CompileMissError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.two_gpus]

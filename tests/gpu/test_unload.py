@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tileops
-from tests.jit import samples
+from tests.programs import samples
 
 pytestmark = pytest.mark.gpu
 

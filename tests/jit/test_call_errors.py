@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import tileops
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import ArgumentError, ArgumentTypeError, NotDifferentiableError
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "call_errors"

@@ -19,7 +19,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit.samples import vector
+from tests.programs.samples import vector
 from tileops import option
 from tileops.autotuner import autotune
 from tileops.cache import Built

@@ -13,7 +13,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
+from tests.programs import samples
 
 
 @tileops.jit(name="help_scaled")

@@ -10,8 +10,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import ArgumentError, ToolchainError
 from tileops.jit import kernel as kernels
 

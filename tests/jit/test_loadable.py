@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tileops
-from tests.jit import samples
+from tests.programs import samples
 from tileops.autotuner.running import Runner
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError

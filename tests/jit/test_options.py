@@ -9,7 +9,7 @@ import pytest
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
+from tests.programs import samples
 from tileops import option
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.targets import default_target, is_runnable_on, requested_target

@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops import runtime
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.jit import samples
-from tests.jit.samples import relu
+from tests.programs import samples
+from tests.programs.samples import relu
 from tileops.dtypes import DType
 from tileops.errors import ArgumentTypeError
 from tileops.jit.statics import EMPTY, NotCarriedError, freeze, kind_of_value, static_param

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import tileops
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import ProgramError
 
 

@@ -10,8 +10,8 @@ from torch._dynamo.testing import CompileCounter
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 
 BACKENDS = ("eager", "aot_eager", "inductor")
 

@@ -14,8 +14,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
-from tests.jit.samples import vector
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops import option
 from tileops.op.registration import Op
 

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
+from tests.programs import samples
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 

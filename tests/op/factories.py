@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._subclasses import FakeTensorMode
 
-from tests.jit import samples
+from tests.programs import samples
 
 
 def check(device: str | None) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.jit import samples
-from tests.jit.samples import vector
 from tests.op import differentiable
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import ArgumentError, NotDifferentiableError
 
 

@@ -10,8 +10,8 @@ from torch.autograd import forward_ad
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
 from tests.op.differentiable import matrix, scaled_product, split
+from tests.programs import samples
 from tileops.errors import ArgumentError, ArgumentTypeError, NotDifferentiableError
 
 

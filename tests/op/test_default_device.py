@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.jit import samples
+from tests.programs import samples
 
 CALLS: dict[str, Callable[[], torch.Tensor]] = {
     "the program": lambda: samples.counted(5),

@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
-from tests.jit.samples import vector
 from tests.op import factories
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import ArgumentError, ToolchainError
 
 Call = tuple[Callable[[], object], tuple[object, ...], dict[str, object]]

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 import tileops
 import tileops.language as T
-from tests.jit.samples import vector
+from tests.programs.samples import vector
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.jit import samples
 from tests.op.differentiable import scaled_product
+from tests.programs import samples
 
 Recorder = Callable[[torch.nn.Module, torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.jit import samples
-from tests.jit.samples import vector
 from tests.op import scalars
+from tests.programs import samples
+from tests.programs.samples import vector
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 

@@ -9,7 +9,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
+from tests.programs import samples
 from tileops.errors import ArgumentError
 
 SCHEMAS = {

@@ -9,8 +9,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.jit import samples
 from tests.op.differentiable import scaled_product
+from tests.programs import samples
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jit import samples
+from tests.programs import samples
 from tileops.dtypes import DType
 from tileops.errors import ProgramValueError
 from tileops.ir import fold

@@ -7,22 +7,13 @@ rounding when they align addends, so sums count ``U_SUM`` = 2^-22, four times fl
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
-
-import elementwise_add
-import flash_attention
-import matmul
-import rms_norm
-import softmax
-import split_k
+from examples import elementwise_add, flash_attention, matmul, rms_norm, softmax, split_k
 
 U_SUM = 2.0**-22
 UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}

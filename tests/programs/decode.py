@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from attention import LOG2_E, NONE, attend, softmax_step
-from family_case import U_SUM, UNIT, Bounded, FamilyCase, exact, randn, rounded
 
 import tileops
 import tileops.language as T
+from tests.programs.attention import LOG2_E, NONE, attend, softmax_step
+from tests.programs.family_case import U_SUM, UNIT, Bounded, FamilyCase, exact, randn, rounded
 
 
 @tileops.jit

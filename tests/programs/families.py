@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import attention
-import decode
-import gemm
-import native_sparse
-import norms
-import packed
-import quantized
-import recurrent
-import rowwise
-from family_case import FamilyCase
+from tests.programs import (
+    attention,
+    decode,
+    gemm,
+    native_sparse,
+    norms,
+    packed,
+    quantized,
+    recurrent,
+    rowwise,
+)
+from tests.programs.family_case import FamilyCase
 
 FAMILIES: tuple[FamilyCase, ...] = (
     *gemm.CASES,

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from family_case import U_TF32, Bounded, FamilyCase, exact, product, randint, randn, rounded
 
 import tileops
 import tileops.language as T
+from tests.programs.family_case import (
+    U_TF32,
+    Bounded,
+    FamilyCase,
+    exact,
+    product,
+    randint,
+    randn,
+    rounded,
+)
 
 
 @tileops.jit

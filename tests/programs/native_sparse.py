@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from attention import LOG2_E, NONE, attend, softmax_step
-from family_case import Bounded, FamilyCase, randn, rounded
 
 import tileops
 import tileops.language as T
+from tests.programs.attention import LOG2_E, NONE, attend, softmax_step
+from tests.programs.family_case import Bounded, FamilyCase, randn, rounded
 
 
 @tileops.jit

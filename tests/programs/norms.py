@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from family_case import TINY, U_SUM, UNIT, Bounded, FamilyCase
 
 import tileops
 import tileops.language as T
+from tests.programs.family_case import TINY, U_SUM, UNIT, Bounded, FamilyCase
 
 U32 = UNIT[torch.float32]
 

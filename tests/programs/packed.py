@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from family_case import Bounded, FamilyCase, exact, product, randint, randn, rounded
 
 import tileops
 import tileops.language as T
+from tests.programs.family_case import Bounded, FamilyCase, exact, product, randint, randn, rounded
 
 FP4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from constructs import Construct, ints
 
 import tileops.language as T
+from tests.programs.constructs import Construct, ints
 
 
 def gemm(A, B, C):

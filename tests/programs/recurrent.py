@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from family_case import U_SUM, UNIT, Bounded, FamilyCase, randn, rounded
 
 import tileops
 import tileops.language as T
+from tests.programs.family_case import U_SUM, UNIT, Bounded, FamilyCase, randn, rounded
 
 LOG2_E = 1.4426950408889634
 HALF = torch.float16

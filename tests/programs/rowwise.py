@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from family_case import U_SUM, UNIT, Bounded, FamilyCase, exact, product, randint, randn
 
 import tileops
 import tileops.language as T
+from tests.programs.family_case import (
+    U_SUM,
+    UNIT,
+    Bounded,
+    FamilyCase,
+    exact,
+    product,
+    randint,
+    randn,
+)
 
 U32 = UNIT[torch.float32]
 

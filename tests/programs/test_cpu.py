@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import ATTENTION_CASES, CASES, SHORT_CASES, Case
+
+from tests.programs.cases import ATTENTION_CASES, CASES, SHORT_CASES, Case
 
 # Lazily built attention is traced from another text but is the same program: a quarter of the sizes will do.
 LAZY_CASES = tuple(c for n, c in enumerate(ATTENTION_CASES) if n % 4 == 0) + tuple(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from families import FAMILIES, runnable
-from family_case import FamilyCase, bits, copies
-from lazy import lazy_twin
 
 import tileops
+from tests.programs.families import FAMILIES, runnable
+from tests.programs.family_case import FamilyCase, bits, copies
+from tests.programs.lazy import lazy_twin
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import compile_kernel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, Case
 
+from tests.programs.cases import CASES, Case
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization
 from tileops.ir.program import Program

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import families
 import pytest
 import torch
-from family_case import FamilyCase
 from torch._subclasses import FakeTensorMode
 
+from tests.programs import families
+from tests.programs.family_case import FamilyCase
 from tileops.errors import ProgramError
 
 Layout = Callable[[torch.Tensor], torch.Tensor]

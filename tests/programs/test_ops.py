@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import SHORT_CASES, Case
+
+from tests.programs.cases import SHORT_CASES, Case
 
 SIZES = (1, 2, 5, 6, 17, 4096)
 
@@ -46,9 +47,8 @@ def test_a_lazy_kernel_in_one_graph(case: Case) -> None:
 
 
 def test_dynamic_sizes_need_few_graphs_and_two_kernels() -> None:
-    import matmul
-
     import tileops
+    from examples import matmul
 
     graphs = torch._dynamo.testing.CompileCounter()
     model = torch.compile(

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import functions
 import pytest
 import torch
-from constructs import Construct
-from positional import POSITIONAL
 
 import tileops
-from tests.compile.running import run
+from tests.kit.interpreted import run
+from tests.programs import functions
+from tests.programs.constructs import Construct
+from tests.programs.positional import POSITIONAL
 
 
 def _on(executor: str, program: Any, *inputs: torch.Tensor) -> torch.Tensor:

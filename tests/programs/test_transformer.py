@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from transformer import Programs, Torch, losses
+
+from tests.programs.transformer import Programs, Torch, losses
 
 # Single precision: sums of at most 64 products in each of some 20 operations a step, and what a
 # step's rounding does to the next ones.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from constructs import Construct
-from traps import TRAPS, beyond_tf32, float32_product
 
 import tileops
+from tests.programs.constructs import Construct
+from tests.programs.traps import TRAPS, beyond_tf32, float32_product
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel

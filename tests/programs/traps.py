@@ -6,9 +6,9 @@ Each is one rule of the language, with integers or values that make every other 
 from __future__ import annotations
 
 import torch
-from constructs import Construct, ints
 
 import tileops.language as T
+from tests.programs.constructs import Construct, ints
 
 
 def copy_extents_of_the_lower_scope(A):

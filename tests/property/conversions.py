@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from tests.dtypes.formats import DTYPES, PACKED
-from tests.property import exactly
-from tests.property.exactly import Element
+from tests.kit import exactly
+from tests.kit.exactly import Element
+from tests.kit.formats import DTYPES, PACKED
 from tileops.dtypes import DType
 
 BLOCK = 256

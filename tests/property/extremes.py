@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from tests.kit.exactly import converted
 from tests.property.conversions import module_of
-from tests.property.exactly import converted
 
 NAN, INF = math.nan, math.inf
 FLOATS = (

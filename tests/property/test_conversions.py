@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.dtypes.formats import DTYPES
-from tests.property import conversions, exactly
+from tests.kit import exactly
+from tests.kit.formats import DTYPES
+from tests.property import conversions
 from tests.property.test_programs import COUNT, FIRST
 from tileops.codegen import triton as codegen
 from tileops.codegen.kernel_code import Specialization

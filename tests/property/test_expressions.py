@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpu import harness
+from tests.kit import harness
 from tests.property.expressions import differences, function_of, inputs_of
 from tests.property.test_programs import COUNT, FIRST
 from tileops.codegen import triton as codegen

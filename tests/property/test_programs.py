@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cpu import harness
+from tests.kit import harness
 from tests.property.evaluate import Machine
 from tests.property.generate import Generator
 from tileops.codegen import triton as codegen

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import tileops
-from tests.runtime import descriptions as d
+from tests.kit import descriptions as d
 from tests.runtime.bundle_files import write_bundle
 from tileops import runtime
 from tileops.errors import DriverError

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.runtime import descriptions as d
+from tests.kit import descriptions as d
 from tileops import runtime
 
 BLOCK = 1024

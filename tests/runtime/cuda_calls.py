@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime import descriptions as d
+from tests.kit import descriptions as d
 from tileops import runtime
 from tileops.errors import CompileMissError, DriverError
 

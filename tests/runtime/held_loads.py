@@ -9,7 +9,7 @@ import ctypes
 import sys
 import threading
 
-from tests.runtime import descriptions as d
+from tests.kit import descriptions as d
 from tileops import runtime
 
 ROUNDS = 20

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import tileops
+from tests.kit import descriptions as d
 from tests.runtime import cpu_ops
-from tests.runtime import descriptions as d
 from tests.runtime.bundle_files import PROGRAM, write_bundle
 from tileops import runtime
 from tileops.errors import ArgumentError, CompileMissError, InternalError

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.kit import descriptions as d
 from tests.runtime import cpu_ops
-from tests.runtime import descriptions as d
 from tests.runtime.test_arguments import static_op
 from tileops.errors import ArgumentError
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.kit import descriptions as d
 from tests.runtime import cpu_ops
-from tests.runtime import descriptions as d
 from tileops import runtime
 from tileops.errors import (
     ArgumentError,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime import descriptions as d
+from tests.kit import descriptions as d
 from tileops import runtime
 from tileops.errors import ArgumentError, DriverError, InternalError, ToolchainError
 

@@ -10,8 +10,8 @@ import torch
 
 import tileops
 import tileops.language as T
+from tests.kit import descriptions as d
 from tests.runtime import cpu_ops
-from tests.runtime import descriptions as d
 from tileops.errors import ArgumentError
 
 Build = Callable[..., Path]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.frontend import programs
-from tests.frontend.traced import program_of
+from tests.kit.traced import program_of
+from tests.programs import printed as programs
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.codec import decode_program, encode_program

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.exactly import converted, to_float
+from tests.kit.exactly import converted, to_float
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from families import FAMILIES
 
 import tileops
 import tileops.language as T
 from tests.programs.constructs import CONSTRUCTS
+from tests.programs.families import FAMILIES
 from tileops.codegen import cpu, triton
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import TileopsError

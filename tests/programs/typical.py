@@ -6,18 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from traced import specialise
 
+from examples import elementwise_add, flash_attention, matmul, rms_norm, softmax, split_k
+from tests.kit.traced import specialise
+from tests.programs import constructs
 from tileops.frontend.trace import trace
 from tileops.ir.program import Program
-
-import constructs  # isort: skip - found through traced
-import elementwise_add  # isort: skip
-import flash_attention  # isort: skip
-import matmul  # isort: skip
-import rms_norm  # isort: skip
-import softmax  # isort: skip
-import split_k  # isort: skip
 
 
 def _meta(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import torch
 
-from tests.dtypes.formats import PACKED, packed, storage, values
+from tests.kit.formats import PACKED, packed, storage, values
 from tileops.dtypes import DType
 
 Element = Fraction | float

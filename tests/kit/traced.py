@@ -1,9 +1,9 @@
-"""Traces of the example programs, specialised to the sizes of given inputs."""
+"""Traces of a test's programs, and their printed text."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import textwrap
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -11,12 +11,9 @@ import torch
 from tileops.frontend.signature import signature_of
 from tileops.frontend.trace import trace
 from tileops.ir.expr import Var
+from tileops.ir.printer import print_body, print_program
 from tileops.ir.program import Program
-
-ROOT = Path(__file__).resolve().parents[2]
-for folder in ("tests/programs", "examples"):
-    if str(ROOT / folder) not in sys.path:
-        sys.path.insert(0, str(ROOT / folder))
+from tileops.ir.verifier import verify
 
 
 def specialise(impl: Any, args: tuple[Any, ...], **options: Any) -> Program:
@@ -42,3 +39,29 @@ def static_values(func: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The compile-time parameters of a program: given ones, and defaults for the rest."""
     values = {p.name: p.default for p in signature_of(func).params if p.kind == "static"}
     return {**values, **options}
+
+
+def program_of(
+    func: FunctionType, consts: dict[str, int] | None = None, **static: object
+) -> Program:
+    """The verified program of an eager function."""
+    program = trace(func, name=func.__name__, static=static, consts=consts)
+    verify(program)
+    return program
+
+
+def body_of(func: FunctionType, consts: dict[str, int] | None = None, **static: object) -> str:
+    """The printed statements of all launches, without the allocations."""
+    program = program_of(func, consts, **static)
+    lines = [line for launch in program.launches for line in print_body(launch.body)]
+    return "\n".join(line for line in lines if not line.strip().startswith("alloc"))
+
+
+def text_of(func: FunctionType, consts: dict[str, int] | None = None, **static: object) -> str:
+    """The printed program."""
+    return print_program(program_of(func, consts, **static))
+
+
+def lines(text: str) -> str:
+    """An expected text, written indented in a test."""
+    return textwrap.dedent(text).strip("\n")
