@@ -1,4 +1,4 @@
-"""Owns the C++ caller: a library, built when first asked for, that calls ops without Python."""
+"""The C++ caller: a library, built at its first use, that calls ops without Python."""
 
 from __future__ import annotations
 

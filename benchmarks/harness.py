@@ -1,4 +1,4 @@
-"""Owns measuring: interleaved timing of candidates in one process, with medians, spreads and ratios."""
+"""Interleaved timing of candidates in one process, with medians, spreads and ratios."""
 
 from __future__ import annotations
 

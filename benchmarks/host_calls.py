@@ -1,4 +1,4 @@
-"""Owns the host time of calls: against torch.add, by part, with gradients registered, from C++."""
+"""The host time of calls: against torch.add, by part, with gradients registered, from C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the host time of a call against the other ways to call a kernel from Python."""
+"""The host time of a call, compared with the other ways to call a kernel from Python."""
 
 from __future__ import annotations
 

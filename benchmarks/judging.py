@@ -1,4 +1,4 @@
-"""Owns the careful measurement: how much slower some choices are than the best of all, without luck.
+"""The careful measurement: how much slower some choices are than the best of all, without luck.
 
 Candidates are timed in interleaved rounds and compared by the ratios of their times within rounds, so
 that clocks that drift hit all alike. The best is named by one half of the rounds and compared by the

@@ -1,4 +1,4 @@
-"""Owns the tile programs that the suites measure and that no example holds."""
+"""The measured tile programs that are not among the examples."""
 
 import tileops
 import tileops.language as T

@@ -1,4 +1,4 @@
-"""Owns the cold compile: every whole program of the tests for sm_90, from its source to a cubin."""
+"""The cold compile: every whole program of the tests for sm_90, from its source to a cubin."""
 
 from __future__ import annotations
 

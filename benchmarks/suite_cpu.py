@@ -1,4 +1,4 @@
-"""Owns the CPU workloads: matmul, RMSNorm and add against torch with two threads, and compile time."""
+"""The CPU workloads: matmul, RMSNorm and add against torch with two threads, and compile time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the GPU workloads: matmul against cuBLAS, RMSNorm against a copy, attention against cuDNN."""
+"""The GPU workloads: matmul against cuBLAS, RMSNorm against a copy, attention against cuDNN."""
 
 from __future__ import annotations
 

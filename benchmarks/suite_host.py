@@ -1,4 +1,4 @@
-"""Owns the host-side suite: calls, imports and first compiles."""
+"""The host-side suite: calls, imports and first compiles."""
 
 from __future__ import annotations
 

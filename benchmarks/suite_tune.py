@@ -1,4 +1,4 @@
-"""Owns the tuning workload: the matmul at 4096^3 over 24 configs, against TileLang's tuner.
+"""The tuning workload: the matmul at 4096^3 over 24 configs, against TileLang's tuner.
 
 Also how good what is found is, several times over, and what a second process pays. Every process has
 a time limit, so has the whole: what does not fit is left out and said on stderr.

@@ -1,4 +1,4 @@
-"""Owns the warm start: whole new processes that find what they need in a cache, beside the peers'."""
+"""The warm start: whole new processes that find what they need in a cache, compared with peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the peer kernel of the host suite: the same addition as a Triton kernel."""
+"""The peer kernel of the host suite: the same addition as a Triton kernel."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Owns the programs whose warm start is measured: each a text for a process of its own.
+"""The programs whose warm start is measured: each is a text for its own process.
 
 A text imports torch first and makes its inputs, so that what is timed begins with the import of the
 system under test. Before that it collects garbage: a full collection walks all that torch has

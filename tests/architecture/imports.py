@@ -1,4 +1,4 @@
-"""Owns the reading of import statements, lazy ones included, from the source of the package."""
+"""The import statements in the source of the package, lazy ones included."""
 
 from __future__ import annotations
 

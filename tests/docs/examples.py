@@ -1,4 +1,4 @@
-"""Owns the finding of the examples in the language's documents."""
+"""The examples in the documents."""
 
 from __future__ import annotations
 

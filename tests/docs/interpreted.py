@@ -1,4 +1,4 @@
-"""Owns a stand-in for ``tileops.jit`` that runs programs through the Triton path's text, interpreted."""
+"""A stand-in for ``tileops.jit`` that runs the Triton path's text under the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns docs/support.md: which executors the tests ran each construct on, from recorded runs.
+"""The generator of docs/support.md: the executors on which the tests ran each construct.
 
 ``TILEOPS_TEST_RECORD=run.json python -m pytest tests/cpu`` records what passed, and
 ``python -m tests.docs.support --merge run.json`` adds that to tests/docs/recorded.json and writes

@@ -1,4 +1,4 @@
-"""Owns programs that use a dtype variable or leading dimensions where these may not be."""
+"""Programs that use a dtype variable or leading dimensions in a wrong place."""
 
 from __future__ import annotations
 

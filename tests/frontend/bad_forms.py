@@ -1,4 +1,4 @@
-"""Owns programs with forms of other languages or of Python that tileops lacks, and their errors."""
+"""Programs with forms of Python or of other languages that tileops lacks, and their errors."""
 
 from __future__ import annotations
 

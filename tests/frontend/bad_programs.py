@@ -1,4 +1,4 @@
-"""Owns programs whose body breaks one rule each; golden files hold the errors that they raise."""
+"""Programs whose body breaks one rule each; golden files hold their errors."""
 
 from __future__ import annotations
 

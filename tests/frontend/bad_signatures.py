@@ -1,4 +1,4 @@
-"""Owns programs whose signature, launch or construct breaks a rule; golden files hold the errors."""
+"""Programs whose signature, launch or construct breaks a rule; golden files hold their errors."""
 
 from __future__ import annotations
 

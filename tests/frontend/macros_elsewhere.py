@@ -1,4 +1,4 @@
-"""Owns macros for the tests of call chains that stand in another file than the program."""
+"""Macros in another file than the programs that call them, for the tests of call chains."""
 
 from __future__ import annotations
 

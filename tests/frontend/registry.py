@@ -1,4 +1,4 @@
-"""Owns the list of broken programs and the decorators that add to it."""
+"""The list of broken programs, and the decorators that add to it."""
 
 from __future__ import annotations
 

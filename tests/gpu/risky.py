@@ -1,4 +1,4 @@
-"""Owns a program whose configs are good or fail, each in its own way, on a GPU."""
+"""A program whose configs are good or fail, each in its own way, on a GPU."""
 
 from __future__ import annotations
 

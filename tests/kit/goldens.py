@@ -1,4 +1,4 @@
-"""Owns comparison with golden files; TILEOPS_UPDATE_GOLDEN=1 rewrites them for review."""
+"""Comparison with golden files; TILEOPS_UPDATE_GOLDEN=1 rewrites them for review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns a way to run a program on CPU tensors through ctypes, without the C++ runtime: an independent check of it."""
+"""Programs run on CPU tensors through ctypes: an independent check of the C++ runtime."""
 
 from __future__ import annotations
 

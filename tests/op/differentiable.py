@@ -1,4 +1,4 @@
-"""Owns the programs with gradients that tests use: forward and backward are both programs."""
+"""Programs with gradients: forward and backward are both programs."""
 
 from __future__ import annotations
 

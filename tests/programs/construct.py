@@ -1,4 +1,4 @@
-"""Owns the kind of a construct's program: with inputs, and the result that it must give."""
+"""A construct's program with its inputs and the result that it must give."""
 
 from __future__ import annotations
 

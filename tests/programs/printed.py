@@ -1,4 +1,4 @@
-"""Owns the example programs whose printed IR is kept, eager and lazy."""
+"""The programs whose printed IR is a golden file, eager and lazy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns matrix products that are added to accumulators of any width, with their exact results."""
+"""Matrix products added to accumulators of any width, with their exact results."""
 
 from __future__ import annotations
 

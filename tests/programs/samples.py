@@ -1,4 +1,4 @@
-"""Owns the small programs that the tests of calls, ops and kernels use."""
+"""Small programs for the tests of calls, ops and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns a small transformer: products, norms and attention are programs, and so are their gradients."""
+"""A small transformer: products, norms, attention and their gradients are programs."""
 
 from __future__ import annotations
 
