@@ -1,21 +1,23 @@
-"""Owns specialisation without a call: from keywords and shapes to the program they describe."""
+"""Specialisation without a call: from keywords and shapes to the program that they describe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
 
 from tileops import frontend
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.ir.program import Program, TensorParam
+from tileops.ir.program import Program
 from tileops.jit.definition import Definition
 from tileops.op import arguments
 from tileops.op.bound_dtypes import bound_dtypes, torch_name
-from tileops.op.fake import check_given
-from tileops.op.leading import flat_view
+from tileops.op.fake import sizes_given
 from tileops.op.spec import DTypeRule, OpSpec, spec_of
-from tileops.op.variant import Variant, variant_of
+from tileops.op.variant import TensorRule, Variant, variant_of
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ def specialise(
     copies = definition.options.contiguous == "copy"
     spec = spec_of(symbolic, namespace="tileops", name=definition.name, copies_inputs=copies)
     variant = variant_of(symbolic, spec, ())
-    _check_inputs(definition, spec, variant, values)
-    sizes = _sizes_from_shapes(definition, symbolic, variant, values)
+    sizes = _sizes_from_tensors(definition, spec, variant, values)
     for name, value in _sizes_from_keywords(definition, variant, extra).items():
         _agree(definition, name, sizes.setdefault(name, value), value)
     consts: dict[str, int] = {}
@@ -120,84 +121,40 @@ def _allowed(definition: Definition, rule: DTypeRule, value: object) -> str:
     return name
 
 
-def _check_inputs(
+def _sizes_from_tensors(
     definition: Definition, spec: OpSpec, variant: Variant, values: Mapping[str, object]
-) -> None:
-    """Refuse values that no call takes for a tensor or a run-time scalar."""
-    import torch
-
-    given = {n: values[n] for n in definition.inputs if values.get(n) is not None}
-    for name, value in given.items():
+) -> dict[str, int]:
+    """The sizes that the given tensors have; refuses values that no call takes."""
+    for name in definition.inputs:
+        value = values.get(name)
+        if value is None:
+            continue
         if name in definition.scalars:
             where = f"{definition.name}: argument '{name}'"
             arguments.scalar(where, definition.scalars[name], value)
         elif isinstance(value, torch.Tensor) or not hasattr(value, "shape"):
             arguments.refuse_tensor(definition.name, name, value)
-    if definition.options.autocast:  # a call under autocast takes other floats, too
-        given = {n: v for n, v in given.items() if not _is_floating(v)}
-    check_given(spec, variant, given)
+    casts = bool(definition.options.autocast)
+    given = {rule.name: _as_tensor(rule, values.get(rule.name), casts) for rule in variant.tensors}
+    return sizes_given(spec, variant, given)
 
 
-def _is_floating(value: object) -> bool:
-    return bool(getattr(getattr(value, "dtype", None), "is_floating_point", False))
-
-
-def _sizes_from_shapes(
-    definition: Definition, program: Program, variant: Variant, values: Mapping[str, object]
-) -> dict[str, int]:
-    found: dict[str, int] = {}
-    ranks = {p.name: p.buffer.ndim for p in program.params if isinstance(p, TensorParam)}
-    for rule in variant.tensors:
-        shape = getattr(values.get(rule.name), "shape", None)
-        if shape is None or rule.raw:
-            continue
-        least = ranks[rule.name] - rule.leading
-        if len(shape) != least and not (rule.leading and len(shape) > least):
-            raise ArgumentError(
-                f"{definition.name}: argument '{rule.name}': expected {least} "
-                f"dimensions{' or more' if rule.leading else ''}, got {len(shape)}"
-            )
-        stored = rule.extents(flat_view(rule, [int(extent) for extent in shape], None).shape)
-        for check, extent in zip(rule.shape, stored, strict=True):
-            if check.kind == "eq":
-                continue
-            size, value = variant.sizes[check.number].name, (extent - check.add) // check.mul
-            _agree(definition, size, found.setdefault(size, value), value)
-    _add_strides(variant, values, found)
-    return found
+def _as_tensor(rule: TensorRule, value: Any, casts: bool) -> torch.Tensor | None:  # noqa: ANN401
+    """A tensor as a call would get it, without data if need be; None if nothing tells its shape."""
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor) and not (casts and value.is_floating_point()):
+        return value
+    # A tensor that autocast casts, or a stand-in that has a shape.
+    dtype, shape = getattr(torch, rule.dtypes[0]), [int(extent) for extent in value.shape]
+    if not hasattr(value, "stride"):
+        return torch.empty(shape, dtype=dtype, device="meta")
+    return torch.empty_strided(shape, value.stride(), dtype=dtype, device="meta")
 
 
 def _agree(definition: Definition, name: str, known: int, value: int) -> None:
     if known != value:
         raise ArgumentError(f"{definition.name}: size '{name}' is given as {known} and as {value}")
-
-
-def _add_strides(variant: Variant, values: Mapping[str, object], found: dict[str, int]) -> None:
-    """The run-time strides, as the call path binds them.
-
-    That of an extent of 0 or 1 means nothing: it is the contiguous one if nothing else gives it.
-    """
-    free: dict[str, int] = {}
-    for rule in variant.tensors:
-        tensor = values.get(rule.name)
-        strides = getattr(tensor, "stride", None)
-        if rule.raw or rule.strides is None or not callable(strides):
-            continue
-        extents = [int(extent) for extent in tensor.shape]  # type: ignore[attr-defined]
-        view = flat_view(rule, extents, strides())
-        shape = rule.extents(view.shape)
-        expected = 1
-        for place in reversed(range(len(shape))):
-            check = rule.strides[place]
-            if check.kind == "bind":
-                name = variant.sizes[check.number].name
-                if shape[place] > 1 and 0 not in shape:
-                    found[name] = int(rule.stride(view.strides, place))
-                else:
-                    free.setdefault(name, expected)
-            expected *= max(shape[place], 1)
-    for name, value in free.items():
-        found.setdefault(name, value)
 
 
 def _sizes_from_keywords(

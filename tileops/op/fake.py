@@ -44,8 +44,8 @@ def fake_of(
     return fake
 
 
-def check_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) -> None:
-    """Refuse tensors among ``values`` (by name) as a call of the op does; others are left out.
+def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) -> dict[str, Any]:
+    """The sizes by name that tensors among ``values`` give; they are refused as a call does it.
 
     Sizes that depend on what is left out are not compared, nor are devices.
     """
@@ -60,6 +60,7 @@ def check_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) ->
     call.bind(given)
     if len(call.sizes) == len(variant.sizes) and not variant.scalars:
         call.compare(given)
+    return {variant.sizes[number].name: size for number, size in call.sizes.items()}
 
 
 class _Call:
