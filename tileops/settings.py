@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from tileops import forks
 from tileops.errors import ArgumentError
 
+_T = TypeVar("_T")
 _GIB = 1 << 30
 _MOST_BYTES = 1 << 63
 _UNITS = {
@@ -268,8 +271,55 @@ _on_code_change: list[Callable[[], Callable[[], None]]] = []
 UNSET = object()
 
 
+@dataclass
+class _Reading:
+    """The settings inside ``read_once``, and what was found from them."""
+
+    settings: Settings | None = None
+    found: dict[Callable[[Settings], Any], Any] = field(default_factory=dict)
+
+
+_reading: ContextVar[_Reading | None] = ContextVar("tileops_settings", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Inside, this thread reads the settings once, and again after it overrides one itself.
+
+    So a compile sees one state of them, whatever other threads change meanwhile.
+    """
+    if _reading.get() is not None:
+        yield
+        return
+    token = _reading.set(_Reading())
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
 def current() -> Settings:
     """The settings of this moment; ArgumentError naming a variable whose text cannot be read."""
+    reading = _reading.get()
+    if reading is None:
+        return _read()
+    if reading.settings is None:
+        reading.settings = _read()
+    return reading.settings
+
+
+def derived(find: Callable[[Settings], _T]) -> _T:
+    """What ``find`` finds from the current settings: once inside ``read_once``, else each time."""
+    now, reading = current(), _reading.get()
+    if reading is None:
+        return find(now)
+    if find not in reading.found:
+        reading.found[find] = find(now)
+    found: _T = reading.found[find]
+    return found
+
+
+def _read() -> Settings:
     values: dict[str, Any] = {}
     for variable in VARIABLES:
         text = os.environ.get(variable.name)
@@ -299,6 +349,7 @@ def override(name: str, value: object) -> object:
             _overrides.pop(name, None)
         else:
             _overrides[name] = value
+        _read_again()
         # Under the guard: no child has the new setting and the old kernels.
         finish = _code_changed() if name in _OF_CODE and previous is not value else ()
     for each in finish:
@@ -311,8 +362,16 @@ def clear_overrides() -> None:
     with forks.guard:
         finish = _code_changed() if _OF_CODE & _overrides.keys() else ()
         _overrides.clear()
+        _read_again()
     for each in finish:
         each()
+
+
+def _read_again() -> None:
+    reading = _reading.get()
+    if reading is not None:
+        reading.settings = None
+        reading.found.clear()
 
 
 def on_code_change(forget: Callable[[], Callable[[], None]]) -> None:

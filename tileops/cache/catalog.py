@@ -44,7 +44,7 @@ class Item:
 
 def here() -> Resolved:
     """The directories that the settings of this moment name."""
-    return resolve(settings.current())
+    return settings.derived(resolve)
 
 
 def items(where: Resolved | None = None) -> list[Item]:

@@ -42,7 +42,7 @@ def recall(name: str, choice: object) -> Any | None:  # noqa: ANN401  (plain JSO
 
 def _read(identity: str) -> dict[str, Any]:
     """The content of a fact's file, empty if there is none that can be used."""
-    private = resolve(settings.current()).private
+    private = settings.derived(resolve).private
     try:
         content = (
             {} if private is None else json.loads(read_file(_path(private, identity), limit=_LIMIT))
@@ -69,7 +69,7 @@ def remember(name: str, choice: object, files: Sequence[Path], value: object) ->
         return
     content = {"format": _FORMAT, "name": name, "files": stamps, "value": value}
     _found[identity] = content
-    private = resolve(settings.current()).private
+    private = settings.derived(resolve).private
     if private is None:
         return
     try:

@@ -72,7 +72,7 @@ def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
     Does nothing for an entry that is not in the private directory, and only warns where that
     cannot be written.
     """
-    directory = resolve(settings.current()).private
+    directory = settings.derived(resolve).private
     if directory is None or entry.path is None or entry.path.parent != directory.programs:
         return
     folder = script.folder(directory)

@@ -36,14 +36,14 @@ class Store:
 
         ``hit`` is called with ``memory`` or ``disk`` where it is found.
         """
-        found = self._look(key, resolve(settings.current()), hit)
+        found = self._look(key, settings.derived(resolve), hit)
         if found is None:
             counters.add("misses")
         return found
 
     def put(self, key: Key, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Entry:
         """Publish files and manifest under ``key``; InternalError for unusable names."""
-        return self._publish(key, Built(files, manifest), resolve(settings.current()))
+        return self._publish(key, Built(files, manifest), settings.derived(resolve))
 
     def fetch(
         self, key: Key, build: Callable[[], Built], hit: Callable[[str], None] | None = None
@@ -54,7 +54,7 @@ class Store:
         raises goes to its caller, and the next one tries.
         """
         current = settings.current()
-        where = resolve(current)
+        where = settings.derived(resolve)
         found = self._look(key, where, hit)
         if found is not None:
             return found
