@@ -76,6 +76,19 @@ def test_a_fresh_process_runs_the_ops_without_source_or_compiler(
     assert not (tmp_path / "cache" / "programs").exists()
 
 
+def test_kernels_for_large_tensors_are_other_programs_on_the_cpu(tmp_path: Path) -> None:
+    # They hold sizes in 64 bits, as those that a call of such tensors compiles.
+    folder = tileops.bundle(tmp_path / "large", samples.axpy, "cpu", index64=True)
+    document = json.loads((folder / "ops" / "sample_axpy" / "op.json").read_text())
+    entries = [entry for variant in document["variants"] for entry in variant["entries"]]
+    found = {
+        wide: {entry["program"] for entry in entries if entry["entry"]["index64"] == wide}
+        for wide in (False, True)
+    }
+    assert found[True]
+    assert found[True].isdisjoint(found[False])
+
+
 def test_the_layout(sample_bundle: Path) -> None:
     index = json.loads((sample_bundle / "bundle.json").read_text())
     assert sorted(index["ops"]) == sorted(p.name for p in (sample_bundle / "ops").iterdir())

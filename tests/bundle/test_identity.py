@@ -16,14 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # Prints the parts of the identity of ``prog`` in each file that is named.
 READING = """
 import importlib.util, json, sys
-from tileops.jit.identity import definition_identity
 for number, path in enumerate(sys.argv[1:]):
     spec = importlib.util.spec_from_file_location(f"programs_{number}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     op = module.prog._eager.op
-    identity = definition_identity(module.prog.definition, op.spec)
+    identity = module.prog._eager.identity(op.spec)
     print(json.dumps({**identity.parts, "all": identity.digest}))
 """
 

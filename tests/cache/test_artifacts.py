@@ -182,9 +182,9 @@ def test_a_damaged_gpu_artifact_is_compiled_once_and_healed(
 
 
 def _artifact(program: object, target: str = "cuda:sm_90") -> tuple[Path, dict[str, bytes]]:
-    from tileops.jit import kernel_state
+    from tileops.jit import provider
 
-    with mock.patch.dict(kernel_state._states, clear=True):  # what a new process knows
+    with mock.patch.dict(provider._states, clear=True):  # what a new process knows
         store().clear_memory()
         kernel = tileops.compile(program, target=target)
         assert kernel.cache_path is not None

@@ -14,7 +14,7 @@ import torch
 from tileops import counters
 from tileops.cache import store
 from tileops.codegen.kernel_code import Specialization
-from tileops.jit import compiling, kernel_state, tool_versions
+from tileops.jit import compiling, provider, tool_versions
 from tileops.target import Target
 
 PROGRAM = """
@@ -138,7 +138,7 @@ def test_another_compiler_in_the_same_place_compiles_anew(
             compiler.write_text(f'#!/bin/sh\n{text}exec g++ "$@"\n')
             compiler.chmod(0o755)
         store().clear_memory()
-        with mock.patch.dict(kernel_state._states, clear=True):  # what a new process knows
+        with mock.patch.dict(provider._states, clear=True):  # what a new process knows
             found.append(_result(_module(tmp_path, PROGRAM), 150))
     assert [(value, compiles) for _, value, compiles in found] == [
         (123.0, 1),

@@ -24,7 +24,7 @@ from tests.cache.injected import CODES, Call, Injector, never
 from tileops import compiler, log, option
 from tileops.cache import Store, memo, scripts, usage
 from tileops.cache import store as store_module
-from tileops.jit import kernel_state
+from tileops.jit import provider
 
 SCRIPT = scripts.Script("f", "ab" * 32)
 
@@ -70,7 +70,7 @@ def triple(A):
 
 def _called(size: int) -> None:
     """The whole way of a first call, as a new process goes it; its op is made anew each time."""
-    with mock.patch.dict(kernel_state._states, clear=True):
+    with mock.patch.dict(provider._states, clear=True):
         kernel = triple.compile(N=size)
         a = torch.arange(float(size))
         assert torch.equal(kernel(a), a * 3)

@@ -14,7 +14,7 @@ import tileops.language as T
 from tests.cache import samples
 from tileops import log, option
 from tileops.cache import store
-from tileops.jit import kernel_state
+from tileops.jit import provider
 
 
 @tileops.jit(name="logged_double")
@@ -39,7 +39,7 @@ def _own_cache(tmp_path: Path):  # type: ignore[no-untyped-def]
 def look_up(size: int, caplog: pytest.LogCaptureFixture) -> list[str]:
     """The lines of a look-up as a process makes it that has loaded nothing."""
     caplog.clear()
-    with mock.patch.dict(kernel_state._states, clear=True), caplog.at_level("INFO", "tileops"):
+    with mock.patch.dict(provider._states, clear=True), caplog.at_level("INFO", "tileops"):
         double.compile(N=size)
     return [r.message for r in caplog.records if r.message.startswith(("hit ", "miss "))]
 

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 
 import tileops
 import tileops.language as T
-from tileops.op.compile_cache import described
+from tileops.jit.captured import code_digest
 
 
 @pytest.fixture(autouse=True)
@@ -142,13 +142,13 @@ PAIRS: dict[str, tuple[object, object]] = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_functions_are_told_apart_by(name: str) -> None:
     one, other = PAIRS[name]
-    assert described(one) != described(other)
-    assert described(one) == described(one)
+    assert code_digest(one) != code_digest(other)
+    assert code_digest(one) == code_digest(one)
 
 
 def test_equal_functions_are_equal_wherever_they_stand() -> None:
     text = "def f(x):\n    return g(x) in {'a', 'b', 'c'}\n"
-    assert described(by_name(text, g=helper)) == described(by_name("\n\n" + text, g=helper))
+    assert code_digest(by_name(text, g=helper)) == code_digest(by_name("\n\n" + text, g=helper))
 
 
 def test_what_leads_to_itself_ends() -> None:
@@ -158,4 +158,4 @@ def test_what_leads_to_itself_ends() -> None:
     ring: list[object] = [1]
     ring.append(ring)
     for value in (down, ring, by_name(GLOBAL, g=ring)):
-        assert described(value) == described(value)
+        assert code_digest(value) == code_digest(value)

@@ -134,7 +134,9 @@ def test_copying_in_one_graph() -> None:
 
 
 def test_contiguous_takes_two_words() -> None:
-    with pytest.raises(ArgumentError, match="contiguous: expected require or copy, got 'always'"):
+    with pytest.raises(
+        ArgumentError, match="contiguous: expected one of require, copy, got 'always'"
+    ):
         tileops.jit(contiguous="always")
 
     with pytest.raises(ArgumentError, match="contiguous belongs to eager programs"):

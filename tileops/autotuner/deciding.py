@@ -30,7 +30,7 @@ from tileops.autotuner.workshop import Workshop
 from tileops.cache.directory import resolve
 from tileops.errors import ArgumentError, CompileMissError, TileopsError
 from tileops.ir.program import Program
-from tileops.jit.kernel_state import Build
+from tileops.jit.provider import Build
 from tileops.op.registration import digest_of
 from tileops.profiler import do_bench
 from tileops.target import Target

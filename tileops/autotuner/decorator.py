@@ -19,7 +19,7 @@ from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.definition import Definition
 from tileops.jit.entry_points import jit
 from tileops.jit.impl import JITImpl
-from tileops.jit.kernel_state import state_of
+from tileops.jit.provider import state_of
 from tileops.profiler import TensorSupplyType
 
 TUNE = ("first_call", "never")

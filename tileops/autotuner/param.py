@@ -13,7 +13,7 @@ from tileops.errors import ArgumentError, CacheError, InternalError
 from tileops.ir.codec import decode_program, encode_program
 from tileops.jit.entry_points import compile
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import Build
+from tileops.jit.provider import Build
 from tileops.jit.targets import requested_target
 from tileops.profiler import TensorSupplyType
 

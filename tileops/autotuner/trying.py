@@ -17,7 +17,7 @@ from tileops.autotuner.spaces import Config
 from tileops.errors import ArgumentTypeError, SharedMemoryError
 from tileops.ir.program import Program
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import Build
+from tileops.jit.provider import Build
 from tileops.op.spec import spec_of
 
 # (config, kernel, inputs) -> milliseconds.

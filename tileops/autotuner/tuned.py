@@ -17,8 +17,8 @@ from tileops.jit.definition import Definition, with_options
 from tileops.jit.eager import Choice
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import reaches_index64, state_of
 from tileops.jit.lazy import LazyKernels
+from tileops.jit.provider import reaches_index64, state_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import default_target, device_for
 from tileops.op.registration import Buckets

@@ -26,7 +26,7 @@ from tileops.ir.program import Program
 from tileops.jit import tool_versions
 from tileops.jit.definition import Definition
 from tileops.jit.kernel import describe_param
-from tileops.jit.kernel_state import Build
+from tileops.jit.provider import Build
 from tileops.target import Target
 
 # How sizes that are known at each call only are put together; None: not at all.

@@ -1,4 +1,4 @@
-"""Owns looking up compiled programs in bundles: those of the settings, and loaded ones."""
+"""Compiled programs in bundles: those that the settings name, and loaded ones."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def are_named() -> bool:
 def find(
     program: Program, target: Target, spec: Specialization, named: Named | None = None
 ) -> cache.Entry | None:
-    """The compiled program from the first bundle that has it, verified; None if none has.
+    """The verified program from the first bundle that has it; None if none has.
 
-    On the CPU code of a lower level than the target's serves too. What decides is the program with
-    its options, not its name: a bundle whose op of this name is another program is a miss with one
-    warning that says so. A damaged program is a miss with one warning. ArgumentError for a bundle
-    that someone else could have written.
+    On the CPU, code for a lower level than the target's serves too. The program and its options
+    decide, not its name: one warning says that a bundle's op of this name is another program. A
+    damaged program is a miss with one warning. ArgumentError for a bundle that someone else could
+    have written.
     """
     ir = print_program(program)
     options = canonical([list(pair) for pair in program.options])
@@ -62,7 +62,7 @@ def _require(trust: Trust, *paths: Path) -> None:
         try:
             trust.require(path, path.stat())
         except OSError:
-            continue  # whoever reads it says what is wrong
+            continue  # the read says what is wrong
         except UntrustedError as error:
             raise ArgumentError(
                 f"TILEOPS_BUNDLE: {error}, and what a bundle holds is code "
@@ -71,7 +71,7 @@ def _require(trust: Trust, *paths: Path) -> None:
 
 
 def _warn_of_another(bundle: Path, named: Named, trust: Trust) -> None:
-    """Say once that the bundle's op of this name is another program, which explains a miss."""
+    """Warn once if the bundle's op of this name is another program, which explains a miss."""
     namespace, _, name = named.name.partition("::")
     folder = name if namespace == "tileops" else f"{namespace}.{name}"
     file = bundle / "ops" / folder / "op.json"

@@ -1,4 +1,4 @@
-"""Owns writing bundles: ops with compiled kernels for given targets, as a folder."""
+"""The writer of bundles: ops with compiled kernels for given targets, as a folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import itertools
 import json
 import os
 import secrets
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +19,11 @@ from tileops.cache.entry import MANIFEST, OPTIONS, PROGRAM, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, write_file
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.ir.program import Program
 from tileops.jit.compiling import Request, obtain, run_all
+from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
-from tileops.jit.kernel_state import reaches_index64, state_of
+from tileops.jit.provider import CodeProvider, Wanted, reaches_index64, state_of
 from tileops.jit.record import entry_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import TargetLike, default_target, requested_target
@@ -39,31 +40,8 @@ Config = Mapping[str, Any]
 Bundled = JITImpl | JITKernel | tuple[JITImpl, Iterable[Config]]
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """One combination: a specialised program of an op's variant, for one target."""
-
-    op: Op
-    variant: Variant
-    program: Program
-    consts: tuple[int, ...]
-    target: Target
-    spec: Specialization
-
-    def obtain(self) -> cache.Entry:
-        return obtain(
-            Request(
-                program=self.program,
-                target=self.target,
-                spec=self.spec,
-                op=self.op.spec.name,
-                why="bundle",
-                sizes={
-                    **self.op.spec.dtypes_of(self.variant.static),
-                    **dict(zip(_const_sizes(self.variant), self.consts, strict=True)),
-                },
-            )
-        )
+# What to compile, and the op, variant and facts that it is for.
+_Job = tuple[Wanted, Request]
 
 
 def bundle(
@@ -92,20 +70,22 @@ def bundle(
     _refuse_other(final)
     chosen = _targets(targets)
     items: list[object] = [ops] if _is_one(ops) else list(cast("Iterable[Bundled]", ops))
-    wanted: dict[object, _Wanted] = {}
+    jobs: dict[object, _Job] = {}
     for item in items:
-        for one in _wanted_of(item, chosen, index64):
+        for job in _jobs_of(item, chosen, index64):
+            one = job[0]
             key = (one.op.handle, repr(one.variant.static), one.consts, str(one.target), one.spec)
-            wanted.setdefault(key, one)
-    if not wanted:
+            jobs.setdefault(key, job)
+    if not jobs:
         raise ArgumentError("bundle: no ops were given")
     stage = final.with_name(f".{final.name}.{secrets.token_hex(6)}")
     with _writing(final):  # before what takes long
         make_directories(stage)
     try:
-        entries = _obtain_all([one.obtain for one in wanted.values()])
+        entries = run_all([partial(obtain, request) for _, request in jobs.values()], None, False)
+        made = [(one, e) for (one, _), e in zip(jobs.values(), entries, strict=True) if e]
         with _writing(final):
-            _write(stage, list(zip(wanted.values(), entries, strict=True)))
+            _write(stage, made)
             _put(stage, final)
     finally:
         remove(stage)
@@ -136,12 +116,8 @@ def _targets(targets: Iterable[TargetLike] | TargetLike) -> list[Target | None]:
     return found
 
 
-def _obtain_all(jobs: Sequence[Callable[[], cache.Entry]]) -> list[cache.Entry]:
-    return [entry for entry in run_all(jobs, None, False) if entry is not None]
-
-
 # -- what to compile -----------------------------------------------------------------------------
-def _wanted_of(item: object, targets: Sequence[Target | None], index64: bool) -> list[_Wanted]:
+def _jobs_of(item: object, targets: Sequence[Target | None], index64: bool) -> list[_Job]:
     match item:
         case JITKernel():
             return _of_kernel(item, targets, index64)
@@ -156,7 +132,7 @@ def _wanted_of(item: object, targets: Sequence[Target | None], index64: bool) ->
             )
 
 
-def _of_kernel(kernel: JITKernel, targets: Sequence[Target | None], index64: bool) -> list[_Wanted]:
+def _of_kernel(kernel: JITKernel, targets: Sequence[Target | None], index64: bool) -> list[_Job]:
     state = state_of(kernel.name)
     own = state.build.target
     for target in targets:
@@ -165,10 +141,9 @@ def _of_kernel(kernel: JITKernel, targets: Sequence[Target | None], index64: boo
                 f"bundle: kernel {kernel.name} was compiled for {own} and cannot be bundled for "
                 f"{target}"
             )
-    op = state.op()
-    combination = (op.variant(()), state.program, ())
+    op = state.registered()
     seen = any(wide for _, _, wide in op.combinations())
-    return _each(op, [combination], targets, own, index64 or seen)
+    return _jobs(state, op, [(op.variant(()), ())], targets, index64 or seen)
 
 
 def _of_program(
@@ -176,63 +151,37 @@ def _of_program(
     configs: list[Config] | None,
     targets: Sequence[Target | None],
     index64: bool,
-) -> list[_Wanted]:
+) -> list[_Job]:
     if program.is_lazy_mode():
         raise ArgumentTypeError(
             f"bundle: {program.func.__name__} is lazy: pass its kernels, as it returns them"
         )
-    own = program._build.target
-    if configs is not None:
-        found: list[_Wanted] = []
-        for config in configs:
-            op, combinations = _configured(program, config)
-            found += _each(op, combinations, targets, own, index64)
-        return found
-    op, called, wide = _called(program)
-    return _each(op, called, targets, own, index64 or wide)
+    if configs is None:
+        op, called, wide = _called(program)
+        return _jobs(program._eager, op, called, targets, index64 or wide)
+    found: list[_Job] = []
+    for config in configs:
+        provider, op, combinations = _configured(program, config)
+        found += _jobs(provider, op, combinations, targets, index64)
+    return found
 
 
-_Combination = tuple[Variant, Program, tuple[int, ...]]
+_Combination = tuple[Variant, tuple[int, ...]]  # with the values of the const sizes
 
 
-@dataclass(frozen=True)
-class _Route:
-    """The op that compile-time values lead to, and the values that it carries."""
-
-    program: JITImpl
-    op: Op
-    values: Mapping[str, object]
-
-    def static(
-        self, dtypes: Mapping[str, object], left_out: Container[str] = ()
-    ) -> tuple[object, ...]:
-        """What chooses the variant with these dtypes, without the optional tensors left out."""
-        return self.program._eager.static_of(self.op.spec, self.values, dtypes, left_out)
-
-
-def _route(program: JITImpl, given: Mapping[str, object]) -> _Route:
-    program.definition.static_values(given)  # refuses one that leaves out a required value
-    program, given = program.carrier(given)
-    provider = program._eager
-    op = provider.register(given, is_derived=program._is_derived)
-    return _Route(program, op, given)
-
-
-def _configured(program: JITImpl, config: Config) -> tuple[Op, list[_Combination]]:
+def _configured(program: JITImpl, config: Config) -> tuple[EagerProvider, Op, list[_Combination]]:
     """The op and the combinations of a configuration: one for each dtype that it leaves open."""
     values, extra = program.definition.bind_arguments((), config)
     inputs = {n: values.pop(n) for n in program.definition.inputs if n in values}
-    route = _route(program, values)
-    rules = route.op.spec.dtype_rules
-    open_rules = [r for r in rules if r.name not in extra and not _tells(r, route.op, inputs)]
+    provider, op, given = program.routed(values)
+    rules = [r for r in op.spec.dtype_rules if r.name not in extra and not _tells(r, op, inputs)]
     left_out = [n for n, value in inputs.items() if value is None]
     found = []
-    for dtypes in _choices(open_rules):
-        given = {**inputs, **extra, **dtypes, **route.values}
-        made = specialise(route.program.definition, (), given)
-        variant = route.op.variant(route.static(made.static, left_out))
-        found.append((variant, made.program, tuple(made.consts.values())))
-    return route.op, found
+    for dtypes in _choices(rules):
+        made = specialise(provider.definition, (), {**inputs, **extra, **dtypes, **given})
+        variant = op.variant(provider.static_of(op.spec, given, made.static, left_out))
+        found.append((variant, tuple(made.consts.values())))
+    return provider, op, found
 
 
 def _tells(rule: DTypeRule, op: Op, inputs: Mapping[str, object]) -> bool:
@@ -247,19 +196,19 @@ def _choices(rules: Iterable[DTypeRule]) -> list[dict[str, str]]:
 
 
 def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
-    provider = program._eager
-    op = provider.op or _route(program, {}).op
+    """What calls have asked for, and the defaults; whether a call had 64-bit offsets."""
+    op = program._eager.op or program.routed({})[1]
     called = op.combinations()
-    wanted = [(variant, consts) for variant, consts, _ in called]
+    found = [(variant, consts) for variant, consts, _ in called]
     sizes: list[str] = []
     if not any(p.is_required for p in program.definition.statics({})):
-        route = _route(program, {})
+        provider, op_of_defaults, given = program.routed({})
         for dtypes in _choices(op.spec.dtype_rules):
-            default = op.variant(route.static(dtypes))
-            sizes = _const_sizes(default)
-            if not sizes and all(variant.static != default.static for variant, _ in wanted):
-                wanted.append((default, ()))
-    if not wanted:
+            default = op.variant(provider.static_of(op_of_defaults.spec, given, dtypes))
+            sizes = [size.name for size in default.sizes if size.kind == "const"]
+            if not sizes and all(variant.static != default.static for variant, _ in found):
+                found.append((default, ()))
+    if not found:
         name = program.func.__name__
         needs = (
             f"has the T.const sizes {', '.join(sizes)}" if sizes else "needs compile-time values"
@@ -268,45 +217,47 @@ def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
             f"bundle: {name} {needs} and was not called yet; give them: ({name}, "
             f"[{{{(sizes or ['name'])[0]!r}: ...}}])"
         )
-    found = []
-    for variant, consts in wanted:
-        values = provider.traced_values(variant.static)
-        named = dict(zip(_const_sizes(variant), consts, strict=True))
-        found.append((variant, provider.trace_special(op.spec, values, named), consts))
     return op, found, any(wide for _, _, wide in called)
 
 
-def _const_sizes(variant: Variant) -> list[str]:
-    return [size.name for size in variant.sizes if size.kind == "const"]
-
-
-def _each(
+def _jobs(
+    provider: CodeProvider,
     op: Op,
-    combinations: Sequence[_Combination],
+    combinations: Iterable[_Combination],
     targets: Sequence[Target | None],
-    own: Target | None,
     wide: bool,
-) -> list[_Wanted]:
+) -> list[_Job]:
     found = []
-    tuned = getattr(op.provider, "tuned", None)  # kernels are what they are
-    for variant, program, consts in combinations:
-        widths = {True} if reaches_index64(program) else {False, wide}
-        for target in targets:
-            final = target or own or default_target()
-            for fast, width in itertools.product((True, False), sorted(widths)):
-                spec = Specialization(fast, width)
-                chosen = None if tuned is None else tuned(op, variant, final, spec, consts)
-                made = program if chosen is None else chosen
-                found.append(_Wanted(op, variant, made, consts, final, spec))
+    for (variant, consts), target in itertools.product(combinations, targets):
+        final = target or provider.build.target or default_target()
+        default = Wanted(op, variant, final, Specialization(), consts)
+        is_large = reaches_index64(provider.request_for(default).program)
+        widths = (True,) if is_large else (False, True) if wide else (False,)
+        for fast, index64 in itertools.product((True, False), widths):
+            wanted = replace(default, spec=Specialization(fast, index64))
+            made = provider.request_for(provider.measured(wanted))
+            found.append(
+                (
+                    wanted,
+                    Request(
+                        program=made.program,
+                        target=final,
+                        spec=wanted.spec,
+                        op=op.spec.name,
+                        why="bundle",
+                        sizes=made.sizes,
+                    ),
+                )
+            )
     return found
 
 
 # -- what to write -------------------------------------------------------------------------------
-def _write(stage: Path, made: Sequence[tuple[_Wanted, cache.Entry]]) -> None:
+def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
     for part in (stage, stage / "ops", stage / "programs"):
         make_directories(part)
     manifests = {entry.hash: _write_program(stage / "programs", entry) for _, entry in made}
-    by_op: dict[int, list[tuple[_Wanted, cache.Entry]]] = {}
+    by_op: dict[int, list[tuple[Wanted, cache.Entry]]] = {}
     for wanted, entry in made:
         by_op.setdefault(wanted.op.handle, []).append((wanted, entry))
     index: dict[str, object] = {}
@@ -332,7 +283,7 @@ def _write_program(programs: Path, entry: cache.Entry) -> dict[str, object]:
 
 
 def _op_document(
-    group: Sequence[tuple[_Wanted, cache.Entry]], manifests: Mapping[str, object]
+    group: Sequence[tuple[Wanted, cache.Entry]], manifests: Mapping[str, object]
 ) -> dict[str, object]:
     variants: dict[str, dict[str, Any]] = {}
     for wanted, entry in group:

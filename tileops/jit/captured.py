@@ -1,7 +1,7 @@
-"""Owns the text of what a program is made of: its syntax tree, and the values that it uses.
+"""Texts of functions and of what they use: what makes two programs, or two rules, one.
 
-Two processes on two machines get the same text of one program: no address, no file, no place in a
-file and no order of a set is in it.
+Two processes on two machines get the same text of one program: it holds no address, no file, no
+place in a file and no order of a set.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import enum
 import functools
 import hashlib
+import itertools
 import logging
 import sys
 import types
@@ -25,7 +26,7 @@ from tileops.ir.printer import print_program
 from tileops.location import Location
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-# What stands in these is known by its name; their versions are another matter.
+# What these define is known by its name; their versions are another matter.
 _KNOWN = frozenset(("torch", "tileops", "numpy", "triton", "builtins")) | sys.stdlib_module_names
 # What Python keeps in a class beside what its author wrote.
 _OF_PYTHON = frozenset(
@@ -39,7 +40,7 @@ _OF_PYTHON = frozenset(
 
 
 def source_of(func: FunctionType) -> str:
-    """The syntax tree of a function without places; of one without source its instructions."""
+    """The syntax tree of a function without places; its instructions if it has no source."""
     try:
         return "".join(_tree(_bare(function_tree(func))))
     except ProgramError:
@@ -47,7 +48,7 @@ def source_of(func: FunctionType) -> str:
 
 
 def values_of(func: FunctionType, *more: object) -> str:
-    """What a function takes from around it: defaults, variables, and all of that of functions.
+    """What a function takes from around it: defaults, variables, and what functions among them use.
 
     ``more`` are further values that belong to it.
     """
@@ -60,15 +61,34 @@ def values_of(func: FunctionType, *more: object) -> str:
 
 def text_of(value: object) -> str:
     """The text of one value."""
-    described = _Described()
-    described.value(value)
+    return _text([value], is_whole=True)
+
+
+def code_digest(*values: object) -> str:
+    """A digest of functions by their instructions, and of what they use as far as it is plain.
+
+    Objects, classes and tensors count by their names and types alone. So it is fast, and no tensor
+    is read: a region that is being traced has none.
+    """
+    text = _text(values, is_whole=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _text(values: Iterable[object], is_whole: bool) -> str:
+    described = _Described(is_whole)
+    for value in values:
+        described.value(value)
     return "\n".join(described.lines)
 
 
 class _Described:
-    """Collects lines; an object that was described before is named by its number."""
+    """Collects lines; an object that was described before is named by its number.
 
-    def __init__(self) -> None:
+    ``is_whole`` False leaves out what ``code_digest`` does.
+    """
+
+    def __init__(self, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
         self.lines: list[str] = []
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []  # an id is of one object only while that lives
@@ -88,7 +108,8 @@ class _Described:
         if _is_known(func.__module__):
             self.lines.append(f"function {func.__module__}.{func.__qualname__}")
         elif self._is_new(func):
-            self.lines.append(f"function {source_of(func)}")
+            source = source_of(func) if self._is_whole else "".join(_code(func.__code__))
+            self.lines.append(f"function {source}")
             self.around(func)
 
     def around(self, func: FunctionType) -> None:
@@ -99,7 +120,7 @@ class _Described:
             self.lines.append(f"annotation {name}")
             self.value(annotation)
         cells = dict(zip(func.__code__.co_freevars, func.__closure__ or (), strict=True))
-        for path in sorted(_paths(func)):
+        for path in sorted(_paths(func) if self._is_whole else _paths_in_code(func)):
             root = path[0]
             if root in cells:
                 try:
@@ -132,7 +153,8 @@ class _Described:
                 self.function(value)
             case MethodType():
                 self.value(value.__func__)
-                self.value(value.__self__)
+                if self._is_whole:
+                    self.value(value.__self__)
             case ModuleType() | Location() | logging.Logger():
                 self.lines.append(type(value).__name__)
             case type():
@@ -148,14 +170,15 @@ class _Described:
             case functools.partial():
                 self._members(value, name, (value.func, value.args, value.keywords))
             case set() | frozenset():
-                self._members(value, name, sorted(text_of(item) for item in value))
+                items = sorted(_text([item], self._is_whole) for item in value)
+                self._members(value, name, items)
             case Mapping():
                 self._members(value, name, [part for item in value.items() for part in item])
             case tuple() | list():
                 self._members(value, name, value)
             case DType():
                 self.lines.append(f"{name} {value}")
-            case _ if (inner := _wrapped(value)) is not None:
+            case _ if (inner := _wrapped(value, self._is_whole)) is not None:
                 self.lines.append(name)
                 self.function(inner)
             case _:
@@ -174,7 +197,7 @@ class _Described:
         self._inside.pop()
 
     def _class(self, cls: type) -> None:
-        if _is_known(cls.__module__):
+        if _is_known(cls.__module__) or not self._is_whole:
             self.lines.append(f"class {cls.__module__}.{cls.__qualname__}")
         elif self._is_new(cls):
             self.lines.append(f"class {cls.__name__}")
@@ -205,6 +228,9 @@ class _Described:
         if isinstance(value, _PLAIN):  # of a class that extends int, str, ...
             base: Any = next(cls for cls in type(value).__mro__ if cls in _PLAIN)
             self.lines.append(base.__repr__(value))
+        if not self._is_whole:
+            self.lines.append(_short_text(value))
+            return
         data, state = _bytes_of(value), _state(value)
         if data is not None:
             self.lines.append(data)
@@ -239,9 +265,17 @@ def _name_of(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}" if _is_known(cls.__module__) else cls.__name__
 
 
-def _wrapped(value: object) -> FunctionType | None:
+def _short_text(value: Any) -> str:  # noqa: ANN401
+    """What a value of torch or Python is called, as far as that tells it from others."""
+    if isinstance(value, types.BuiltinFunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    kind = type(value)
+    return str(value) if kind.__module__ == "torch._ops" or kind.__qualname__ == "dtype" else ""
+
+
+def _wrapped(value: object, is_whole: bool) -> FunctionType | None:
     """The function of a macro, a program or another wrapper."""
-    if not _is_known(type(value).__module__):
+    if is_whole and not _is_known(type(value).__module__):
         return None  # it may hold more than the function
     for name in ("func", "__wrapped__"):
         found = getattr(value, "__dict__", {}).get(name)
@@ -327,14 +361,16 @@ def _paths(func: FunctionType) -> set[tuple[str, ...]]:
     try:
         tree: ast.AST = function_tree(func)
     except ProgramError:
-        return {(name,) for name in _all_names(func.__code__)} | {
-            (name, member)
-            for name in _all_names(func.__code__)
-            if _is_own_module(func.__globals__.get(name))
-            for member in _all_names(func.__code__)
-        }
+        return _paths_in_code(func)
     inside = _bare(tree) if isinstance(tree, ast.FunctionDef) else tree
     return {path for path in _chains(inside) if path[0] not in own}
+
+
+def _paths_in_code(func: FunctionType) -> set[tuple[str, ...]]:
+    """As ``_paths``, without source: any name may be a member of any module of the user."""
+    names = _all_names(func.__code__)
+    modules = [name for name in names if _is_own_module(func.__globals__.get(name))]
+    return {(name,) for name in names} | set(itertools.product(modules, names))
 
 
 def _all_names(code: CodeType) -> set[str]:

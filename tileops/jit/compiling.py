@@ -45,11 +45,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Request:
-    """A compile that someone needs: a specialised program, a target, facts, and why.
+    """A compile that is needed: a specialised program, a target, facts, and why.
 
     ``op``, ``title`` (its name in messages, if that is another) and ``sizes`` are for people;
     ``script`` is the hash of the program as its author wrote it, ``named`` its name and identity
-    where bundles may hold an op of that name.
+    where bundles may hold an op of that name; ``config`` the compile-time values in words, for
+    errors of the device.
     """
 
     program: Program
@@ -63,6 +64,7 @@ class Request:
     debug_root: str | None = None
     verbose: bool = False
     title: str | None = None
+    config: str = ""
 
 
 class LookUp:
@@ -72,8 +74,7 @@ class LookUp:
     """
 
     def __init__(self, op: str, target: Target) -> None:
-        self._op = op
-        self._target = target
+        self._head = f"{op} {target}"
         self._is_wanted = log.is_wanted("cache")
         self._start = time.perf_counter()
 
@@ -88,10 +89,6 @@ class LookUp:
             known = "key unknown" if name is None else name[:12]
             taken = self._time  # before why() takes its time
             log.emit("cache", f"miss {self._head} {taken} {known} ({why()})")
-
-    @property
-    def _head(self) -> str:
-        return f"{self._op} {self._target}"
 
     @property
     def _time(self) -> str:
@@ -112,6 +109,7 @@ def key_of(request: Request) -> cache.Key:
         )
 
 
+@settings.read_once()
 def obtain(request: Request) -> cache.Entry:
     """The compiled form of a program: from memory, disk or a bundle, or compiled now, once a key.
 
@@ -182,9 +180,10 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
     why = cached(partial(catalog.why_missed, key, request.op))
     looked.miss(key.hash(), why)
     if settings.current().strict:
+        sizes = " ".join(f"{name}={value}" for name, value in request.sizes.items())
         raise CompileMissError(
             f"op {request.title or request.op} needs a compile for {request.target} "
-            f"({_sizes(request.sizes) or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
+            f"({sizes or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
             "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
         )
     start = time.perf_counter()
@@ -243,17 +242,13 @@ def _compiled_somewhere(code: KernelCode, request: Request) -> Artifact:
     from tileops.compiler import PlaceError, compile_kernel
 
     options = dict(request.program.options)
-    private = resolve(settings.current()).private
+    private = settings.derived(resolve).private
     if private is not None:
-        # A full disk, say, of which the caller need not know if there is another.
+        # A full disk, say, does not matter if another one has room.
         with contextlib.suppress(OSError, PlaceError), staging.folder(private, "compile") as folder:
             return compile_kernel(code, request.target, options, folder)
     with staging.temporary("compile") as folder:
         return compile_kernel(code, request.target, options, folder)
-
-
-def _sizes(sizes: Mapping[str, int | str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sizes.items())
 
 
 def note_script(request: Request, entry: cache.Entry) -> None:
@@ -289,7 +284,7 @@ def _dump_ir(request: Request, entry: cache.Entry) -> None:
     The entry's manifest and key do not name these files, so that an entry made without them gets
     them when they are asked for. Warns once if the entry's folder cannot be written.
     """
-    private = resolve(settings.current()).private
+    private = settings.derived(resolve).private
     if private is None or entry.path is None or entry.path.parent != private.programs:
         log.warn_once("dump_ir", "dump_ir: the program lies in no directory that can be written")
         return

@@ -1,27 +1,25 @@
-"""Owns the op of an eager program: registration, its traces, and the entries that calls ask for."""
+"""The op of an eager program: its schema, its traces, and what a tuner may choose for a call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tileops import forks, frontend
-from tileops.cache import Entry
 from tileops.codegen.kernel_code import Specialization
 from tileops.dtypes import DType
-from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError
+from tileops.errors import ArgumentError, ProgramValueError
 from tileops.ir.program import Program
-from tileops.jit.checking import described
-from tileops.jit.compiling import Request, note_script, obtain
+from tileops.jit.captured import code_digest, source_of, text_of, values_of
+from tileops.jit.compiling import Request
 from tileops.jit.definition import Definition, with_options
-from tileops.jit.identity import definition_identity
-from tileops.jit.kernel_state import NAMESPACE, Build, supply
+from tileops.jit.provider import NAMESPACE, Build, CodeProvider, Device, Wanted, facts_text
 from tileops.jit.statics import StaticParam
-from tileops.jit.targets import device_for, device_target, device_text, is_runnable_on
+from tileops.jit.targets import device_for
 from tileops.op import names, schema_names
-from tileops.op.identity import Identity, Named
-from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
+from tileops.op.identity import Identity, Named, identity_of
+from tileops.op.registration import Op, digest_of
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
 from tileops.op.variant import Variant
@@ -31,12 +29,11 @@ from tileops.target import Target
 
 @dataclass(frozen=True)
 class Choice:
-    """What a tuner may choose a config by: one entry of an op that a call, or a warmup, asks for.
+    """What a tuner may choose a config by: code of an op that a call or a warmup asks for.
 
-    ``values`` are all compile-time values, and None for tensors that were not given; ``given`` the
-    names of the values that the caller gave;
-    ``device`` is None where only code for ``target`` is asked for; ``scalars`` are the call's
-    run-time scalars, by name, where there is a call.
+    ``values`` are all compile-time values, and None for each tensor that is left out; ``given``
+    names the values that the caller gave; ``device`` is None if the code need not run here;
+    ``scalars`` are the call's run-time scalars by name, if there is a call.
     """
 
     op: str
@@ -47,7 +44,7 @@ class Choice:
     sizes: Mapping[str, int]
     target: Target
     facts: Specialization
-    device: tuple[str, int] | None
+    device: Device | None
     scalars: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -61,7 +58,7 @@ class Tuning(Protocol):
         """Whether a call that gives these values leaves something to choose."""
 
     def buckets(self, variant: Variant) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Number and upper bounds of the sizes that kernels are chosen by (see ``Op.buckets``)."""
+        """The sizes that kernels are chosen by, with upper bounds (see ``Op.buckets``)."""
 
     def sample(
         self,
@@ -69,29 +66,28 @@ class Tuning(Protocol):
         given: Container[str],
         trace: Callable[[Mapping[str, object]], Program],
     ) -> Program:
-        """The program under ``values``, or where its own code refuses them under others to choose.
+        """The program under ``values``; if its own code refuses them, under others.
 
-        Those that the caller has ``given`` are kept.
+        The values that the caller has ``given`` are kept.
         """
 
 
-class EagerProvider(Provider):
+class EagerProvider(CodeProvider):
     """Stands behind the op of one eager program."""
 
     def __init__(self, definition: Definition, build: Build) -> None:
+        super().__init__(
+            build, Transforms(self.values_of, code_digest, definition.options.autocast)
+        )
         self.definition = definition
-        self.build = build
-        self.op: Op | None = None
         self._spec: OpSpec | None = None
         self.statics: tuple[StaticParam, ...] = ()
         self.wraps_result = False
-        self.lock = forks.renewed_lock()
         self.script: str | None = None
         self._is_retired = False
         self._is_tried = False
-        self.transforms = Transforms(self.values_of, definition.options.autocast)
         self.on_retired: Callable[[], None] | None = None
-        self.is_tuned = False  # a tuner chooses what calls leave out, whose ``tuning`` comes later
+        self.is_tuned = False  # a tuner, which is given as ``tuning`` later, chooses values
         self.tuning: Tuning | None = None
 
     @property
@@ -110,20 +106,17 @@ class EagerProvider(Provider):
 
     def _register(self, given: Mapping[str, object], is_derived: bool) -> Op:
         definition = self.definition
-        values = definition.static_values(given)
-        program = self._symbolic(values, given)
+        program = self._symbolic(definition.static_values(given), given)
         self.statics = tuple(p for p in definition.statics(given) if p.kind is not None)
-        self._check_carried(given)
         self.script = digest_of(program, 64)
         # torch has no tuple of one tensor
         self.wraps_result = program.returns_tuple and len(program.returns) == 1
-        origin = names.Origin(
-            definition.func.__module__, definition.func.__qualname__, self.script[:8]
-        )
+        func = definition.func
+        origin = names.Origin(func.__module__, func.__qualname__, self.script[:8])
         namespace, _, name = (definition.options.name or definition.name).rpartition("::")
         namespace = namespace or NAMESPACE
         inputs = (*definition.inputs, *(p.name for p in self.statics))
-        schema_names.check(namespace, name, inputs, program=definition.func.__qualname__)
+        schema_names.check(namespace, name, inputs, program=func.__qualname__)
         spec = spec_of(
             program,
             namespace=namespace,
@@ -133,46 +126,41 @@ class EagerProvider(Provider):
             optional=definition.optional,
             copies_inputs=definition.options.contiguous == "copy",
         )
-        holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
-        holder = names.ready_to_meet(namespace, name, holder)
         is_differentiable = definition.options.differentiable is not False
-        # A child has the name, the op, its rules and its place here, or none of them.
-        with forks.guard:
-            take = names.take_derived if is_derived or self._is_retired else names.claim
-            claim = take(
-                namespace, name, holder, is_held_outside=lambda n: held_outside(namespace, n)
-            )
-            op = register(spec, self, claim, definition.origin, is_differentiable=is_differentiable)
+
+        def prepare(op: Op) -> None:
             self._spec = op.spec
             if not is_differentiable:
                 pass_autograd(op.spec)
             if self.tuning is not None:
                 op.bucketing = self.tuning.buckets
             op.keep_variant(self.static_of(op.spec, given), program)
-            self.transforms.install(op)
-            self.op = op
-        claim.warn()
-        return op
+
+        return self.register_as(
+            spec,
+            names.take_derived if is_derived or self._is_retired else names.claim,
+            name,
+            origin,
+            definition.origin,
+            is_differentiable=is_differentiable,
+            prepare=prepare,
+        )
 
     def identity(self, spec: OpSpec) -> Identity:
-        """What tells this program from another one whose op is ``spec``."""
-        return definition_identity(self.definition, spec)
-
-    def change_transforms(self, change: Callable[[Transforms], None]) -> None:
-        """Change the rules of the op: now if it is registered, else when it will be."""
-        with self.lock, forks.guard:
-            change(self.transforms)
-            if self.op is not None:
-                self.transforms.install(self.op)
-
-    def _check_carried(self, given: Mapping[str, object]) -> None:
-        carried = {p.name for p in self.statics}
-        for name in given:
-            if name not in carried and name not in self.definition.bound:
-                raise ArgumentTypeError(
-                    f"{self.definition.name}: argument '{name}' cannot be carried by an op's "
-                    f"schema; fix it with bind({name}=...)"
-                )
+        """What tells this program, as its author wrote it, from another one with ``spec``."""
+        definition, options = self.definition, self.definition.options
+        # Without names, where text is exported, and the target, which bundles name at each kernel.
+        given = (
+            definition.program_options,
+            options.out_idx,
+            sorted(options.mutates or ()),
+            options.mutates is None,
+            options.differentiable,
+            dict(options.autocast),
+            options.contiguous,
+        )
+        captured = values_of(definition.func, dict(definition.bound))
+        return identity_of(spec, source_of(definition.func), captured, text_of(given))
 
     def _mutates(self, program: Program) -> frozenset[str] | None:
         declared = self.definition.options.mutates
@@ -182,33 +170,26 @@ class EagerProvider(Provider):
         for name in declared:
             if name not in known:
                 raise ArgumentError(
-                    f"{self.definition.name}: mutates names '{name}', which is no tensor argument "
-                    f"({', '.join(sorted(known)) or 'there are none'})"
+                    f"{self.definition.name}: mutates names '{name}', which is not a tensor "
+                    f"argument ({', '.join(sorted(known)) or 'there are none'})"
                 )
         return frozenset(declared)
 
     def retire(self, message: str) -> None:
-        """A later definition has taken the address: old handles raise, and this program moves.
+        """Let old handles raise: a later definition has taken the op's name.
 
-        The program object itself goes on running its own program, under a name of its own.
+        The program object goes on running its own program, under a name of its own.
         """
-        with forks.guard:  # the later definition's registration, which is under it, calls this
-            if self.op is not None:
-                retire(self.op, message)
+        with forks.guard:  # the registration of the later definition holds it
+            super().retire(message)
             self.op = None
             self._is_retired = True
             if self.on_retired is not None:
                 self.on_retired()
 
-    def unload(self) -> None:
-        """Free the op's kernels, if there is an op."""
-        op = self.op
-        if op is not None:
-            op.unload()
-
     # -- what the op asks for ------------------------------------------------------------------
     def values_of(self, static: tuple[object, ...]) -> dict[str, object]:
-        """The program's compile-time values for what the op received."""
+        """The program's compile-time values, from those that the op received."""
         given = {
             param.name: param.decode(value)
             for param, value in zip(self.statics, static, strict=False)
@@ -223,9 +204,9 @@ class EagerProvider(Provider):
         dtypes: Mapping[str, object] | None = None,
         left_out: Container[str] = (),
     ) -> tuple[object, ...]:
-        """What the op receives for compile-time values, and for dtypes by their variables.
+        """What the op receives for compile-time values, and for dtypes by variable.
 
-        A dtype that is not named is the first that its variable may be.
+        A variable that ``dtypes`` lacks has its first dtype.
         """
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
         flags = [a.name not in left_out for a in spec.optional_tensors()]
@@ -234,7 +215,7 @@ class EagerProvider(Provider):
         return (*encoded, *flags, *(None if k is None else str(k) for k in kinds))
 
     def traced_values(self, static: tuple[object, ...]) -> dict[str, object]:
-        """What a trace takes: compile-time values, None for tensors that were not given, dtypes."""
+        """What a trace takes: compile-time values, None for tensors that are left out, dtypes."""
         assert self._spec is not None
         _, flags, dtypes = self._spec.parts(static)
         optional = [a.name for a in self._spec.optional_tensors()]
@@ -257,7 +238,7 @@ class EagerProvider(Provider):
         self._is_tried = self._is_tried or program.is_tried
         return program
 
-    def trace_special(
+    def _trace_special(
         self,
         spec: OpSpec,
         static: Mapping[str, object],
@@ -265,7 +246,10 @@ class EagerProvider(Provider):
         *,
         wide_sizes: bool = False,
     ) -> Program:
-        """The program with integers for its ``T.const`` sizes; an error if it writes elsewhere."""
+        """The program with integers for its ``T.const`` sizes.
+
+        ProgramValueError if it writes a tensor that the op's schema does not mark.
+        """
         program = self.definition.trace(static, consts, wide_sizes=wide_sizes)
         if self._is_tried:
             frontend.check_specialised(self.definition.trace(static, None), program, consts)
@@ -280,138 +264,58 @@ class EagerProvider(Provider):
             )
         return program
 
-    def supply_entry(self, op: Op, variant: Variant, request: Mapping[str, Any]) -> None:
-        """Compile or load the program for the sizes, device and facts of a call."""
-        device = (request["device_type"], request["device_index"])
-        target = self.build.target
-        if target is None:
-            target = device_target(*device)
-        elif not is_runnable_on(target, *device):
-            raise ArgumentError(
-                f"{op.spec.name}: the program is compiled for {target} (jit's target=) and cannot "
-                f"run on {device_text(*device)}, which is {device_target(*device)}"
-            )
-        consts = tuple(request["consts"])
-        spec = Specialization(request["fast"], request["index64"])
-        wanted, config = self._request(
-            op, variant, target, spec, consts, request.get("sizes", {}), device,
-            request.get("scalars", {}),
-        )  # fmt: skip
-        entry = self._obtain(wanted)
-        supply(
-            op,
-            variant,
-            entry,
-            target=target,
-            spec=spec,
-            consts=consts,
-            reports=described(wanted.program, target),
-            buckets=op.bucket(variant, request.get("sizes", {})),
-            config=config,
-        )
+    def given_by(self, variant: Variant) -> frozenset[str]:
+        """The names of the compile-time values that calls of this variant give."""
+        pairs = zip(self.statics, variant.static, strict=False)
+        return frozenset(param.name for param, value in pairs if value is not None)
 
-    def obtain(
-        self,
-        op: Op,
-        variant: Variant,
-        target: Target,
-        spec: Specialization,
-        const_values: tuple[int, ...],
-        sizes: Mapping[str, int],
-    ) -> Entry:
-        """The compiled form for these const sizes; ``sizes`` are for people to read."""
-        return self._obtain(self._request(op, variant, target, spec, const_values, sizes)[0])
+    def measured(self, wanted: Wanted) -> Wanted:
+        """``wanted`` with a device to measure on, if a tuner has something to choose for it.
 
-    def tuned(
-        self,
-        op: Op,
-        variant: Variant,
-        target: Target,
-        spec: Specialization,
-        const_values: tuple[int, ...],
-    ) -> Program | None:
-        """The program under the tuned choice, which may measure; None where nothing is chosen.
-
-        ArgumentError where the choice depends on a call's sizes, or no device here runs ``target``.
+        ArgumentError if its choice depends on a call's sizes, or no device here runs the target.
         """
-        if self.tuning is None or not self.tuning.is_needed(_given(self, variant)):
-            return None
-        device = device_for(target)
+        if self.tuning is None or not self.tuning.is_needed(self.given_by(wanted.variant)):
+            return wanted
+        device = device_for(wanted.target)
         reason = None
         if device is None:
-            reason = f"no device here runs {target}"
-        elif op.buckets(variant):
+            reason = f"no device here runs {wanted.target}"
+        elif wanted.op.buckets(wanted.variant):
             reason = "its choice depends on the run-time sizes of a call"
         if reason is not None:
             raise ArgumentError(
-                f"{op.spec.name} is tuned and {reason}; give its configuration with the program"
+                f"{wanted.op.spec.name} is tuned and {reason}; give its configuration with the "
+                "program"
             )
-        return self._request(op, variant, target, spec, const_values, {}, device)[0].program
+        return replace(wanted, device=device)
 
-    def _obtain(self, wanted: Request) -> Entry:
-        entry = obtain(wanted)
-        note_script(wanted, entry)
-        return entry
-
-    def _request(
-        self,
-        op: Op,
-        variant: Variant,
-        target: Target,
-        spec: Specialization,
-        const_values: tuple[int, ...],
-        sizes: Mapping[str, int],
-        device: tuple[str, int] | None = None,
-        scalars: Mapping[str, object] | None = None,
-    ) -> tuple[Request, str]:
-        """What to compile, and the compile-time values that it is compiled for in words."""
-        names_of_consts = [s.name for s in variant.sizes if s.kind == "const"]
-        consts = dict(zip(names_of_consts, const_values, strict=True))
-        traced = self.traced_values(variant.static)
+    def request_for(self, wanted: Wanted) -> Request:
+        """What to compile: the program under the values that are given, default or tuned."""
+        spec, facts, consts = wanted.op.spec, wanted.spec, wanted.named_consts
+        traced = self.traced_values(wanted.variant.static)
         options: tuple[tuple[str, str], ...] = ()
         if self.tuning is not None:
-            given = _given(self, variant)
-            script = self.script or ""
             choice = Choice(
-                op.spec.name, script, traced, given, consts, sizes, target, spec, device,
-                scalars or {},
+                spec.name, self.script or "", traced, self.given_by(wanted.variant), consts,
+                wanted.sizes, wanted.target, facts, wanted.device, wanted.scalars,
             )  # fmt: skip
             chosen = dict(self.tuning.choose(choice))
             options = options_of(chosen.pop("pass_configs", None), None)
             traced = {**traced, **chosen}
-        program = with_options(
-            # On GPUs code generation itself widens what holds a size.
-            self.trace_special(
-                op.spec, traced, consts, wide_sizes=spec.index64 and target.kind == "cpu"
-            ),
-            options,
-        )
-        config = ", ".join(f"{name} = {value!r}" for name, value in traced.items())
+        # On GPUs code generation itself widens what holds a size.
+        wide_sizes = facts.index64 and wanted.target.kind == "cpu"
+        program = self._trace_special(spec, traced, consts, wide_sizes=wide_sizes)
         return Request(
-            program=program,
-            target=target,
-            spec=spec,
-            op=op.spec.name,
-            title=op.spec.title,
-            why=_reason(spec, consts),
-            sizes={**op.spec.dtypes_of(variant.static), **(consts or sizes)},
+            program=with_options(program, options),
+            target=wanted.target,
+            spec=facts,
+            op=spec.name,
+            title=spec.title,
+            why=f"first call{' with these sizes' if consts else ''}, {facts_text(facts)}",
+            sizes={**spec.dtypes_of(wanted.variant.static), **(consts or wanted.sizes)},
             script=self.script,
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,
-            named=Named(
-                op.spec.qualified_name, self.definition.origin, lambda: self.identity(op.spec)
-            ),
-        ), config
-
-
-def _given(provider: EagerProvider, variant: Variant) -> frozenset[str]:
-    pairs = zip(provider.statics, variant.static, strict=False)
-    return frozenset(param.name for param, value in pairs if value is not None)
-
-
-def _reason(spec: Specialization, consts: Mapping[str, int]) -> str:
-    facts = "fast facts" if spec.fast else "general facts"
-    width = ", 64-bit offsets" if spec.index64 else ""
-    return (
-        f"first call with these sizes, {facts}{width}" if consts else f"first call, {facts}{width}"
-    )
+            named=Named(spec.qualified_name, self.definition.origin, lambda: self.identity(spec)),
+            config=", ".join(f"{name} = {value!r}" for name, value in traced.items()),
+        )

@@ -1,4 +1,4 @@
-"""Owns the functions that make programs and kernels: jit, compile, par_compile."""
+"""The functions that make programs and kernels: jit, compile, par_compile."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tileops.jit.compiling import run_all
 from tileops.jit.definition import Definition, JitOptions, with_options
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import program_of
+from tileops.jit.provider import Build
 from tileops.jit.targets import TargetLike, requested_target
 from tileops.op.transforms import autocast_dtypes
 from tileops.pass_configs import options_of
@@ -26,7 +26,7 @@ PassConfigs = Mapping[Any, object] | None
 CompileFlags = Sequence[str] | str | None
 
 
-# Ways to launch a kernel that programs name. Each is accepted and means the same.
+# Ways to launch a kernel. Accepted for compatibility; all behave identically.
 EXECUTION_BACKENDS = (
     "auto", "tvm_ffi", "dlpack", "ctypes", "cython", "nvrtc", "torch", "cutedsl",
 )  # fmt: skip
@@ -97,11 +97,13 @@ def jit(
         raise ArgumentTypeError(
             f"debug_root_path: expected a path, got {type(debug_root_path).__name__}"
         )
+    _check_choice("execution_backend", execution_backend, EXECUTION_BACKENDS)
+    _check_choice("contiguous", contiguous, ("require", "copy"))
     options = JitOptions(
         out_idx=out_idx,
         target=target,
         target_host=target_host,
-        execution_backend=_backend(execution_backend),
+        execution_backend=execution_backend,
         verbose=_verbose(verbose),
         pass_configs=pass_configs,
         debug_root_path=debug_root_path,
@@ -110,7 +112,7 @@ def jit(
         name=name,
         differentiable=differentiable,
         autocast=autocast_dtypes(autocast),
-        contiguous=_one_of("contiguous", contiguous, ("require", "copy")),
+        contiguous=contiguous,
     )
     if func is not None:
         return _decorate(func, options)
@@ -125,17 +127,9 @@ def _decorate(func: Callable[..., Any], options: JitOptions) -> JITImpl:
     return JITImpl(Definition(func, options))
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ArgumentError(f"{name}: expected {' or '.join(choices)}, got {value!r}")
-    return value
-
-
-def _backend(value: str | None) -> str | None:
-    if value is not None and value not in EXECUTION_BACKENDS:
-        names = ", ".join(EXECUTION_BACKENDS)
-        raise ArgumentError(f"execution_backend: expected one of {names}, got {value!r}")
-    return value
+def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        raise ArgumentError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
 
 
 def _mutates(names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -164,11 +158,11 @@ def compile(
 ) -> JITKernel:
     """Compile a ``T.prim_func``, or a traced program, to a kernel.
 
-    No GPU is needed to compile for one: ``compile(f, target="cuda:sm_90")``. ArgumentError where
+    Compiling for a GPU does not need one: ``compile(f, target="cuda:sm_90")``. ArgumentError if
     both the program's body and the caller give ``out_idx``, and for an unknown
     ``execution_backend`` (see ``jit``).
     """
-    _backend(execution_backend)
+    _check_choice("execution_backend", execution_backend, EXECUTION_BACKENDS)
     build = Build(requested_target(target), bool(_verbose(verbose)))
     options = options_of(pass_configs, compile_flags)
     match func:
@@ -204,18 +198,14 @@ def par_compile(
 
     The first failure raises; with ``ignore_error`` each is logged and gives None.
     """
-    jobs = [
-        functools.partial(
-            compile,
-            func,
-            out_idx,
-            execution_backend,
-            target,
-            target_host,
-            verbose,
-            pass_configs,
-            compile_flags,
-        )
-        for func in funcs
-    ]
-    return run_all(jobs, num_workers, ignore_error)
+    one = functools.partial(
+        compile,
+        out_idx=out_idx,
+        execution_backend=execution_backend,
+        target=target,
+        target_host=target_host,
+        verbose=verbose,
+        pass_configs=pass_configs,
+        compile_flags=compile_flags,
+    )
+    return run_all([functools.partial(one, func) for func in funcs], num_workers, ignore_error)

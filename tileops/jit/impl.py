@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -19,8 +18,8 @@ from tileops.jit.compiling import run_all
 from tileops.jit.definition import Definition, GivenOptions
 from tileops.jit.eager import EagerProvider
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import Build
 from tileops.jit.lazy import LazyKernels
+from tileops.jit.provider import Build, Transformable
 from tileops.jit.specialising import specialise
 from tileops.jit.statics import (
     NotCarriedError,
@@ -33,13 +32,13 @@ from tileops.jit.statics import (
 )
 from tileops.jit.targets import requested_target
 from tileops.op import arguments, gradient
-from tileops.op.registration import refuse_capture
+from tileops.op.registration import Op, refuse_capture
 
 # What a value of a schema type is to Python, exactly: such values need no conversion.
 _EXACT: dict[str | None, type] = {"int": int, "bool": bool, "float": float, "str": str}
 
 
-class JITImpl(GivenOptions):
+class JITImpl(GivenOptions, Transformable):
     """A tile program that is compiled on demand.
 
     *Eager* functions hold the program themselves: a call compiles if it must, runs, and returns the
@@ -244,8 +243,14 @@ class JITImpl(GivenOptions):
             )  # fmt: skip
 
     # -- constants of a traced call ----------------------------------------------------------------
-    def carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
-        """The program whose op carries these compile-time values, and those that it carries."""
+    def routed(self, given: Mapping[str, object]) -> tuple[EagerProvider, Op, dict[str, object]]:
+        """The op that takes a call with these compile-time values, and those that it carries."""
+        self.definition.static_values(given)  # refuses a call that leaves out a required one
+        program, carried = self._carrier(given)
+        op = program._eager.register(carried, is_derived=program._is_derived)
+        return program._eager, op, carried
+
+    def _carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
         params = self._params(given)
         given = {
             n: v
@@ -255,7 +260,7 @@ class JITImpl(GivenOptions):
         bound = self._not_carried(given, params)
         if not bound:
             return self, given
-        return self.bind(**bound).carrier({k: v for k, v in given.items() if k not in bound})
+        return self.bind(**bound)._carrier({k: v for k, v in given.items() if k not in bound})
 
     @constant
     def _route(self, names: tuple[str, ...], *values: object) -> str:
@@ -263,12 +268,9 @@ class JITImpl(GivenOptions):
 
         ``namespace::op::tuple or plain::names the schema carries``.
         """
-        given = dict(zip(names, values, strict=True))
-        self.definition.static_values(given)  # refuses a call that leaves out a required one
-        program, given = self.carrier(given)
-        op = program._eager.register(given, is_derived=program._is_derived)
-        wraps = "tuple" if program._eager.wraps_result else "plain"
-        return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(given)}"
+        provider, op, carried = self.routed(dict(zip(names, values, strict=True)))
+        wraps = "tuple" if provider.wraps_result else "plain"
+        return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(carried)}"
 
     def _not_carried(
         self, given: Mapping[str, object], params: Mapping[str, StaticParam]
@@ -298,43 +300,15 @@ class JITImpl(GivenOptions):
     def _lazy_name(self, *args: object, **kwargs: object) -> str:
         return self._lazy.kernel(args, kwargs).name
 
-    # -- torch's transforms ------------------------------------------------------------------------
-    def register_autograd(
-        self,
-        backward: Callable[..., Any],
-        /,
-        *,
-        setup_context: Callable[..., Any] | None = None,
-    ) -> None:
-        """Give the op a gradient, as ``torch.library.register_autograd`` takes it.
-
-        ``setup_context(ctx, inputs, output)`` gets tensors and run-time scalars in order; one that
-        has a parameter ``keyword_only_inputs`` also gets all compile-time values by name.
-        ``backward(ctx, *grads)`` returns a gradient, or None, for each input; the gradients that
-        it gets are contiguous. A later registration replaces an earlier one. ArgumentError for a
-        lazy function, for a program that writes its inputs, and under ``differentiable=False``.
-        """
-        self._refuse_lazy("register_autograd")
-        if self._differentiable is False:
-            raise ArgumentError(f"{self._title}: with differentiable=False it gets no gradient")
-        change = operator.methodcaller("set_gradient", backward, setup_context)
-        self._eager.change_transforms(change)
-
-    def register_vmap(self, rule: Callable[..., Any], /) -> None:
-        """Give the op a batching rule, as ``torch.library.register_vmap`` takes it.
-
-        ``rule(info, in_dims, *inputs)`` returns ``(output, out_dims)``. ArgumentError for a lazy
-        function.
-        """
-        self._refuse_lazy("register_vmap")
-        self._eager.change_transforms(operator.methodcaller("set_batching", rule))
-
-    def _refuse_lazy(self, what: str) -> None:
+    def _transformed(self, method: str) -> EagerProvider:
         if self._is_lazy:
             raise ArgumentError(
-                f"{self._title}: a lazy function has an op for each of its kernels; call {what} "
+                f"{self._title}: a lazy function has an op for each of its kernels; call {method} "
                 "of a kernel"
             )
+        if method == "register_autograd" and self._differentiable is False:
+            raise ArgumentError(f"{self._title}: with differentiable=False it gets no gradient")
+        return self._eager
 
     # -- building ----------------------------------------------------------------------------------
     def bind(self, **values: object) -> JITImpl:

@@ -1,4 +1,4 @@
-"""Owns JITKernel: a compiled program that can be called, inspected, measured and copied."""
+"""JITKernel: a compiled program that can be called, inspected, measured and copied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 import json
 import operator
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +21,21 @@ from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
-from tileops.jit.kernel_state import NAMESPACE, Build, state_for, state_of
+from tileops.jit.provider import (
+    NAMESPACE,
+    Build,
+    KernelState,
+    Transformable,
+    state_for,
+    state_of,
+)
 from tileops.jit.statics import constant
 from tileops.op import arguments, gradient
 from tileops.op.registration import refuse_capture
 from tileops.op.variant import pack_of
 
 if TYPE_CHECKING:
-    from tileops.cache import Entry
     from tileops.profiler import Profiler, TensorSupplyType
-    from tileops.target import Target
 
 _SOURCES = {"triton": "kernel.py", "cpp": "device_kernel.cpp"}
 
@@ -50,7 +54,11 @@ class KernelParam:
     is_output: bool = False
 
 
-class JITKernel:
+def _of_state(name: str, doc: str) -> Any:  # noqa: ANN401
+    return property(lambda kernel: getattr(state_of(kernel._name), name), doc=doc)
+
+
+class JITKernel(Transformable):
     """A program compiled for one target.
 
     Calling it takes the tensors and scalars of the program, without those that ``out_idx`` or
@@ -88,7 +96,7 @@ class JITKernel:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
         if not torch.compiler.is_compiling():
             state = state_of(self._name)
-            spec = state.op().spec
+            spec = state.registered().spec
             names = [a.name for a in spec.inputs()]
             made = [p.name for p in state.program.tensors() if p.allocated]
             arguments.check_names(f"kernel {self._name}", spec.args, len(args), kwargs, made)
@@ -114,29 +122,25 @@ class JITKernel:
         """The torch op of the kernel, registered when first asked for."""
         return self._op  # type: ignore[no-any-return]
 
-    def register_autograd(
-        self,
-        backward: Callable[..., Any],
-        /,
-        *,
-        setup_context: Callable[..., Any] | None = None,
-    ) -> None:
-        """Give the kernel's op a gradient, as ``JITImpl.register_autograd`` does.
-
-        It belongs to the kernel in this process: a pickled kernel comes back without it.
-        """
-        change = operator.methodcaller("set_gradient", backward, setup_context)
-        state_of(self._name).change_transforms(change)
-
-    def register_vmap(self, rule: Callable[..., Any], /) -> None:
-        """Give the kernel's op a batching rule, as ``JITImpl.register_vmap`` does."""
-        state_of(self._name).change_transforms(operator.methodcaller("set_batching", rule))
+    def _transformed(self, method: str) -> KernelState:
+        state = state_of(self._name)
+        state.registered()
+        return state
 
     # -- what it is ------------------------------------------------------------------------------
+    prim_func = _of_state("program", "The traced program.")
+    target = _of_state("target", "The target that the kernel was compiled for.")
+    artifact = _of_state("entry", "The compiled files and their manifest.")
+    config = _of_state("config", "The tuned configuration; None for a kernel that was not tuned.")
+    latency = _of_state("latency", "The tuned latency in milliseconds; None if it was not tuned.")
+    ref_latency = _of_state(
+        "ref_latency", "The reference program's latency in milliseconds; None if not measured."
+    )
+
     @property
-    def prim_func(self) -> Program:
-        """The traced program."""
-        return state_of(self._name).program
+    def name(self) -> str:
+        """``<function>__<10 hexadecimal digits of program, options and target>``."""
+        return self._name
 
     @property
     def params(self) -> list[KernelParam]:
@@ -149,41 +153,10 @@ class JITKernel:
         return list(self.prim_func.returns)
 
     @property
-    def target(self) -> Target:
-        """The target that the kernel was compiled for."""
-        return state_of(self._name).target
-
-    @property
-    def artifact(self) -> Entry:
-        """The compiled files and their manifest."""
-        return state_of(self._name).entry
-
-    @property
     def cache_path(self) -> Path | None:
         """The folder of the cache that holds the kernel's artifacts; None without a cache."""
         path = self.artifact.path
         return None if path is None else Path(path)
-
-    @property
-    def name(self) -> str:
-        """``<function>__<10 hexadecimal digits of program, options and target>``."""
-        return self._name
-
-    # -- what it was tuned to ----------------------------------------------------------------------
-    @property
-    def config(self) -> dict[str, object] | None:
-        """The tuned configuration, None for a kernel that was not tuned."""
-        return state_of(self._name).config
-
-    @property
-    def latency(self) -> float | None:
-        """The tuned latency in milliseconds, None for a kernel that was not tuned."""
-        return state_of(self._name).latency
-
-    @property
-    def ref_latency(self) -> float | None:
-        """The reference program's latency in milliseconds, None where none was measured."""
-        return state_of(self._name).ref_latency
 
     @property
     def n_regs(self) -> int:
@@ -319,7 +292,7 @@ class JITKernel:
 def _registered_names(name: str) -> str:
     """The op and the scalars: ``op::place name dtype,…``."""
     state = state_of(name)
-    op = state.op()
+    op = state.registered()
     dtypes = {p.name: str(p.var.dtype) for p in state.program.scalars()}
     scalars = [
         f"{n} {a.name} {dtypes[a.name]}" for n, a in enumerate(op.spec.inputs()) if a.name in dtypes

@@ -1,4 +1,4 @@
-"""Owns lazy programs: functions that return a ``T.prim_func``, and the kernels made of them."""
+"""Lazy programs: functions that return a ``T.prim_func``, and the kernels made of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.definition import Definition, with_options
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.jit.kernel_state import Build
+from tileops.jit.provider import Build
 from tileops.jit.statics import freeze_all
 from tileops.pass_configs import options_of
 
@@ -43,7 +43,7 @@ class LazyKernels:
         return dict(bound.arguments)
 
     def prim_func(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """What the function returns; ArgumentTypeError if it is no prim_func."""
+        """What the function returns; ArgumentTypeError if that is not a prim_func."""
         result = self.definition.func(*args, **{**self.definition.bound, **kwargs})
         if not isinstance(result, frontend.PrimFunc):
             raise ArgumentTypeError(
@@ -95,10 +95,9 @@ def program_of(
     out_idx: list[int] | int | None = None,
     options: tuple[tuple[str, str], ...] = (),
 ) -> Program:
-    """The program of a prim_func as ``compile`` takes it.
+    """The program of a prim_func; ``options`` win over those set in the body.
 
-    ``options`` win over those set in the body. ArgumentError where both the body and the caller
-    give ``out_idx``.
+    ArgumentError if both the body and the caller give ``out_idx``.
     """
     program: Program = func.program
     attrs = dict(func.attrs)
@@ -112,8 +111,4 @@ def program_of(
         program = frontend.with_out_idx(program, wanted)
     own = options_of(attrs.get("pass_configs"), attrs.get("compile_flags"))
     program = with_options(with_options(program, own), options)
-    return _named(program, name or func.name)
-
-
-def _named(program: Program, name: str) -> Program:
-    return program if program.name == name else replace(program, name=name)
+    return replace(program, name=name or func.name)

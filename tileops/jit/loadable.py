@@ -1,4 +1,4 @@
-"""Owns what a process needs to run a compiled program without tracing it, as plain JSON."""
+"""What a process needs to run a compiled program without tracing it, as plain JSON."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _AskedError(Exception):
     """Ends a call whose facts are known."""
 
 
-_asking = forks.renewed_lock()  # over a call, whose answer lies in _asked
+_asking = forks.renewed_lock()  # over a call, whose answer is in _asked
 _askers: dict[str, int] = {}
 _asked: dict[str, Any] = {}
 
@@ -73,8 +73,8 @@ _asked: dict[str, Any] = {}
 def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
     """The facts that a call of ``program`` with these arguments gives its code.
 
-    They are the call path's own: an op of the same signature is called that has no code, and what
-    it asks for is the answer. Raises what a call with wrong arguments raises.
+    The call path itself finds them: an op of the same signature is called that has no code, and
+    what it asks for is the answer. Raises what a call with wrong arguments raises.
     """
     import torch  # compile workers use this module and do not pay for torch
 

@@ -1,15 +1,17 @@
-"""Owns what stands behind a compiled kernel: its program, its artifact and its op."""
+"""What stands behind ops: their registration, the code that calls ask for, and kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
 from tileops import cache, forks, runtime, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import INDEX32_LIMIT, Program, const_value
+from tileops.jit.captured import code_digest
 from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
@@ -24,6 +26,8 @@ from tileops.target import Target
 
 NAMESPACE = "tileops"
 
+Device = tuple[str, int]  # type and index, as torch names it
+
 
 @dataclass(frozen=True)
 class Build:
@@ -34,166 +38,168 @@ class Build:
     debug_root: str | None = None
 
 
-class KernelState(Provider):
-    """One kernel: a program without ``T.const`` sizes, compiled for one target."""
+@dataclass(frozen=True)
+class Wanted:
+    """Code that a call, a warmup or a bundle needs of an op.
 
-    def __init__(self, base: str, program: Program, build: Build) -> None:
-        self.base = base
-        self.program = program
+    ``sizes`` are all sizes of a call and ``scalars`` its run-time scalars, as far as there is a
+    call; ``device`` is None if the code is not for a device that is here.
+    """
+
+    op: Op
+    variant: Variant
+    target: Target
+    spec: Specialization
+    consts: tuple[int, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    device: Device | None = None
+    scalars: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def named_consts(self) -> dict[str, int]:
+        """The values of the ``T.const`` sizes by name."""
+        consts = [size.name for size in self.variant.sizes if size.kind == "const"]
+        return dict(zip(consts, self.consts, strict=True))
+
+
+class CodeProvider(Provider):
+    """Registers one op, and compiles or loads what its calls ask for.
+
+    A subclass says what the op's program is: ``request_for``, ``trace_symbolic``, ``identity``.
+    """
+
+    compiled_for = "the program is compiled for {} (jit's target=)"  # for an error
+
+    def __init__(self, build: Build, transforms: Transforms) -> None:
         self.build = build
-        self.digest = kernel_digest(program, build.target)
-        self._lock = forks.renewed_lock()
-        self._op: Op | None = None
-        self._entry: cache.Entry | None = None
-        self.config: dict[str, object] | None = None
-        self.latency: float | None = None
-        self.ref_latency: float | None = None
-        self._transforms = Transforms(lambda static: {})
+        self.transforms = transforms
+        self.op: Op | None = None
+        self.lock = forks.renewed_lock()
 
-    @property
-    def name(self) -> str:
-        """The name of the kernel and of its op: ``<base>__<10 hexadecimal digits>``."""
-        return f"{self.base}__{self.digest}"
+    def request_for(self, wanted: Wanted) -> Request:
+        """What to compile for ``wanted``."""
+        raise NotImplementedError
 
-    @property
-    def target(self) -> Target:
-        """The target that the kernel was compiled for."""
-        return self.build.target or default_target()
+    def measured(self, wanted: Wanted) -> Wanted:
+        """``wanted`` with a device to measure on, if a tuner has something to choose for it."""
+        return wanted
 
-    @property
-    def entry(self) -> cache.Entry:
-        """The compiled form for the usual facts: aligned pointers, divisible sizes."""
-        with self._lock:
-            if self._entry is None or settings.current().dump_ir:  # a dump may be due
-                spec = Specialization(fast=True, index64=reaches_index64(self.program))
-                self._entry = self._obtain(self.target, spec, "compile")
-            return self._entry
+    def register_as(
+        self,
+        spec: OpSpec,
+        take: Callable[..., names.Claim],
+        name: str,
+        origin: names.Origin,
+        place: str,
+        *,
+        is_differentiable: bool = True,
+        prepare: Callable[[Op], None] = lambda op: None,
+    ) -> Op:
+        """Register the op of ``spec`` by the name that ``take`` (of ``op.names``) gives.
 
-    def op(self) -> Op:
-        """The op of the kernel, registered when first asked for."""
-        with self._lock:
-            if self._op is None:
-                inputs = [p.name for p in self.program.params]
-                schema_names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
-                spec = spec_of(self.program, namespace=NAMESPACE, name=self.name)
-                origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
-                holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
-                with forks.guard:
-                    claim = names.take_derived(
-                        NAMESPACE, self.base, holder, is_held_outside=_held_outside
-                    )
-                    op = register(spec, self, claim, _origin(self.program))
-                    self._transforms.install(op)
-                    self._op = op
-            return self._op
+        ``place`` is where the program is defined; ``prepare`` gets the op before others see it.
+        """
+        holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
+        holder = names.ready_to_meet(spec.namespace, name, holder)
+        # A child has the name, the op, its rules and its place here, or none of them.
+        with forks.guard:
+            claim = take(
+                spec.namespace,
+                name,
+                holder,
+                is_held_outside=lambda tried: held_outside(spec.namespace, tried),
+            )
+            op = register(spec, self, claim, place, is_differentiable=is_differentiable)
+            prepare(op)
+            self.transforms.install(op)
+            self.op = op
+        claim.warn()
+        return op
 
     def change_transforms(self, change: Callable[[Transforms], None]) -> None:
-        """Change the rules of the op, and register it with them."""
-        with self._lock:
-            change(self._transforms)
-            op = self.op()
-            with forks.guard:
-                self._transforms.install(op)
+        """Change the rules of the op: now if it is registered, else when it will be."""
+        with self.lock, forks.guard:
+            change(self.transforms)
+            if self.op is not None:
+                self.transforms.install(self.op)
+
+    def retire(self, message: str) -> None:
+        """Let calls through old handles of the op raise RedefinedOpError with ``message``."""
+        if self.op is not None:
+            retire(self.op, message)
 
     def unload(self) -> None:
-        """Free the op's loaded code, if there is an op; the artifact stays."""
-        op = self._op
+        """Free the op's kernels, if there is an op."""
+        op = self.op
         if op is not None:
             op.unload()
 
-    # -- what the op asks for ------------------------------------------------------------------
-    def trace_symbolic(self, static: tuple[object, ...]) -> Program:
-        """The kernel's program: it has no compile-time arguments left."""
-        if static:
-            raise InternalError(f"kernel {self.name} takes no compile-time arguments")
-        return self.program
-
     def supply_entry(self, op: Op, variant: Variant, request: Mapping[str, Any]) -> None:
-        """Give the op the code for a device and its facts."""
+        """Compile or load the code for the sizes, device and facts of a call."""
         device = (request["device_type"], request["device_index"])
-        if self.build.target is not None and not is_runnable_on(self.build.target, *device):
-            raise ArgumentError(
-                f"{op.spec.name}: the kernel was compiled for {self.build.target} and cannot run "
-                f"on {device_text(*device)}, which is {device_target(*device)}"
-            )
-        target = self.build.target or device_target(*device)
-        spec = Specialization(request["fast"], request["index64"])
-        entry = self.obtain(op, variant, target, spec, (), {})
-        reports = described(self.program, target)
-        supply(op, variant, entry, target=target, spec=spec, consts=(), reports=reports)
-
-    def identity(self, spec: OpSpec) -> Identity:
-        """The program is all that a kernel is; its target is said of each kernel of a bundle."""
-        return identity_of(spec, digest_of(self.program, 64), "", str(self.build.target))
-
-    def retire(self, message: str) -> None:
-        """Nothing replaces a kernel: its name is made from its content."""
-        op = self._op
-        if op is not None:
-            retire(op, message)
-
-    def obtain(
-        self,
-        op: Op,
-        variant: Variant,
-        target: Target,
-        spec: Specialization,
-        const_values: tuple[int, ...],
-        sizes: Mapping[str, int],
-    ) -> cache.Entry:
-        """The compiled form under these facts; a kernel has no sizes left to choose."""
-        return self._obtain(target, spec, "fast facts" if spec.fast else "general facts")
-
-    def _obtain(self, target: Target, spec: Specialization, why: str) -> cache.Entry:
-        request = Request(
-            program=self.program,
-            target=target,
-            spec=spec,
-            op=self.base,
-            why=why,
-            script=self.digest,
-            debug_root=self.build.debug_root,
-            verbose=self.build.verbose,
+        wanted = Wanted(
+            op,
+            variant,
+            self._target_on(op, device),
+            Specialization(request["fast"], request["index64"]),
+            tuple(request["consts"]),
+            request.get("sizes", {}),
+            device,
+            request.get("scalars", {}),
         )
-        entry = obtain(request)
-        note_script(request, entry)
-        return entry
+        self.supply(wanted)
+
+    @settings.read_once()
+    def supply(self, wanted: Wanted) -> None:
+        """Compile or load what is wanted, and give it to the op."""
+        request = self.request_for(wanted)
+        _supply(wanted, request, obtain_listed(request))
+
+    def _target_on(self, op: Op, device: Device) -> Target:
+        target = self.build.target
+        if target is None:
+            return device_target(*device)
+        if not is_runnable_on(target, *device):
+            raise ArgumentError(
+                f"{op.spec.name}: {self.compiled_for.format(target)} and cannot run on "
+                f"{device_text(*device)}, which is {device_target(*device)}"
+            )
+        return target
 
 
-def supply(
-    op: Op,
-    variant: Variant,
-    entry: cache.Entry,
-    *,
-    target: Target,
-    spec: Specialization,
-    consts: tuple[int, ...],
-    reports: list[dict[str, Any]],
-    buckets: tuple[int, ...] = (),
-    config: str = "",
-) -> None:
-    """Hand a compiled program to an op as the entry for these const sizes and facts.
+def obtain_listed(request: Request) -> cache.Entry:
+    """``obtain``, and the compiled program listed under ``scripts/`` of the cache."""
+    entry = obtain(request)
+    note_script(request, entry)
+    return entry
 
-    ``reports`` say what a failed check means, with this process's files and lines; ``buckets`` are
-    the places of the sizes that the op chooses kernels by; ``config`` the compile-time values in
-    words.
-    """
+
+def _supply(wanted: Wanted, request: Request, entry: cache.Entry) -> None:
+    """Give the op the compiled program as the entry for its const sizes and facts."""
+    op, variant, target, spec = wanted.op, wanted.variant, wanted.target, wanted.spec
     entry_json = entry_of(
         entry.manifest["record"], op.spec, variant,
-        target=target, spec=spec, consts=consts, config=config,
+        target=target, spec=spec, consts=wanted.consts, config=request.config,
     )  # fmt: skip
-    if buckets:
-        entry_json["consts"] = [*entry_json["consts"], *buckets]
-    images: dict[str, runtime.Image] = {}
-    if reports:
+    buckets = op.bucket(variant, wanted.sizes)
+    entry_json["consts"] += buckets
+    # What a failed check means, with this process's files and lines.
+    if reports := described(request.program, target):
         entry_json["reports"] = reports
+    images: dict[str, runtime.Image] = {}
     for launch in entry_json["launches"]:
         name = launch["image"]
-        # The verified bytes: what lies on disk can have changed since, or go while it runs.
+        # The verified bytes: the file can have changed since, or go while the code runs.
         data = entry.files[name]
         images[name] = data if entry.path is None else (data, str(entry.path / name))
-    key = (str(target), consts, spec.fast, spec.index64, buckets)
+    key = (str(target), wanted.consts, spec.fast, spec.index64, buckets)
     op.add_entry(variant, key, entry_json, images)
+
+
+def facts_text(spec: Specialization) -> str:
+    """The facts that code assumes, in words."""
+    width = ", 64-bit offsets" if spec.index64 else ""
+    return f"{'fast' if spec.fast else 'general'} facts{width}"
 
 
 def reaches_index64(program: Program) -> bool:
@@ -207,21 +213,117 @@ def reaches_index64(program: Program) -> bool:
     return False
 
 
-def kernel_digest(program: Program, target: Target | None) -> str:
-    """Ten hexadecimal digits of the program, its options and its target."""
-    if target is None:
-        return digest_of(program, 10)
-    tagged = replace(program, options=(*program.options, ("target", str(target))))
-    return digest_of(tagged, 10)
+class Transformable:
+    """The methods that give the op of a program or kernel a gradient and a batching rule.
+
+    The rules belong to this process: a pickled kernel comes back without them.
+    """
+
+    def register_autograd(
+        self,
+        backward: Callable[..., Any],
+        /,
+        *,
+        setup_context: Callable[..., Any] | None = None,
+    ) -> None:
+        """Give the op a gradient, as ``torch.library.register_autograd`` takes it.
+
+        ``setup_context(ctx, inputs, output)`` gets tensors and run-time scalars in order; one that
+        has a parameter ``keyword_only_inputs`` also gets all compile-time values by name.
+        ``backward(ctx, *grads)`` returns a gradient, or None, for each input; the gradients that
+        it gets are contiguous. A later registration replaces an earlier one. ArgumentError for a
+        lazy function, for a program that writes its inputs, and under ``differentiable=False``.
+        """
+        provider = self._transformed("register_autograd")
+        provider.change_transforms(methodcaller("set_gradient", backward, setup_context))
+
+    def register_vmap(self, rule: Callable[..., Any], /) -> None:
+        """Give the op a batching rule, as ``torch.library.register_vmap`` takes it.
+
+        ``rule(info, in_dims, *inputs)`` returns ``(output, out_dims)``. ArgumentError for a lazy
+        function.
+        """
+        self._transformed("register_vmap").change_transforms(methodcaller("set_batching", rule))
+
+    def _transformed(self, method: str) -> CodeProvider:
+        raise NotImplementedError
 
 
-def _origin(program: Program) -> str:
-    loc = program.launches[0].loc if program.launches else None
-    return "" if loc is None else loc.place
+# -- kernels -----------------------------------------------------------------------------------
+class KernelState(CodeProvider):
+    """One kernel: a program without ``T.const`` sizes, compiled for one target.
 
+    Its name, and that of its op, is ``<base>__<10 hexadecimal digits>`` of the program, its options
+    and its target.
+    """
 
-def _held_outside(name: str) -> str | None:
-    return held_outside(NAMESPACE, name)
+    compiled_for = "the kernel was compiled for {}"
+
+    def __init__(self, base: str, program: Program, build: Build) -> None:
+        super().__init__(build, Transforms(lambda static: {}, code_digest))
+        self.base = base
+        self.program = program
+        tag = () if build.target is None else (("target", str(build.target)),)
+        self.digest = digest_of(replace(program, options=(*program.options, *tag)), 10)
+        self.name = f"{base}__{self.digest}"
+        self._entry: cache.Entry | None = None
+        # What a tuner found.
+        self.config: dict[str, object] | None = None
+        self.latency: float | None = None
+        self.ref_latency: float | None = None
+
+    @property
+    def target(self) -> Target:
+        """The target that the kernel was compiled for."""
+        return self.build.target or default_target()
+
+    @property
+    def entry(self) -> cache.Entry:
+        """The compiled form for the usual facts: aligned pointers, divisible sizes."""
+        with self.lock:
+            if self._entry is None or settings.current().dump_ir:  # a dump may be due
+                spec = Specialization(fast=True, index64=reaches_index64(self.program))
+                self._entry = obtain_listed(self._request(self.target, spec, "compile"))
+            return self._entry
+
+    def registered(self) -> Op:
+        """The op of the kernel, registered when first asked for."""
+        with self.lock:
+            if self.op is None:
+                inputs = [p.name for p in self.program.params]
+                schema_names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
+                spec = spec_of(self.program, namespace=NAMESPACE, name=self.name)
+                origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
+                loc = self.program.launches[0].loc if self.program.launches else None
+                place = "" if loc is None else loc.place
+                return self.register_as(spec, names.take_derived, self.base, origin, place)
+            return self.op
+
+    def trace_symbolic(self, static: tuple[object, ...]) -> Program:
+        """The kernel's program: it has no compile-time arguments left."""
+        if static:
+            raise InternalError(f"kernel {self.name} takes no compile-time arguments")
+        return self.program
+
+    def identity(self, spec: OpSpec) -> Identity:
+        """The program is all that a kernel is; bundles name the target of each kernel."""
+        return identity_of(spec, digest_of(self.program, 64), "", str(self.build.target))
+
+    def request_for(self, wanted: Wanted) -> Request:
+        """What to compile: the program, for a target and facts."""
+        return self._request(wanted.target, wanted.spec, facts_text(wanted.spec))
+
+    def _request(self, target: Target, spec: Specialization, why: str) -> Request:
+        return Request(
+            program=self.program,
+            target=target,
+            spec=spec,
+            op=self.base,
+            why=why,
+            script=self.digest,
+            debug_root=self.build.debug_root,
+            verbose=self.build.verbose,
+        )
 
 
 _states: dict[str, KernelState] = {}

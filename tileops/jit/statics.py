@@ -28,8 +28,8 @@ class NotCarriedError(Exception):
 class StaticParam:
     """A compile-time parameter of a program.
 
-    ``kind`` is the schema type that carries it, None where no schema type can: the value is then
-    bound to the op. ``default`` is EMPTY where the caller must give a value.
+    ``kind`` is the schema type that carries it; None if none can, so that the value is bound to the
+    op. ``default`` is EMPTY if the caller must give a value.
     """
 
     name: str
@@ -42,12 +42,11 @@ class StaticParam:
         return self.default is EMPTY
 
     def arg(self, *, is_chosen: bool) -> ArgSpec:
-        """The argument of the op; only for parameters that a schema carries.
+        """The argument of the op, for a parameter that a schema carries.
 
-        ``is_chosen``: where a call leaves it out, something else than its default may be taken.
+        ``is_chosen``: a call that leaves it out may get another value than the default.
         """
-        if self.kind is None:
-            raise ArgumentTypeError(f"parameter '{self.name}' has no place in a schema")
+        assert self.kind is not None
         standard = None
         if not self.is_required and not is_chosen and self.default is not None:
             standard = standard_of(self.encode(self.default))
@@ -55,9 +54,9 @@ class StaticParam:
         return ArgSpec(self.name, kind, "static", standard=standard)
 
     def encode(self, value: object) -> object:
-        """``value`` as the op takes it; NotCarriedError where the schema's type cannot carry it.
+        """``value`` as the op takes it; NotCarriedError if the schema's type cannot carry it.
 
-        ArgumentTypeError where the annotation says that another type was meant.
+        ArgumentTypeError if the annotation asks for another type.
         """
         if value is None and self.default is None:
             return None
@@ -94,7 +93,7 @@ class StaticParam:
 def static_param(
     name: str, default: object, annotation: object, value: object = EMPTY
 ) -> StaticParam:
-    """The parameter as its annotation says, or its default, or the first value that it gets."""
+    """The parameter; its annotation decides the kind, or its default, or its first value."""
     kind = annotated = _kind_of_annotation(annotation)
     for sample in (default, value):
         if kind is None and sample is not EMPTY and sample is not None:
@@ -134,10 +133,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _index(value: Any) -> int | None:  # noqa: ANN401
-    """The integer that a schema carries for ``value``; None where there is none.
-
-    A tensor has an ``__index__`` whatever it holds.
-    """
+    """The integer that a schema carries for ``value``; None for others, such as a float tensor."""
     try:
         integer = operator.index(value)
     except (TypeError, ValueError, RuntimeError):
@@ -187,24 +183,17 @@ _BY_TEXT = {
 def _kind_of_annotation(annotation: object) -> str | None:
     if annotation is EMPTY or annotation is None:
         return None
-    if isinstance(annotation, str):
-        parts = [p.strip() for p in annotation.split("|")]
-        known = [
-            _BY_TEXT.get(p.removeprefix("Optional[").rstrip("]")) or _BY_TEXT.get(p) for p in parts
-        ]
-        return known[0] if known else None
     if isinstance(annotation, type) and annotation in _BY_TYPE:
         return _BY_TYPE[annotation]
-    return _kind_of_annotation(_text_of(annotation))
-
-
-def _text_of(annotation: object) -> str:
     text = str(annotation)
-    return text.replace("typing.", "").replace("List[", "list[").replace("Tuple[", "tuple[")
+    if not isinstance(annotation, str):
+        text = text.replace("typing.", "").replace("List[", "list[").replace("Tuple[", "tuple[")
+    first = text.split("|")[0].strip()
+    return _BY_TEXT.get(first.removeprefix("Optional[").rstrip("]")) or _BY_TEXT.get(first)
 
 
 def freeze(value: object) -> object:
-    """A hashable key that is equal for equal compile-time values, and not for 1, True and 1.0.
+    """A hashable key, equal for equal compile-time values, which 1, True and 1.0 are not.
 
     ArgumentTypeError for a value that can be neither hashed nor frozen.
     """
@@ -218,7 +207,7 @@ def freeze(value: object) -> object:
             return ("set", frozenset(freeze(v) for v in value))
         case float():
             return ("float", repr(value))
-        case Value():  # a size that T.dynamic made outside a program: each is itself alone
+        case Value():  # a size that T.dynamic made outside a program equals only itself
             return ("size", value.expr)
     try:
         hash(value)
@@ -238,11 +227,10 @@ def freeze_all(values: Iterable[tuple[str, Any]]) -> tuple[object, ...]:
 def constant(function: _F) -> _F:
     """Mark ``function``: Dynamo calls it once while tracing and keeps its result in the graph.
 
-    It must return text, a number or a bool; its arguments must be constants of the trace.
+    It returns text, a number or a bool, and takes constants of the trace.
     """
-    # What torch.compiler.assume_constant_result sets. That imports Dynamo, which takes longer than
-    # all else at a first call, and Dynamo imports Triton; a program that is never traced needs
-    # neither.
+    # As torch.compiler.assume_constant_result does, without importing Dynamo: that takes longer
+    # than all else at a first call, imports Triton, and a program that is not traced needs neither.
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -258,9 +246,9 @@ def with_constant_sizes(value: Any) -> Any:  # noqa: ANN401
 
 
 def traceable(value: Any) -> Any:  # noqa: ANN401
-    """``value`` as such a function takes it in a traced region.
+    """``value`` as a ``constant`` function takes it in a traced region.
 
-    A symbolic size becomes a constant; a dtype its text, since Dynamo of torch 2.11 takes the
-    instance of a subclass of ``str`` for no constant.
+    A symbolic size becomes a constant; a dtype becomes its text, since Dynamo of torch 2.11 knows
+    no constants of a subclass of ``str``.
     """
     return value.text if isinstance(value, DType) else with_constant_sizes(value)

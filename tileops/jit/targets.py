@@ -1,4 +1,4 @@
-"""Owns the choice of a target: from what the user wrote, or from the device of the tensors."""
+"""The choice of a target: from what the user wrote, or from the device of the tensors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _target_of_settings() -> Target | None:
 
 
 def default_target() -> Target:
-    """The target of a compile that names none and has no tensors: current GPU, else this CPU."""
+    """The target of a compile without a named target or tensors: the current GPU, else this CPU."""
     import torch
 
     if torch.cuda.is_available():
@@ -91,7 +91,7 @@ def _current_cuda_device(text: str) -> int:
 
 
 def is_runnable_on(target: Target, device_type: str, device_index: int) -> bool:
-    """True if code for ``target`` runs on the device: same kind, and on a GPU same architecture."""
+    """True if code for ``target`` runs on the device: the same kind, and the same GPU."""
     if target.kind == "cpu":
         return device_type == "cpu"
     return device_type == "cuda" and device_target("cuda", device_index) == target

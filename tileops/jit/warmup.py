@@ -1,28 +1,32 @@
-"""Owns warmup: compiling and loading programs before their first call."""
+"""``warmup``: programs compiled and loaded before their first call."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from tileops import frontend, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentTypeError
 from tileops.ir.program import INDEX32_LIMIT
 from tileops.jit.compiling import run_all
-from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
-from tileops.jit.kernel_state import (
+from tileops.jit.lazy import program_of
+from tileops.jit.provider import (
     Build,
+    CodeProvider,
+    Device,
     KernelState,
+    Wanted,
+    obtain_listed,
     reaches_index64,
     state_for,
     state_of,
 )
-from tileops.jit.lazy import program_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import (
     TargetLike,
@@ -31,11 +35,7 @@ from tileops.jit.targets import (
     is_runnable_on,
     requested_target,
 )
-from tileops.op.registration import Op
-from tileops.op.variant import Variant
 from tileops.target import Target
-
-Device = tuple[str, int]  # as torch names it: type and index
 
 
 def warmup(
@@ -59,76 +59,56 @@ def warmup(
         raise ArgumentTypeError(
             f"warmup takes a list of programs and kernels, got {type(programs).__name__}"
         )
-    wanted = requested_target(target)
-    forms = [_form_of(item, wanted) for item in programs]
-    jobs = [functools.partial(form.make, fast) for form in forms for fast in (True, False)]
+    named = requested_target(target)
+    wanted = [_wanted_of(item, named) for item in programs]
+    jobs = [functools.partial(_make, one, fast) for one in wanted for fast in (True, False)]
     run_all(jobs, num_workers, ignore_error=False)
     return len(jobs)
 
 
-@dataclass(frozen=True)
-class _Form:
-    """One program at one set of sizes. ``device`` None: it is compiled and not loaded."""
-
-    provider: EagerProvider | KernelState
-    op: Op
-    variant: Variant
-    consts: tuple[int, ...]
-    sizes: Mapping[str, int]
-    target: Target
-    device: Device | None
-    index64: bool
-
-    def make(self, fast: bool) -> None:
-        """Compile it under these facts, and load it where it can run."""
-        if self.device is None:
-            spec = Specialization(fast, self.index64)
-            self.provider.obtain(self.op, self.variant, self.target, spec, self.consts, self.sizes)
-            return
-        device_type, device_index = self.device
-        request = {
-            "device_type": device_type,
-            "device_index": device_index,
-            "consts": list(self.consts),
-            "fast": fast,
-            "index64": self.index64,
-            "sizes": dict(self.sizes),
-        }
-        self.provider.supply_entry(self.op, self.variant, request)
-        runtime.load_entry(
-            self.op.handle,
-            self.op.publish_variant(self.variant.static),
-            cuda=device_type == "cuda",
-            device_index=device_index,
-            consts=(*self.consts, *self.op.bucket(self.variant, self.sizes)),
-            fast=fast,
-            index64=self.index64,
-        )
+def _make(wanted: Wanted, fast: bool) -> None:
+    """Compile what is wanted under these facts, and load it where it can run."""
+    op, variant = wanted.op, wanted.variant
+    provider = cast("CodeProvider", op.provider)
+    wanted = replace(wanted, spec=replace(wanted.spec, fast=fast))
+    if wanted.device is None:
+        obtain_listed(provider.request_for(wanted))
+        return
+    provider.supply(wanted)
+    runtime.load_entry(
+        op.handle,
+        op.publish_variant(variant.static),
+        cuda=wanted.device[0] == "cuda",
+        device_index=wanted.device[1],
+        consts=(*wanted.consts, *op.bucket(variant, wanted.sizes)),
+        fast=fast,
+        index64=wanted.spec.index64,
+    )
 
 
-def _form_of(item: object, wanted: Target | None) -> _Form:
+def _wanted_of(item: object, target: Target | None) -> Wanted:
     program, arguments = (item[0], item[1:]) if isinstance(item, tuple) and item else (item, ())
     keywords: Mapping[str, object] = {}
     if arguments and isinstance(arguments[-1], Mapping):
         arguments, keywords = arguments[:-1], arguments[-1]
     match program:
         case JITImpl() if program.is_lazy_mode() and program.is_tuned:
-            return _kernel_form(state_of(program.compile(*arguments, **keywords).name), wanted)
+            return _of_kernel(state_of(program.compile(*arguments, **keywords).name), target)
         case JITImpl() if program.is_lazy_mode():
             traced = program.get_tir(*arguments, **keywords)
-            build = Build(wanted) if wanted is not None else program._build
-            return _kernel_form(state_for(program.definition.name, traced, build), wanted)
+            build = Build(target) if target is not None else program._build
+            return _of_kernel(state_for(program.definition.name, traced, build), target)
         case JITImpl():
-            return _eager_form(program, arguments, keywords, wanted)
+            return _of_program(program, arguments, keywords, target)
         case JITKernel() | frontend.PrimFunc() if arguments or keywords:
             raise ArgumentTypeError(
                 f"warmup: a {type(program).__name__} has its sizes already and takes no arguments"
             )
         case JITKernel():
-            return _kernel_form(state_of(program.name), wanted)
+            return _of_kernel(state_of(program.name), target)
         case frontend.PrimFunc():
             traced = program_of(program)
-            return _kernel_form(state_for(traced.name, traced, Build(wanted)), wanted)
+            return _of_kernel(state_for(traced.name, traced, Build(target)), target)
         case _:
             raise ArgumentTypeError(
                 "warmup takes programs, kernels, T.prim_funcs, or tuples of a program and its "
@@ -136,45 +116,33 @@ def _form_of(item: object, wanted: Target | None) -> _Form:
             )
 
 
-def _kernel_form(state: KernelState, wanted: Target | None) -> _Form:
-    target, device = _where(wanted or state.build.target, None)
-    op = state.op()
-    index64 = reaches_index64(state.program)
-    return _Form(state, op, op.variant(()), (), {}, target, device, index64)
+def _of_kernel(state: KernelState, target: Target | None) -> Wanted:
+    found, device = _where(target or state.build.target, None)
+    op = state.registered()
+    spec = Specialization(index64=reaches_index64(state.program))
+    return Wanted(op, op.variant(()), found, spec, device=device)
 
 
-def _eager_form(
+def _of_program(
     program: JITImpl,
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
-    wanted: Target | None,
-) -> _Form:
+    target: Target | None,
+) -> Wanted:
     definition = program.definition
     values, _ = definition.bind_arguments(arguments, keywords)
     made = specialise(definition, arguments, keywords)
     given = {k: v for k, v in values.items() if k not in definition.inputs}
-    program, given = program.carrier(given)
-    provider = program._eager
-    op = provider.register(given, is_derived=program._is_derived)
+    provider, op, carried = program.routed(given)
     left_out = [n for n in definition.optional if n in values and values[n] is None]
-    static = provider.static_of(op.spec, given, made.static, left_out)
+    static = provider.static_of(op.spec, carried, made.static, left_out)
     tensors: list[Any] = [values[n] for n in definition.tensors if values.get(n) is not None]
-    target, device = _where(wanted or provider.build.target, _device_of(tensors))
-    count = max((_elements(t.shape) for t in tensors), default=0)
-    return _Form(
-        provider,
-        op,
-        op.variant(static),
-        tuple(made.consts.values()),
-        made.sizes,
-        target,
-        device,
-        count >= INDEX32_LIMIT or reaches_index64(made.program),
-    )
-
-
-def _elements(shape: Sequence[int]) -> int:
-    return functools.reduce(lambda count, extent: count * int(extent), shape, 1)
+    found, device = _where(target or provider.build.target, _device_of(tensors))
+    count = max((math.prod(map(int, t.shape)) for t in tensors), default=0)
+    is_large = count >= INDEX32_LIMIT or reaches_index64(made.program)
+    consts = tuple(made.consts.values())
+    spec = Specialization(index64=is_large)
+    return Wanted(op, op.variant(static), found, spec, consts, made.sizes, device)
 
 
 def _device_of(tensors: Sequence[Any]) -> Device | None:

@@ -11,7 +11,6 @@ import torch
 
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.op.compile_cache import described
 from tileops.op.spec import OpSpec
 
 if TYPE_CHECKING:
@@ -44,15 +43,18 @@ class Gradient:
 class Transforms:
     """The rules of one program or kernel; each op that it becomes gets them.
 
-    ``static_values`` gives every compile-time value by name for those that an op received.
+    ``static_values`` gives every compile-time value by name for those that an op received;
+    ``digest`` that of functions and values, which torch's caches of graphs must know.
     """
 
     def __init__(
         self,
         static_values: Callable[[tuple[object, ...]], Mapping[str, object]],
+        digest: Callable[..., str],
         autocast: Mapping[str, torch.dtype] | None = None,
     ) -> None:
         self._static_values = static_values
+        self._digest_of = digest
         self._autocast = dict(autocast or {})
         self._gradient: Gradient | None = None
         self._batching: Callable[..., Any] | None = None
@@ -103,7 +105,7 @@ class Transforms:
         gradient = self._gradient
         rules = () if gradient is None else (gradient.backward, gradient.setup_context)
         autocast = sorted((device, str(dtype)) for device, dtype in self._autocast.items())
-        return described(*rules, self._batching, autocast)
+        return self._digest_of(*rules, self._batching, autocast)
 
     def _batch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         assert self._batching is not None
