@@ -65,7 +65,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 # Modules that stand apart from their package, and what more they may import.
 EXTRA: dict[str, frozenset[str]] = {
     # The decorator that joins the language and the front end, which traces at the definition.
-    "tileops.language.prim_func": frozenset({"frontend"}),
+    "tileops.language.definitions": frozenset({"frontend"}),
     # The names of other systems' caches, as thin facades over jit.
     "tileops.cache.kernel_cache": frozenset({"jit"}),
     # The decorator that joins search and program; the only part of the tuner that knows programs.

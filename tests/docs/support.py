@@ -42,27 +42,26 @@ FORMS = (
     "`...` in a shape",
     "several launches",
 )
-# Where each construct stands in the page: heading to the modules that define its constructs.
+# Heading of the page to the modules that define its constructs.
 SECTIONS = {
-    "Programs and launches": (
-        "definitions",
-        "annotations",
-        "dtype_variables",
-        "pointers",
-        "launch",
-        "prim_func",
-    ),
-    "Tiles and movement": ("allocation", "copies", "buffers"),
-    "Tile computation": ("gemm", "reductions", "reducers", "atomics", "dot_products"),
-    "Loops and conditions": ("loops", "persistent", "checks"),
-    "Scalars": ("arithmetic", "mathematics", "rounding", "value", "vectors", "conversions"),
-    "Hints and threads": ("hints", "lanes", "layouts"),
+    "Programs and launches": ("definitions", "parameter_types", "dtype_variables", "launch"),
+    "Tiles and movement": ("allocation", "copies", "buffers", "views"),
+    "Tile computation": ("products", "reductions", "atomics"),
+    "Loops and conditions": ("loops", "persistent"),
+    "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
+    "Hints and threads": ("hints", "layouts"),
 }
-# Names whose object does not say which module it is from.
+# Names whose object does not say which module it is from, or that belong to another's section.
 _HOMES = {
-    "Tensor": "annotations", "SharedBuffer": "annotations", "FragmentBuffer": "annotations",
-    "LocalBuffer": "annotations", "Ref": "annotations", "ptr": "pointers",
-}  # fmt: skip
+    **dict.fromkeys(
+        ("Tensor", "SharedBuffer", "FragmentBuffer", "LocalBuffer", "Ref", "ptr", "make_tensor"),
+        "parameter_types",
+    ),
+    **dict.fromkeys(("assume", "device_assert", "print"), "loops"),
+    **dict.fromkeys(
+        ("get_thread_binding", "get_thread_bindings", "thread_binding", "sync_threads"), "hints"
+    ),
+}
 # (construct, executor) to why that executor has no test of it.
 REASONS: dict[tuple[str, str], str] = {}
 Record = dict[str, list[str]]

@@ -426,7 +426,7 @@ def test_a_macro_cannot_stand_in_a_lazy_operand() -> None:
             if A[0] > 1 and positive(A[1]):
                 A[0] = 0
 
-    with pytest.raises(ProgramValueError, match="cannot stand inside"):
+    with pytest.raises(ProgramValueError, match="cannot be inside"):
         body_of(program)
 
 

@@ -12,10 +12,15 @@ import torch
 import tileops
 import tileops.language as T
 from tileops.errors import ProgramAttributeError
-from tileops.language.other_languages import all_instead
+from tileops.language.missing import INSTEAD as OF_THE_LANGUAGE
+from tileops.language.missing import OF_A_VALUE, by_name
 from tileops.language.unsupported import all_names
 
-INSTEAD = all_instead()
+# What is said of each name of T, as ``T.dot``, and of each attribute of a value, as ``x.sum``.
+INSTEAD = {
+    **{f"T.{name}": text for name, text in by_name(OF_THE_LANGUAGE).items()},
+    **{f"x.{name}": text for name, text in by_name(OF_A_VALUE).items()},
+}
 
 
 @tileops.jit

@@ -13,8 +13,8 @@ from tileops.errors import ProgramError, ProgramTypeError
 from tileops.frontend.expressions import HOOKS
 from tileops.frontend.frame import Frame
 from tileops.frontend.rewrite import Rewritten, rewritten
-from tileops.language.annotations import Ref, Var
 from tileops.language.buffers import Element, RegionRef, VarRef
+from tileops.language.parameter_types import Ref, Var
 from tileops.language.tracer import Tracer
 from tileops.language.value import Value, snapshot
 from tileops.location import Location

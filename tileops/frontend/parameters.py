@@ -10,14 +10,14 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
-from tileops.language.annotations import TensorType, require_tensor_type
 from tileops.language.buffers import BufferRef
 from tileops.language.dtype_variables import variable_of
-from tileops.language.pointers import Pointer, PointerType
+from tileops.language.parameter_types import PointerType, TensorType, require_tensor_type
 from tileops.language.shapes import check_packed, leading_shape
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr
+from tileops.language.views import Pointer
 from tileops.location import Location
 
 
@@ -114,7 +114,7 @@ class Parameters:
                 expected="an integer, bool or float dtype that a kernel parameter can have",
                 location=tracer.location,
             )
-        var = tracer.define_permanent(tracer.new_var(name, DType(as_dtype(annotation))))
+        var = tracer.define(tracer.new_var(name, DType(as_dtype(annotation))), permanent=True)
         self._declared[name] = ScalarParam(name, var, loc=tracer.location)
         return Value(var)
 
@@ -139,7 +139,7 @@ class Parameters:
             strides = tuple(self._stride(name, s) for s in annotation.strides)
         check_packed(what, shape[leading:], kind, strides)
         buffer = tracer.new_buffer(name, shape, kind, "global", strides)
-        tracer.define_global(buffer)
+        tracer.define(buffer, permanent=True)
         self._declared[name] = TensorParam(name, buffer, leading=leading, loc=tracer.location)
         return BufferRef(buffer)
 
@@ -155,7 +155,7 @@ class Parameters:
     def _pointer(self, name: str) -> Pointer:
         tracer = self._tracer
         buffer = tracer.new_buffer(name, (), DType("uint8"), "global")
-        tracer.define_global(buffer)
+        tracer.define(buffer, permanent=True)
         self._declared[name] = TensorParam(name, buffer, raw=True, loc=tracer.location)
         return Pointer(buffer)
 

@@ -30,8 +30,8 @@ from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill, Launch
 from tileops.ir.walk import written_ids
 from tileops.language.buffers import ZERO, BufferRef
-from tileops.language.known import ConstNeededError
 from tileops.language.tracer import Tracer
+from tileops.language.value import ConstNeededError
 from tileops.location import Location
 from tileops.pass_configs import merged
 

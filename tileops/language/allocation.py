@@ -1,4 +1,4 @@
-"""Owns the constructs that make buffers: on-chip tiles, scalar variables, workspaces, outputs."""
+"""Constructs that make buffers: tiles on chip, scalar variables, workspaces and outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.stmt import Alloc
 from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef
-from tileops.language.operands import text_of
+from tileops.language.operands import one_of, text_of
 from tileops.language.shapes import (
     GLOBAL_BYTES,
     ON_CHIP_BYTES,
@@ -19,6 +19,11 @@ from tileops.language.shapes import (
 )
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import as_dtype, to_expr
+
+__all__ = [
+    "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer", "alloc_shared", "alloc_var",
+    "empty",
+]  # fmt: skip
 
 _SCOPES = {
     "shared": "shared",
@@ -41,7 +46,7 @@ def _alloc(construct: str, default_name: str, shape: object, dtype: object, scop
     name = tracer.take_name(default_name)
     check_bytes(f"the tile `{name}` ({construct})", extents, kind, ON_CHIP_BYTES)
     buffer = tracer.new_buffer(name, extents, kind, _SCOPES[scope])
-    tracer.define_buffer(buffer)
+    tracer.define(buffer)
     tracer.emit(Alloc(buffer))
     return buffer
 
@@ -92,7 +97,7 @@ def alloc_var(
     kind = as_dtype(dtype)
     value = None if init is None else fold.cast(to_expr(init, "the initial value"), kind)
     buffer = tracer.new_buffer(tracer.take_name("var"), (ONE,), kind, "var")
-    tracer.define_buffer(buffer)
+    tracer.define(buffer)
     tracer.emit(Alloc(buffer, value))
     return VarRef(BufferRef(buffer))
 
@@ -124,7 +129,7 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
     name = tracer.take_name("workspace")
     check_bytes(f"the workspace `{name}` (T.alloc_global)", extents, kind, GLOBAL_BYTES)
     buffer = tracer.new_buffer(name, extents, kind, "global")
-    tracer.define_global(buffer)
+    tracer.define(buffer, permanent=True)
     tracer.workspaces.append(buffer)
     return BufferRef(buffer)
 
@@ -138,16 +143,9 @@ def alloc_reducer(
     ``replication`` is the older form (fill, update by ``+=`` in T.Parallel, T.finalize_reducer in
     place).
     """
-    if text_of("T.alloc_reducer", "op", op) not in REDUCER_OPS:
-        raise ProgramValueError(
-            "T.alloc_reducer: unknown op", expected=", ".join(REDUCER_OPS), found=repr(op)
-        )
-    if replication not in (None, "all", "none"):
-        raise ProgramValueError(
-            "T.alloc_reducer: unknown replication",
-            expected="'all' or 'none'",
-            found=repr(replication),
-        )
+    one_of("T.alloc_reducer", "op", op, REDUCER_OPS)
+    if replication is not None:
+        one_of("T.alloc_reducer", "replication", replication, ("all", "none"))
     buffer = _alloc("T.alloc_reducer", "reducer", shape, dtype, "local.fragment")
     if op.startswith("bit") and buffer.dtype.is_float:
         raise ProgramTypeError(f"T.alloc_reducer: {op} needs integers", found=str(buffer.dtype))
@@ -162,7 +160,7 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
     """
     tracer = require_tracer("T.empty")
     if tracer.launch is not None:
-        raise ProgramValueError("T.empty stands outside `with T.Kernel`")
+        raise ProgramValueError("T.empty must be outside `with T.Kernel`")
     dims: object = shape
     if shape and isinstance(shape[0], (tuple, list)):
         if len(shape) > 2:
@@ -178,7 +176,7 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
     name, kind = tracer.take_name("output"), DType(as_dtype(dtype))
     check_bytes(f"the output `{name}` (T.empty)", extents, kind, GLOBAL_BYTES)
     buffer = tracer.new_buffer(name, extents, kind, "global")
-    tracer.define_global(buffer)
+    tracer.define(buffer, permanent=True)
     tracer.outputs.append(buffer)
     if is_leading:
         tracer.leading_outputs.add(buffer.id)

@@ -9,16 +9,13 @@ from functools import reduce
 
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.language.value import (
-    Value,
-    absolute,
-    as_dtype,
-    binary,
-    named,
-    to_expr,
-    unary,
-    wrap,
-)
+from tileops.language.value import Value, absolute, as_dtype, binary, named, to_expr, unary, wrap
+
+__all__ = [
+    "Select", "align_up", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceildiv",
+    "clamp", "floordiv", "floormod", "fmod", "if_then_else", "index_to_coordinates", "infinity",
+    "max_value", "min_value", "shift_left", "shift_right", "truncdiv", "truncmod",
+]  # fmt: skip
 
 _Binary = Callable[[object, object], object]
 

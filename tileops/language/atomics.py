@@ -13,8 +13,13 @@ from tileops.language.buffers import ONE, BufferRef, Element, RegionRef
 from tileops.language.copies import copy_regions
 from tileops.language.layouts import note_run
 from tileops.language.operands import element_region, one_of, operand, tile
-from tileops.language.tracer import require_tracer
+from tileops.language.tracer import require_launch, require_tracer
 from tileops.language.value import Value, as_int, describe, named, to_expr
+
+__all__ = [
+    "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max", "atomic_min",
+    "atomic_or", "atomic_store",
+]  # fmt: skip
 
 _ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 _LOAD_ORDERS = ("relaxed", "consume", "acquire", "seq_cst")
@@ -121,7 +126,7 @@ def _element(construct: str, value: object) -> Element:
 
 def atomic_load(src: object, memory_order: object = "seq_cst") -> Value:
     """The value of one element, read atomically."""
-    require_tracer("T.atomic_load").require_launch("T.atomic_load")
+    require_launch("T.atomic_load")
     order = _order("T.atomic_load", memory_order, _LOAD_ORDERS, "seq_cst")
     where = element_region(_element("T.atomic_load", src))
     result = _atomic_element("load", where, None, order, True)
@@ -131,7 +136,7 @@ def atomic_load(src: object, memory_order: object = "seq_cst") -> Value:
 
 def atomic_store(dst: object, val: object, memory_order: object = "seq_cst") -> None:
     """Write one element atomically."""
-    require_tracer("T.atomic_store").require_launch("T.atomic_store")
+    require_launch("T.atomic_store")
     order = _order("T.atomic_store", memory_order, _STORE_ORDERS, "seq_cst")
     element = _element("T.atomic_store", dst)
     expr = fold.cast(to_expr(val, "the value"), element.ref.node.dtype)
@@ -155,7 +160,7 @@ atomic_addx4 = _add_neighbours(4, "four")
 
 
 def _atomic_run(construct: str, count: int, dst: object, value: object, return_prev: bool) -> None:
-    require_tracer(construct).require_launch(construct)
+    require_launch(construct)
     if return_prev:
         raise UnsupportedConstructError(f"{construct}(return_prev=True) gives a vector")
     target, source = (_first_of(construct, count, side) for side in (dst, value))

@@ -1,16 +1,11 @@
-"""Owns what a program holds of a buffer: itself, its elements, its slices, and scalar variables."""
+"""Buffers in a program, their elements and slices, and scalar variables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tileops.errors import (
-    ProgramIndexError,
-    ProgramTypeError,
-    ProgramValueError,
-    UnsupportedConstructError,
-)
+from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
 from tileops.ir.printer import print_expr
@@ -53,7 +48,7 @@ class DataPointer:
 
 
 class _Elementwise:
-    """What has elements and no arithmetic of its own: buffers and their slices."""
+    """Buffers and their slices: they have elements, and refuse arithmetic of their own."""
 
     __slots__ = ()
 
@@ -85,7 +80,7 @@ class _Elementwise:
 
 
 class BufferRef(_Elementwise):
-    """A tensor or tile in a program. Indexing gives an element, or a region where it slices."""
+    """A tensor or tile in a program. Indexing gives an element, slicing a region."""
 
     __slots__ = ("node", "reducer")
 
@@ -99,7 +94,7 @@ class BufferRef(_Elementwise):
 
     @property
     def shape(self) -> tuple[int | Value, ...]:
-        """The extents, Python ints where they are constant."""
+        """The extents; constant ones are Python ints."""
         return tuple(unwrap_int(e) for e in self.node.shape)
 
     @property
@@ -407,12 +402,3 @@ def contribute(ref: BufferRef, indices: tuple[Expr, ...], value: Expr) -> None:
     require_tracer("a reducer update").emit(
         Atomic(REDUCER_OPS[ref.reducer][1], where, fold.cast(value, ref.node.dtype))
     )
-
-
-def refuse_strided_view(construct: str, source: Buffer) -> None:
-    """UnsupportedConstructError for a view of a tensor that is not row-major."""
-    if source.strides is not None:
-        raise UnsupportedConstructError(
-            f"{construct} gives a view of `{source.name}`, which has strides of its own",
-            expected="a tensor or tile that is row-major contiguous",
-        )

@@ -1,4 +1,4 @@
-"""Owns conversions of scalars: by value, with what T.cast says of rounding, and by bits."""
+"""Conversions of scalars: by value, with the rounding that T.cast takes, and by bits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tileops.ir.expr import Call, Expr
 from tileops.language.unsupported import on_which_target
 from tileops.language.value import FLOAT32, Value, as_dtype, is_scalar, to_expr, wrap
 from tileops.language.vectors import Vector, convert, reinterpret_vector
+
+__all__ = ["Cast", "cast", "reinterpret"]
 
 _ROUNDINGS = ("", "rn", "rz", "rp", "rm", "rs")
 _BYTE = DType("uint8")
@@ -28,7 +30,7 @@ def cast(
     """``value`` converted to ``dtype``; floats round to nearest even, float to int truncates.
 
     8-bit floats saturate to the largest finite number; with ``sat=False`` what is too large becomes
-    NaN, or infinity where there is one. ``round="rn"`` names the default, other roundings raise
+    NaN, or infinity if the type has one. ``round="rn"`` names the default, other roundings raise
     UnsupportedConstructError; ``rbits`` belongs to the stochastic one.
     """
     _check_rounding(round, sat, rbits)

@@ -1,17 +1,14 @@
-"""Owns the tile operations that move or set data: copy, fill, clear, transpose, im2col, views."""
+"""Tile operations that move or set data: copy, fill, clear, transpose and im2col."""
 
 from __future__ import annotations
 
-from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Const, Region
-from tileops.ir.stmt import Copy, Fill, Im2col, Transpose, View
-from tileops.language.allocation import check_static
-from tileops.language.buffers import BufferRef, Element, refuse_strided_view
-from tileops.language.index_arithmetic import are_different, constant_difference
+from tileops.ir.stmt import Copy, Fill, Im2col, Transpose
+from tileops.language.buffers import BufferRef, Element
+from tileops.language.index_arithmetic import constant_difference
 from tileops.language.operands import (
-    element_region,
     format_extents,
     from_start,
     matrix,
@@ -22,9 +19,10 @@ from tileops.language.operands import (
     tile,
     with_squeezed_extents,
 )
-from tileops.language.shapes import static_shape
 from tileops.language.tracer import require_tracer
-from tileops.language.value import as_dtype, index_expr, to_expr
+from tileops.language.value import index_expr, to_expr
+
+__all__ = ["clear", "copy", "fill", "im2col", "transpose"]
 
 
 def copy(
@@ -79,7 +77,7 @@ def _paired(
     )
     if len(left) != len(right) or (both_whole and not same_extents(left, right)):
         raise mismatch
-    # The side that lies closer to the threads gives the extents of the copy.
+    # The side nearer to the threads gives the extents of the copy.
     source_leads = source.buffer.level >= target.buffer.level
     if source_leads:
         return source, with_squeezed_extents(target, left)
@@ -141,51 +139,6 @@ def transpose(src: object, dst: object, annotations: object = None) -> None:
     tracer.emit_tile("T.transpose", Transpose(source, target))
 
 
-def _total_bits(shape: tuple[object, ...], dtype: DType) -> object:
-    out: object = fold.const(dtype.bits)
-    for extent in shape:
-        out = fold.mul(out, extent)  # type: ignore[arg-type]
-    return out
-
-
-def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef:
-    tracer = require_tracer(construct)
-    tracer.require_launch(construct)
-    if not isinstance(src, BufferRef):
-        operand(construct, "the source", src)
-        raise ProgramTypeError(f"{construct} takes a whole buffer")
-    refuse_strided_view(construct, src.node)
-    extents = static_shape(construct, shape)
-    if src.node.is_on_chip:
-        check_static(tracer, construct, extents)
-    before = _total_bits(src.node.shape, src.node.dtype)
-    after = _total_bits(extents, dtype)
-    if are_different(before, after):  # type: ignore[arg-type]
-        raise ProgramValueError(
-            f"{construct} must keep the number of bits",
-            expected=f"as many bits as {src.describe()}",
-            found=f"{format_extents(extents)} of {dtype}",
-        )
-    buffer = tracer.new_buffer(tracer.take_name("view"), extents, dtype, src.node.scope)
-    tracer.emit_view(View(buffer, src.node))
-    return BufferRef(buffer)
-
-
-def reshape(src: object, shape: object) -> BufferRef:
-    """The same storage with another shape, row-major; the number of elements stays."""
-    dtype = src.node.dtype if isinstance(src, BufferRef) else DType("float32")
-    return _view("T.reshape", src, shape, dtype)
-
-
-def view(src: object, shape: object = None, dtype: object = None) -> BufferRef:
-    """The same storage with another shape or dtype; the number of bits stays."""
-    kind = as_dtype(dtype) if dtype is not None else None
-    if isinstance(src, BufferRef):
-        kind = kind or src.node.dtype
-        shape = src.shape if shape is None else shape
-    return _view("T.view", src, shape, kind or DType("float32"))
-
-
 def im2col(
     img: object,
     col: object,
@@ -216,16 +169,3 @@ def im2col(
             img.node, target, steps[0], steps[1], int(kernel), int(stride), int(dilation), int(pad)
         ),
     )
-
-
-__all__ = [
-    "clear",
-    "copy",
-    "copy_regions",
-    "element_region",
-    "fill",
-    "im2col",
-    "reshape",
-    "transpose",
-    "view",
-]

@@ -1,10 +1,12 @@
-"""Owns macros and the size variables const and dynamic."""
+"""Macros, size variables, and the decorator T.prim_func."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import warnings
+from collections.abc import Mapping
 from types import FunctionType
 
 from tileops.dtypes import DType
@@ -12,6 +14,8 @@ from tileops.errors import NoBuilderError, ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Var
 from tileops.language.tracer import Tracer, active_tracer, iter_names, require_tracer
 from tileops.language.value import Value, as_dtype
+
+__all__ = ["const", "dynamic", "macro", "prim_func", "symbolic"]
 
 
 class Macro:
@@ -29,9 +33,8 @@ class Macro:
         tracer = require_tracer(f"the macro {self.func.__name__}")
         if tracer.lazy_depth:
             raise ProgramValueError(
-                f"the macro {self.func.__name__} cannot stand inside `and`, `or` or a conditional "
-                "expression "
-                "whose condition is known only at run time"
+                f"the macro {self.func.__name__} cannot be inside `and`, `or` or a conditional "
+                "expression whose condition is known only at run time"
             )
         assert tracer.inline is not None
         return tracer.inline(self.func, args, kwargs)
@@ -62,7 +65,7 @@ def const(name: str, dtype: object = "int32") -> object:
 
 def _one_const(tracer: Tracer, name: str, dtype: DType) -> object:
     if tracer.launch is not None:
-        raise ProgramValueError("T.const stands outside `with T.Kernel`")
+        raise ProgramValueError("T.const must be outside `with T.Kernel`")
     if tracer.consts is None:
         return Value(tracer.size(name, dtype, "const"))
     if name not in tracer.consts:
@@ -102,3 +105,21 @@ def symbolic(name: str, dtype: object = "int32") -> object:
     """Deprecated alias of ``dynamic``."""
     warnings.warn("T.symbolic is deprecated; use T.dynamic", DeprecationWarning, stacklevel=2)
     return dynamic(name, dtype)
+
+
+def prim_func(func: FunctionType | None = None, **options: object) -> object:
+    """Decorator: trace a function with annotated parameters at once and give its PrimFunc.
+
+    Raises located ProgramErrors if the function breaks a rule of the language.
+    """
+    names_in_scope = sys._getframe(1).f_locals
+    if func is None:
+        return lambda decorated: _traced(decorated, names_in_scope)
+    return _traced(func, names_in_scope)
+
+
+def _traced(func: FunctionType, names_in_scope: Mapping[str, object]) -> object:
+    # Imported late: the front end imports the language's other modules.
+    from tileops.frontend import make_prim_func
+
+    return make_prim_func(func, name=func.__name__, names_in_scope=names_in_scope)

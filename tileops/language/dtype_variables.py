@@ -13,6 +13,8 @@ from tileops.errors import (
 from tileops.language.tracer import DeclaredDType, Tracer, active_tracer
 from tileops.language.value import Value, as_dtype, dtype
 
+__all__ = ["DTypeVar"]
+
 
 class OpenDType:
     """A dtype variable made outside a program; inside each program that uses it, a dtype.
@@ -28,7 +30,7 @@ class OpenDType:
         self.dtypes = dtypes
 
     def declare(self, tracer: Tracer) -> DeclaredDType:
-        """Note that the running trace has this variable; an error where it may not have it."""
+        """Note that the running trace uses this variable; an error if it may not."""
         if tracer.dtypes is None:
             raise UnsupportedConstructError(
                 f"the dtype variable `{self.name}` in a T.prim_func: its tensors are known only "
@@ -49,17 +51,17 @@ class OpenDType:
         return known
 
     def value_in(self, tracer: Tracer) -> DType | None:
-        """The dtype in a trace; None where no argument that the call gives tells it."""
+        """The dtype in a trace; None if no given argument tells it."""
         self.declare(tracer)
         assert tracer.dtypes is not None
         return tracer.dtypes.get(self.name, self.dtypes[0])
 
     def now(self) -> dtype:
-        """The dtype in the running trace; an error where there is none."""
+        """The dtype in the running trace; an error outside one."""
         tracer = active_tracer()
         if tracer is None:
             raise NoBuilderError(
-                f"the dtype variable `{self.name}` was used outside a program, where it is no "
+                f"the dtype variable `{self.name}` was used outside a program, where it is not a "
                 "dtype; use it in a function decorated with @tileops.jit"
             )
         found = self.value_in(tracer)
@@ -116,11 +118,11 @@ def DTypeVar(name: str, *dtypes: object) -> OpenDType | BoundDType:
 
     A tensor parameter annotated with it, ``A: T.Tensor((M, N), dt)``, takes each of ``dtypes``; all
     tensors with it have the same one in a call. Each dtype is a program of its own, compiled when
-    first called, in which ``dt`` is that dtype: it may stand wherever a dtype may, and Python's
+    first called, in which ``dt`` is that dtype: it may be used wherever a dtype may, and Python's
     ``if dt == T.float16`` is decided when the program is traced. Made inside the program, at module
     level or in a function around it; some tensor parameter must have it.
 
-    ProgramTypeError for no dtypes, something else than a dtype, and two dtypes that torch stores
+    ProgramTypeError for no dtypes, for anything but a dtype, and for two dtypes that torch stores
     alike (int4 and int8); ProgramValueError for a name that is not an
     identifier, or is that of a dtype.
     """

@@ -1,4 +1,4 @@
-"""Owns the choice of an 8-bit float type by its format's short name."""
+"""The 8-bit float types by the short names of their formats."""
 
 from __future__ import annotations
 

@@ -1,45 +1,48 @@
-"""Owns the hints: constructs that may change speed but never results."""
+"""Constructs that change no result: hints, assumptions, assertions and prints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from tileops.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    ProgramTypeError,
-    ProgramValueError,
-)
+from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.language.buffers import BufferRef
-from tileops.language.operands import items_of, mapping_of
-from tileops.language.tracer import require_tracer
+from tileops.ir.expr import Expr, Region
+from tileops.ir.stmt import Assert, Assume, Print
+from tileops.language.buffers import BufferRef, Element, RegionRef
+from tileops.language.operands import items_of, mapping_of, one_of, text_of, whole
+from tileops.language.tracer import require_launch, require_tracer
 from tileops.language.value import as_int, describe, to_expr
+from tileops.location import printable
 from tileops.pass_configs import options_of
+
+__all__ = [
+    "annotate_compile_flags", "annotate_consumer_reg_alloc", "annotate_l2_hit_ratio",
+    "annotate_min_blocks_per_sm", "annotate_pass_configs", "annotate_producer_reg_dealloc",
+    "annotate_restrict_buffers", "annotate_safe_value", "assume", "device_assert",
+    "disable_warp_group_reg_alloc", "no_set_max_nreg", "pdl_sync", "pdl_trigger", "use_swizzle",
+    "ws",
+]  # fmt: skip
 
 _ORDERS = ("row", "column", "mlx")
 
 
 def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> None:
     """Walk the grid in panels of ``panel_size`` for locality in L2; results do not change."""
-    state = require_tracer("T.use_swizzle").require_launch("T.use_swizzle")
+    state = require_launch("T.use_swizzle")
     width = as_int(panel_size)
     if width is None or width < 0:
         raise ProgramValueError(
             "T.use_swizzle: panel_size must be a positive int", found=describe(panel_size)
         )
-    if order not in _ORDERS:
-        raise ProgramValueError(
-            "T.use_swizzle: unknown order", expected=", ".join(_ORDERS), found=repr(order)
-        )
+    one_of("T.use_swizzle", "order", order, _ORDERS)
     if enable and width > 0:
         state.attrs["swizzle"] = f"{width}:{order}"
 
 
 def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:
     """What out-of-bounds reads of a global buffer give instead of 0, in the whole launch."""
-    state = require_tracer("T.annotate_safe_value").require_launch("T.annotate_safe_value")
+    state = require_launch("T.annotate_safe_value")
     given = mapping_of("T.annotate_safe_value", "safe_values", safe_values)
     for buffer, value in given.items():
         if not isinstance(buffer, BufferRef):
@@ -53,9 +56,7 @@ def annotate_safe_value(safe_values: Mapping[BufferRef, object]) -> None:
 
 def annotate_min_blocks_per_sm(n: object) -> None:
     """How many blocks should fit on one multiprocessor."""
-    state = require_tracer("T.annotate_min_blocks_per_sm").require_launch(
-        "T.annotate_min_blocks_per_sm"
-    )
+    state = require_launch("T.annotate_min_blocks_per_sm")
     count = as_int(n)
     if count is None or count < 1:
         raise ProgramValueError("T.annotate_min_blocks_per_sm needs a positive int")
@@ -97,7 +98,7 @@ def annotate_consumer_reg_alloc(n: int = 240) -> None:
 
 
 def pdl_sync() -> None:
-    """Wait for the launch before, where launches overlap; they do not, so nothing is recorded."""
+    """Wait for the previous launch. Launches do not overlap, so nothing is recorded."""
     _ignored("pdl_sync")
 
 
@@ -129,5 +130,44 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
 
 def ws(*warp_group_ids: int) -> AbstractContextManager[None]:
     """A body for given groups of warps. Without barriers its statements simply run in order."""
-    require_tracer("T.ws").require_launch("T.ws")
+    require_launch("T.ws")
     return nullcontext()
+
+
+# -- assumptions, assertions and prints ------------------------------------------------------------
+def assume(cond: object) -> None:
+    """Tell the compiler that ``cond`` holds; it is not checked."""
+    tracer = require_tracer("T.assume")
+    expr = fold.truth(to_expr(cond, "the assumption"))
+    if tracer.launch is not None:
+        tracer.emit(Assume(expr))
+
+
+def device_assert(cond: object, msg: str = "", no_stack_info: bool = False) -> None:
+    """Check ``cond`` when the kernel runs; a failure stops the kernel with ``msg``."""
+    tracer = require_tracer("T.device_assert")
+    tracer.require_launch("T.device_assert")
+    # The line is not part of the message: the statement carries its location, and printed IR must
+    # not depend on the program's place in its file.
+    tracer.emit(Assert(fold.truth(to_expr(cond, "the condition")), printable(str(msg))))
+
+
+def print_values(
+    obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0
+) -> None:
+    """Print a scalar, a buffer or only a message when the kernel runs."""
+    tracer = require_tracer("T.print")
+    tracer.require_launch("T.print")
+    args: tuple[Expr | Region, ...] = ()
+    if isinstance(obj, BufferRef):
+        args = (whole(obj),)
+    elif isinstance(obj, RegionRef):
+        args = (obj.region,)
+    elif isinstance(obj, str):
+        msg = msg or obj
+    elif obj is not None:
+        args = (to_expr(obj, "what T.print shows"),)
+    if not msg and isinstance(obj, (BufferRef, Element)):
+        msg = obj.ref.name if isinstance(obj, Element) else obj.name
+    msg = printable(text_of("T.print", "msg", msg))
+    tracer.emit(Print(msg, args))

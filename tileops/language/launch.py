@@ -10,8 +10,13 @@ from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConst
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Intrinsic, Launch
 from tileops.language.operands import int_of
-from tileops.language.tracer import LaunchState, Tracer, require_tracer
+from tileops.language.tracer import LaunchState, Tracer, require_launch, require_tracer
 from tileops.language.value import INT32, Value, as_int, has_load, index_expr
+
+__all__ = [
+    "Kernel", "get_block_binding", "get_block_bindings", "get_thread_binding",
+    "get_thread_bindings", "sync_threads", "thread_binding",
+]  # fmt: skip
 
 _DEFAULT_THREADS = 128
 _NAMES = ("bx", "by", "bz")
@@ -41,10 +46,10 @@ class KernelFrame:
     def __enter__(self) -> Value | tuple[Value, ...]:
         tracer = self._tracer
         if tracer.launch is not None:
-            raise ProgramValueError("T.Kernel cannot stand inside another T.Kernel")
+            raise ProgramValueError("T.Kernel cannot be inside another T.Kernel")
         if tracer.conditional_depth:
             raise ProgramValueError(
-                "T.Kernel cannot stand under a condition that is known only at run time"
+                "T.Kernel cannot be under a condition that is known only at run time"
             )
         names = [tracer.take_name(default) for default in _NAMES[: len(self._grid)]]
         block_vars = tuple(tracer.new_var(name, INT32) for name in names)
@@ -95,7 +100,7 @@ def Kernel(
     Without an extent it is one block.
 
     ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the
-    meaning. ``others`` are the names of other languages: the error says what stands for each here.
+    meaning. ``others`` are arguments of other languages: the error says what to write instead.
     """
     tracer = require_tracer("T.Kernel")
     for word, value in others.items():
@@ -119,7 +124,7 @@ def Kernel(
 
 
 _CLUSTERS = ("cluster", "cluster_dim", "cluster_dims", "cluster_size", "cluster_shape", "num_ctas")
-# What other languages call an argument of a launch, by what stands for it here.
+# What to write for an argument of a launch in other languages, and its names there.
 _ELSEWHERE = {
     "write threads={value}": "thread num_threads nthreads n_threads block block_size "
     "block_dim block_dims blockdim blockDim threads_per_block num_threads_per_block numthreads",
@@ -187,26 +192,27 @@ def _dimension(construct: str, of: str, dim: object, count: int) -> int:
 
 def get_block_binding(dim: int = 0) -> Value:
     """The block index along grid dimension ``dim`` of the current T.Kernel."""
-    state = require_tracer("T.get_block_binding").require_launch("T.get_block_binding")
+    state = require_launch("T.get_block_binding")
     dim = _dimension("T.get_block_binding", "the grid has", dim, len(state.block_vars))
     return Value(state.block_vars[dim])
 
 
 def get_block_bindings() -> tuple[Value, ...]:
     """All block indices of the current T.Kernel."""
-    state = require_tracer("T.get_block_bindings").require_launch("T.get_block_bindings")
+    state = require_launch("T.get_block_bindings")
     return tuple(Value(v) for v in state.block_vars)
 
 
 def get_thread_binding(dim: int = 0) -> Value:
     """The thread index along ``dim``, which may only choose the elements that a thread handles."""
-    tracer = require_tracer("T.get_thread_binding")
-    state = tracer.require_launch("T.get_thread_binding")
+    tracer, state = require_tracer("T.get_thread_binding"), require_launch("T.get_thread_binding")
     threads = "the threads of T.Kernel have"
     dim = _dimension("T.get_thread_binding", threads, dim, len(state.threads))
     if dim not in state.lanes:
-        state.lanes[dim] = tracer.define_permanent(
-            tracer.new_var(tracer.take_name(_THREAD_NAMES[dim]), INT32), bounded=True
+        state.lanes[dim] = tracer.define(
+            tracer.new_var(tracer.take_name(_THREAD_NAMES[dim]), INT32),
+            bounded=True,
+            permanent=True,
         )
     return Value(state.lanes[dim])
 
@@ -217,8 +223,7 @@ def thread_binding(start: object, stop: object = None, thread: str = "threadIdx.
     UnsupportedConstructError for a part of them, or for a block's index.
     """
     first, end = (0, start) if stop is None else (start, stop)
-    tracer = require_tracer("T.thread_binding")
-    state = tracer.require_launch("T.thread_binding")
+    state = require_launch("T.thread_binding")
     dim = _THREAD_TAGS.index(thread) if thread in _THREAD_TAGS else -1
     threads = state.threads[dim] if 0 <= dim < len(state.threads) else 1
     if dim < 0 or first != 0 or end != threads:
@@ -232,8 +237,7 @@ def thread_binding(start: object, stop: object = None, thread: str = "threadIdx.
 
 def get_thread_bindings() -> tuple[Value, ...]:
     """The thread indices along all dimensions that T.Kernel was given threads for."""
-    tracer = require_tracer("T.get_thread_bindings")
-    state = tracer.require_launch("T.get_thread_bindings")
+    state = require_launch("T.get_thread_bindings")
     return tuple(get_thread_binding(d) for d in range(len(state.threads)))
 
 

@@ -1,4 +1,4 @@
-"""Owns layouts: hints for tiles, and where the elements of a tensor lie in its storage."""
+"""Layouts: hints for tiles, and the places of a tensor's elements in its storage."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from tileops.ir.stmt import Placement
 from tileops.ir.walk import substitute, walk_expr
 from tileops.language.buffers import BufferRef
 from tileops.language.operands import mapping_of
-from tileops.language.tracer import Tracer, require_tracer
+from tileops.language.tracer import Tracer, require_launch, require_tracer
 from tileops.language.value import INT32, Value, as_int, describe, index_expr
 from tileops.location import here
 
+__all__ = ["Fragment", "Layout", "annotate_layout"]
+
 
 class Layout:
-    """An index map: where the element at an index of ``shape`` lies.
+    """An index map: the place of the element at an index of ``shape``.
 
     ``forward_fn`` takes an index a dimension and gives one index or several.
     """
@@ -28,7 +30,7 @@ class Layout:
 
 
 class Fragment(Layout):
-    """An index map that also names threads: a hint where a fragment puts its elements."""
+    """An index map that also names threads: a hint for the places of a fragment's elements."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
 
     The storage of a tensor is a row-major box of the extents that the layout's indices have. The
     map must take each element to a place of its own and fill the box: a compiled program is refused
-    otherwise. What has no such layout raises UnsupportedConstructError.
+    otherwise. Tensors that cannot have one raise UnsupportedConstructError.
     """
     tracer = require_tracer("T.annotate_layout")
     tracer.require_launch("T.annotate_layout")
@@ -66,9 +68,9 @@ def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:
 def note_run(construct: str, buffer: Buffer) -> None:
     """Remember that ``construct`` takes neighbouring elements of ``buffer`` for neighbours.
 
-    UnsupportedConstructError where a layout parts them.
+    UnsupportedConstructError if a layout may part them.
     """
-    state = require_tracer(construct).require_launch(construct)
+    state = require_launch(construct)
     state.runs[buffer] = construct
     _check_run(buffer, construct, placed=buffer in state.placements)
 

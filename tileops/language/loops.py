@@ -1,4 +1,4 @@
-"""Owns the loop forms of the language; the front end opens and closes them around a loop's body."""
+"""The loop forms of the language; the front end opens and closes them around a body."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import NoReturn
 
 from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Const, Expr, Var
-from tileops.ir.stmt import For, Stmt
+from tileops.ir.expr import Const, Var
+from tileops.ir.stmt import Body, For
 from tileops.ir.stmt import Parallel as ParallelStmt
 from tileops.ir.walk import walk_expr
 from tileops.language.index_arithmetic import fits_its_type
+from tileops.language.operands import int_of
 from tileops.language.steps import UINT64, Axis, Rounds, rounds, without_wraps
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import (
@@ -25,6 +26,9 @@ from tileops.language.value import (
     index_expr,
     to_expr,
 )
+from tileops.location import Location
+
+__all__ = ["Parallel", "Pipelined", "grid", "serial", "unroll", "vectorized"]
 
 # The free name that each rewritten function has.
 REWRITTEN = "__tileops_hooks__"
@@ -50,7 +54,7 @@ class LoopFrame:
         self._rounds: tuple[Rounds, ...] = ()
 
     def _refuse(self, *_: object) -> NoReturn:
-        # A rewritten program never asks for an iterator of what stands in its own `for`.
+        # A rewritten program never asks for an iterator of the loop in its own `for`.
         asks = sys._getframe(1)
         if REWRITTEN in asks.f_code.co_freevars:
             raise ProgramTypeError(
@@ -60,9 +64,8 @@ class LoopFrame:
                 "computed from its variable",
             )
         raise ProgramSyntaxError(
-            f"a loop over {self.construct} stands in a plain Python function; decorate the "
-            "function with "
-            "@T.macro"
+            f"a loop over {self.construct} is in a plain Python function; decorate the function "
+            "with @T.macro"
         )
 
     __iter__ = __reversed__ = __contains__ = __getitem__ = __len__ = _refuse
@@ -103,7 +106,7 @@ class LoopFrame:
         if not tracer.in_parallel:
             return
         if self.kind == "pipelined":
-            raise ProgramValueError("T.Pipelined cannot stand inside T.Parallel")
+            raise ProgramValueError("T.Pipelined cannot be inside T.Parallel")
         region = tracer.region
         if self.kind == "parallel" and (
             region is None or region.kind != "parallel" or region.statements
@@ -115,23 +118,24 @@ class LoopFrame:
         region = tracer.region
         loc = region.loc if region is not None else None
         if self.kind == "parallel":
-            body = tracer.close_region()
-            _check_perfect(body)
-            extents = tuple(a.stop for a in self.axes)
-            if len(body) == 1 and isinstance(body[0], ParallelStmt):
-                inner = body[0]
-                stmt = ParallelStmt(
-                    (*self._vars, *inner.vars), (*extents, *inner.extents), inner.body, loc=loc
-                )
-                if not _depends(inner.extents, self._vars):
-                    tracer.emit(stmt)
-                    return
-            tracer.emit(ParallelStmt(self._vars, extents, body, loc=loc))
+            tracer.emit(self._nest(tracer.close_region(), loc))
             return
         for var, r in zip(reversed(self._vars), reversed(self._rounds), strict=True):
             body = tracer.close_region()
             loop = For(self.kind, var, r.start, r.stop, body, self.stages, self.hints, loc=loc)
             tracer.emit(loop)
+
+    def _nest(self, body: Body, loc: Location | None) -> ParallelStmt:
+        """The statement of a T.Parallel loop: one with the loop that is its only statement."""
+        nested = [stmt for stmt in body if isinstance(stmt, ParallelStmt)]
+        if nested and len(body) > 1:
+            raise _imperfect()
+        extents = tuple(axis.stop for axis in self.axes)
+        for inner in nested:
+            if not any(e in self._vars for x in inner.extents for e in walk_expr(x)):
+                vars_, sizes = (*self._vars, *inner.vars), (*extents, *inner.extents)
+                return ParallelStmt(vars_, sizes, inner.body, loc=loc)
+        return ParallelStmt(self._vars, extents, body, loc=loc)
 
 
 _LOOPS = "range, T.serial, T.unroll, T.Parallel, T.Pipelined, T.grid, T.Persistent"
@@ -148,13 +152,13 @@ _INSTEAD = {
 
 
 def not_a_loop(value: object) -> ProgramTypeError:
-    """The error for a `for` over ``value``, which is no loop of the language."""
+    """The error for a `for` over ``value``, which is not a loop of the language."""
     kind = type(value).__name__
     is_other = type(value).__module__ in ("builtins", "itertools")
     instead = _INSTEAD.get(kind, "")
     article = "an" if kind[0] in "aeiou" else "a"
     return ProgramTypeError(
-        "a `for` in a tile program runs over range(...) or a loop of the language; "
+        "a `for` in a tile program must iterate over range(...) or a loop of the language; "
         + (f"{instead}, or " if instead else "")
         + "unroll other iterables in a plain Python function",
         expected=_LOOPS,
@@ -169,10 +173,6 @@ def _evaluated_once(axis: Axis) -> Axis:
     return Axis(start, stop, axis.step)
 
 
-def _depends(exprs: tuple[Expr, ...], variables: tuple[Var, ...]) -> bool:
-    return any(e in variables for x in exprs for e in walk_expr(x))
-
-
 def _imperfect() -> ProgramValueError:
     return ProgramValueError(
         "T.Parallel loops must be perfectly nested: the inner one is the only statement of the "
@@ -180,12 +180,8 @@ def _imperfect() -> ProgramValueError:
     )
 
 
-def _check_perfect(body: Sequence[Stmt]) -> None:
-    if len(body) > 1 and any(isinstance(s, ParallelStmt) for s in body):
-        raise _imperfect()
-
-
-def _axis(construct: str, start: object, stop: object, step: object = None) -> Axis:
+def _axis(construct: str, start: object, stop: object = None, step: object = None) -> Axis:
+    tracer = require_tracer(construct)
     if stop is None:
         start, stop = 0, start
     width = 1 if step is None else as_int(step)
@@ -196,7 +192,7 @@ def _axis(construct: str, start: object, stop: object, step: object = None) -> A
     first = to_expr(start, f"the start of {construct}")
     last = to_expr(stop, f"the stop of {construct}")
     if construct != "T.Parallel":
-        first, last = without_wraps(require_tracer(construct), first, last, width)
+        first, last = without_wraps(tracer, first, last, width)
     if first.dtype != UINT64 or last.dtype != UINT64:
         first = index_expr(Value(first), f"the start of {construct}")
         last = index_expr(Value(last), f"the stop of {construct}")
@@ -205,11 +201,16 @@ def _axis(construct: str, start: object, stop: object, step: object = None) -> A
     return Axis(first, last, width)
 
 
+def _axes(construct: str, extents: tuple[object, ...]) -> tuple[Axis, ...]:
+    if not extents:
+        raise ProgramValueError(f"{construct} needs at least one extent")
+    return tuple(_axis(construct, extent) for extent in extents)
+
+
 def serial(
     start: object, stop: object = None, step: object = None, *, annotations: object = None
 ) -> LoopFrame:
     """A loop in order, as ``range``; bounds may be run-time values, the step is a constant."""
-    require_tracer("T.serial")
     return LoopFrame("T.serial", "serial", (_axis("T.serial", start, stop, step),))
 
 
@@ -235,7 +236,6 @@ def unroll(
     annotations: object = None,
 ) -> LoopFrame:
     """A loop in order, with the hint to unroll it."""
-    require_tracer("T.unroll")
     if explicit and unroll_factor is not None:
         raise ProgramValueError("T.unroll takes explicit or unroll_factor, not both")
     hints = () if unroll_factor is None else (("factor", str(unroll_factor)),)
@@ -244,16 +244,12 @@ def unroll(
 
 def vectorized(start: object, stop: object = None, *, annotations: object = None) -> LoopFrame:
     """A loop in order, with the hint to vectorise it."""
-    require_tracer("T.vectorized")
     return LoopFrame("T.vectorized", "vectorized", (_axis("T.vectorized", start, stop),))
 
 
 def grid(*extents: object) -> LoopFrame:
     """Nested serial loops from 0, one an extent."""
-    require_tracer("T.grid")
-    if not extents:
-        raise ProgramValueError("T.grid needs at least one extent")
-    return LoopFrame("T.grid", "serial", tuple(_axis("T.grid", e, None) for e in extents))
+    return LoopFrame("T.grid", "serial", _axes("T.grid", extents))
 
 
 def Parallel(
@@ -267,10 +263,7 @@ def Parallel(
 
     No iteration may read what another writes. The keyword arguments are hints.
     """
-    require_tracer("T.Parallel")
-    if not extents:
-        raise ProgramValueError("T.Parallel needs at least one extent")
-    axes = tuple(_axis("T.Parallel", e, None) for e in extents)
+    axes = _axes("T.Parallel", extents)
     for axis in axes:
         if isinstance(axis.stop, Const) and axis.stop.value < 0:
             raise ProgramValueError("an extent of T.Parallel is negative")
@@ -291,12 +284,7 @@ def Pipelined(
 
     ``order`` and ``stage`` give a schedule by hand; only the depth max(stage) + 1 is used.
     """
-    require_tracer("T.Pipelined")
-    depth = as_int(num_stages)
-    if depth is None:
-        raise ProgramTypeError(
-            "num_stages must be a compile-time integer", found=describe(num_stages)
-        )
+    depth = int_of("T.Pipelined", "num_stages", num_stages)
     if depth < 0:
         raise ProgramValueError("num_stages cannot be negative", found=str(depth))
     if stage:

@@ -25,6 +25,14 @@ from tileops.language.value import (
     wrap,
 )
 
+__all__ = [
+    "acos", "asin", "atan", "atan2", "ceil", "clz", "copysign", "cos", "cosh", "erf", "exp",
+    "exp2", "exp10", "floor", "fma", "ieee_add", "ieee_fdiv", "ieee_fmaf", "ieee_frcp",
+    "ieee_frsqrt", "ieee_fsqrt", "ieee_mul", "ieee_sub", "isfinite", "isinf", "isnan", "log",
+    "log1p", "log2", "log10", "nearbyint", "popcount", "pow", "pow_of_int", "round", "rsqrt",
+    "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+]  # fmt: skip
+
 _Unary = Callable[[object], Value]
 
 

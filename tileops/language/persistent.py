@@ -1,4 +1,4 @@
-"""Owns persistent scheduling: loops and state by which few blocks walk many tiles."""
+"""Persistent scheduling: loops and state by which few blocks walk many tiles."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tileops.language.operands import items_of
 from tileops.language.steps import Axis
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, INT64, Value, bind, index_expr, wrap
+
+__all__ = ["Persistent", "PersistentTileScheduler", "loop_break"]
 
 
 def _product(extents: Sequence[Expr]) -> Expr:
@@ -129,7 +131,7 @@ def loop_break() -> None:
     """Leave the innermost loop, as Python's ``break``."""
     tracer = require_tracer("T.loop_break")
     if not any(r.kind in ("for", "while") for r in tracer.regions):
-        raise ProgramValueError("T.loop_break stands outside a loop")
+        raise ProgramValueError("T.loop_break is outside a loop")
     tracer.emit(Break())
 
 
@@ -199,7 +201,7 @@ class PersistentTileScheduler:
         return _tile_dtype(require_tracer("T.PersistentTileScheduler"), given[:2], given)
 
     def _group(self, extent: Expr, group: Expr) -> Expr:
-        # A swizzle of 1 is no swizzle: the inner dimension is walked as a whole.
+        # A swizzle of 1 walks the inner dimension as a whole.
         return extent if self._swizzle <= 1 else group
 
     def init(self, worker: object) -> None:
@@ -224,7 +226,7 @@ class PersistentTileScheduler:
         self._state("n_idx").store(n)
 
     def valid(self) -> Value:
-        """True while the current tile lies in the grid."""
+        """True while the current tile is in the grid."""
         tile = self._state("tile").expr
         total = _product(tuple(fold.cast(e, tile.dtype) for e in (self._num_m, self._num_n)))
         return wrap(fold.binary("lt", tile, total))

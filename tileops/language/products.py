@@ -15,6 +15,8 @@ from tileops.language.operands import matrix, show
 from tileops.language.tracer import require_tracer
 from tileops.language.value import INT32, Value, describe, to_expr
 
+__all__ = ["GemmWarpPolicy", "dp4a", "gemm"]
+
 
 class GemmWarpPolicy(IntEnum):
     """How warps share a gemm's tile; a hint."""

@@ -26,6 +26,12 @@ from tileops.language.operands import (
 from tileops.language.tracer import require_tracer
 from tileops.language.value import BOOL, Value, describe, named, to_expr
 
+__all__ = [
+    "all_of", "any_of", "cummax", "cummin", "cumsum", "finalize_reducer", "reduce",
+    "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor",
+    "reduce_max", "reduce_min", "reduce_sum", "reducer_init", "reducer_update",
+]  # fmt: skip
+
 _BIT_KINDS = ("bitand", "bitor", "bitxor")
 
 
@@ -239,7 +245,7 @@ def reducer_update(acc: object, value: object) -> None:
 def finalize_reducer(
     reducer: object, dst: object = None, batch: int = 1, annotations: object = None
 ) -> None:
-    """End a reduction: the result is in ``dst``, or in the reducer itself where ``dst`` is None."""
+    """End a reduction: the result is in ``dst``, or in the reducer itself if ``dst`` is None."""
     tracer = require_tracer("T.finalize_reducer")
     ref = _reducer("T.finalize_reducer", reducer)
     if dst is None:
@@ -250,12 +256,12 @@ def finalize_reducer(
 
 # -- questions -------------------------------------------------------------------------------------
 def any_of(buffer: object) -> Value:
-    """True where some element of a tile is not zero."""
+    """True if some element of a tile is not zero."""
     return _question("T.any_of", "bitor", buffer)
 
 
 def all_of(buffer: object) -> Value:
-    """True where no element of a tile is zero."""
+    """True if no element of a tile is zero."""
     return _question("T.all_of", "bitand", buffer)
 
 
@@ -263,7 +269,7 @@ def _question(construct: str, kind: str, buffer: object) -> Value:
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
     if tracer.in_parallel:
-        raise ProgramValueError(f"{construct} cannot stand inside T.Parallel")
+        raise ProgramValueError(f"{construct} cannot be inside T.Parallel")
     region = matrix(construct, "the tile", buffer)
     kept = [d for d in range(len(region.extents)) if d in region.squeezed()] or [
         len(region.extents) - 1
@@ -271,8 +277,8 @@ def _question(construct: str, kind: str, buffer: object) -> Value:
     if len(kept) > 1:
         raise ProgramValueError(f"{construct} works along one dimension", found=describe(buffer))
     extent = region.extents[kept[0]]
-    flags = tracer.define_buffer(tracer.new_buffer("flags", (extent,), BOOL, "fragment"))
-    result = tracer.define_buffer(tracer.new_buffer("flag", (ONE,), BOOL, "fragment"))
+    flags = tracer.define(tracer.new_buffer("flags", (extent,), BOOL, "fragment"))
+    result = tracer.define(tracer.new_buffer("flag", (ONE,), BOOL, "fragment"))
     tracer.emit(Alloc(flags))
     tracer.emit(Alloc(result))
     i = tracer.new_var("i", DType("int32"))

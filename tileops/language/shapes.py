@@ -70,7 +70,7 @@ def check_packed(
     dtype: DType,
     strides: tuple[Expr, ...] | None = None,
 ) -> None:
-    """ProgramValueError for a tensor of a 4-bit dtype whose rows are no whole bytes."""
+    """ProgramValueError for a tensor of a 4-bit dtype whose rows are not whole bytes."""
     if dtype.bits >= 8:
         return
     what = f"{construct} of {dtype} holds two elements a byte along its last dimension"

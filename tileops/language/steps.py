@@ -41,10 +41,10 @@ class Rounds:
 
 
 def without_wraps(tracer: Tracer, start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
-    """The bounds of a loop, where one is of uint64, so that none is taken for a negative number.
+    """The bounds of a loop; one of uint64 is never taken for a negative number.
 
-    Both stay uint64 where the variable may pass the end of int64. Beside a bound that may be
-    negative the variable is an int64, and the loop ends where that does.
+    Both stay uint64 if the variable may pass the end of int64. Beside a bound that may be
+    negative the variable is an int64, and the loop ends at its largest number.
     """
     wide = [e.dtype == UINT64 and not fits_its_type(tracer, e) for e in (start, stop)]
     if not any(wide):
@@ -112,7 +112,7 @@ def _descending(axis: Axis, dtype: DType) -> Rounds:
 
 
 def _stepping(axis: Axis, dtype: DType, first: int = 0) -> Callable[[Expr], Expr]:
-    """``start + (var - first) * step``; of ``dtype`` where a step is of it."""
+    """``start + (var - first) * step``; of ``dtype`` if a step fits it."""
 
     def value(var: Expr) -> Expr:
         steps = fold.sub(var, fold.const(first))
@@ -132,7 +132,7 @@ def _constant(axis: Axis, dtype: DType, distance: int) -> Rounds:
 
 
 def _plain(axis: Axis, dtype: DType) -> Rounds:
-    """A count of steps that needs no care: no difference and no sum of the bounds wraps."""
+    """A plain count of steps: neither a difference nor a sum of the bounds wraps."""
     low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
     # No distance here is longer than the type's largest number: neither needs a step to be.
     width = fold.const(min(abs(axis.step), dtype.limits[1]))

@@ -1,8 +1,10 @@
-"""Owns the state of one running trace: open regions, live names, the launch and the signature."""
+"""The state of a running trace: open regions, live names, the launch and the signature."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tileops.dtypes import DType
 from tileops.errors import NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
@@ -24,79 +26,75 @@ from tileops.ir.stmt import (
 )
 from tileops.location import Location
 
+_Named = TypeVar("_Named", Var, Buffer)
+_REGIONS = {
+    "launch": "`with T.Kernel` block",
+    "for": "loop",
+    "parallel": "T.Parallel loop",
+    "while": "`while` loop",
+    "then": "`if`",
+    "else": "`if`",
+}
 
+
+@dataclass(eq=False)
 class OpenRegion:
-    """A statement list that is being recorded.
+    """A statement list that is being recorded; its ``names`` end with it.
 
     ``kind`` is launch, for, parallel, while, then or else.
-    ``names`` are the variables and buffers that end with the region.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        statements: list[Stmt],
-        loc: Location | None = None,
-        parallel: tuple[tuple[Var, Expr], ...] = (),
-    ) -> None:
-        self.kind = kind
-        self.statements = statements
-        self.vars: list[Var] = []
-        self.buffers: list[Buffer] = []
-        self.loc = loc
-        self.parallel = parallel
+    kind: str
+    statements: list[Stmt]
+    loc: Location | None = None
+    parallel: tuple[tuple[Var, Expr], ...] = ()
+    names: list[Var | Buffer] = field(default_factory=list)
 
     def describe(self) -> str:
         """What the user calls this region, with its line."""
-        what = {
-            "launch": "`with T.Kernel` block",
-            "for": "loop",
-            "parallel": "T.Parallel loop",
-            "while": "`while` loop",
-            "then": "`if`",
-            "else": "`if`",
-        }[self.kind]
+        what = _REGIONS[self.kind]
         return what if self.loc is None else f"{what} at line {self.loc.line}"
 
 
+@dataclass(eq=False)
 class DeclaredDType:
     """A dtype variable that a trace has met: what it may be, where, and the parameters with it."""
 
-    def __init__(self, dtypes: tuple[DType, ...], loc: Location | None) -> None:
-        self.dtypes = dtypes
-        self.loc = loc
-        self.params: list[str] = []
+    dtypes: tuple[DType, ...]
+    loc: Location | None
+    params: list[str] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class LaunchState:
     """What the constructs inside a ``with T.Kernel`` block record about their launch.
 
-    ``runs`` are the tensors of which a construct, named, takes neighbours in storage.
+    ``lanes`` are the thread indices by dimension. ``runs`` are the tensors whose neighbours in
+    storage a construct takes, with that construct's name.
     """
 
-    def __init__(self, block_vars: tuple[Var, ...], threads: tuple[int, ...]) -> None:
-        self.block_vars = block_vars
-        self.threads = threads
-        self.lanes: dict[int, Var] = {}
-        self.attrs: dict[str, str] = {}
-        self.safe_values: dict[Buffer, Expr] = {}
-        self.placements: dict[Buffer, Placement] = {}
-        self.runs: dict[Buffer, str] = {}
+    block_vars: tuple[Var, ...]
+    threads: tuple[int, ...]
+    lanes: dict[int, Var] = field(default_factory=dict)
+    attrs: dict[str, str] = field(default_factory=dict)
+    safe_values: dict[Buffer, Expr] = field(default_factory=dict)
+    placements: dict[Buffer, Placement] = field(default_factory=dict)
+    runs: dict[Buffer, str] = field(default_factory=dict)
 
 
 class Tracer(Builder):
     """The builder of a trace, with what the language needs to know beyond the recorded IR.
 
-    ``target`` is what the program is traced for, where that is known; messages name it.
-    ``consts`` are the values of the size constants, or None in a symbolic trace. ``inline`` runs a
-    macro (the front end provides it). ``skip_bodies`` records launches without their statements.
-    ``wide_sizes`` makes run-time sizes of 32 bits 64 bits wide: some tensor has 2^31 elements.
-    ``tried`` is the number that Python is told for size constants without one, where it asks.
-    ``in_message`` is set while the text of an assertion is made, which may show expressions.
-    ``dtypes`` are the values of the dtype variables, the first allowed one where a name is missing
-    and None where no argument that is given tells it; None instead of a mapping: there may be none.
-    ``lanes`` are, for each launch, the thread indices that it uses and the threads along each.
-    ``leading`` is the product of the leading dimensions, once the program has spoken of them.
+    ``target`` is the target of the trace, if known; messages name it. ``consts`` are the values of
+    the size constants, or None in a symbolic trace. ``inline`` runs a macro (the front end provides
+    it). ``skip_bodies`` records launches without their statements. ``wide_sizes`` makes run-time
+    sizes of 32 bits 64 bits wide: some tensor has 2^31 elements. ``tried`` is the number that
+    Python is told for a size constant without a value. ``in_message`` is set while the text of an
+    assertion is made, which may show expressions. ``dtypes`` are the values of the dtype variables:
+    the first allowed one if a name is missing, and None if no given argument tells it; None instead
+    of a mapping means that there may be none. ``lanes`` are, for each launch, the thread indices
+    that it uses and the number of threads along each. ``leading`` is the product of the leading
+    dimensions, once the program has used them.
     """
 
     def __init__(
@@ -104,12 +102,11 @@ class Tracer(Builder):
         name: str,
         *,
         consts: Mapping[str, int] | None = None,
-        inline: Callable[..., object] | None = None,
         skip_bodies: bool = False,
     ) -> None:
         super().__init__(name)
         self.consts = consts
-        self.inline = inline
+        self.inline: Callable[..., object] | None = None
         self.skip_bodies = skip_bodies
         self.target: str | None = None
         self.wide_sizes = False
@@ -126,12 +123,11 @@ class Tracer(Builder):
         self.const_locations: dict[int, Location | None] = {}
         self.outputs: list[Buffer] = []
         self.output_locations: dict[int, Location | None] = {}
-        self.pending_views: list[View] = []
+        self.pending_views: list[View | AddressView] = []
         self.lazy_depth = 0
         self.conditional_depth = 0
         self._name_hints: list[str] = []
-        self._live_vars: dict[int, Var] = {}
-        self._live_buffers: dict[int, Buffer] = {}
+        self._live: dict[int, Var | Buffer] = {}
         self._dead: dict[int, str] = {}
         self._bounded: set[int] = set()
         self._adopted: dict[Var, Var] = {}
@@ -142,45 +138,32 @@ class Tracer(Builder):
         self._name_hints = list(names)
 
     def take_name(self, default: str) -> str:
-        """The user's name for a new buffer, or ``default`` where the statement gives none."""
+        """The user's name for a new buffer, or ``default`` if the statement gives none."""
         return self._name_hints.pop(0) if self._name_hints else default
 
     def take_names(self) -> tuple[str, ...]:
         """The names that are still to be given."""
         return tuple(self._name_hints)
 
-    def define(self, var: Var, *, bounded: bool = False) -> Var:
-        """Make ``var`` readable until the innermost region closes (for ever outside regions).
+    def define(self, made: _Named, *, bounded: bool = False, permanent: bool = False) -> _Named:
+        """Make a variable or buffer usable until the innermost region closes, if there is one.
 
-        ``bounded``: index arithmetic with it is taken as not wrapping.
+        ``permanent`` makes it usable everywhere in the program; ``bounded``: index arithmetic with
+        it is taken as not wrapping.
         """
-        self._live_vars[var.id] = var
+        self._live[made.id] = made
         if bounded:
-            self._bounded.add(var.id)
-        if self.regions:
-            self.regions[-1].vars.append(var)
-        return var
+            self._bounded.add(made.id)
+        if self.regions and not permanent:
+            self.regions[-1].names.append(made)
+        return made
 
-    def define_buffer(self, buffer: Buffer) -> Buffer:
-        """Make ``buffer`` usable until the innermost region closes (for ever outside regions)."""
-        self._live_buffers[buffer.id] = buffer
-        if self.regions:
-            self.regions[-1].buffers.append(buffer)
-        return buffer
-
-    def define_global(self, buffer: Buffer) -> Buffer:
-        """Make a global ``buffer`` usable everywhere in the program."""
-        self._live_buffers[buffer.id] = buffer
-        return buffer
-
-    def emit_view(self, view: View) -> None:
-        """Record a view of a buffer's storage and make it usable in the innermost region."""
-        self.define_buffer(view.buffer)
-        self.emit(view)
-
-    def emit_address_view(self, view: AddressView) -> None:
-        """Record a tensor at an address and make it usable in the innermost region."""
-        self.define_buffer(view.buffer)
+    def emit_view(self, view: View | AddressView) -> None:
+        """Record a view and make it usable in the innermost region, or in each launch to come."""
+        if self.launch is None:
+            self.pending_views.append(view)
+            return
+        self.define(view.buffer)
         self.emit(view)
 
     def open_statements(self) -> Body:
@@ -189,7 +172,7 @@ class Tracer(Builder):
 
     def size(self, name: str, dtype: DType, kind: str) -> Var:
         """A new size variable of the signature."""
-        var = self.define_permanent(self.new_var(name, dtype), bounded=True)
+        var = self.define(self.new_var(name, dtype), bounded=True, permanent=True)
         self.sizes.append(Size(var, kind))
         if kind == "const":
             self.const_ids.add(var.id)
@@ -199,13 +182,6 @@ class Tracer(Builder):
     def is_bounded(self, var: int) -> bool:
         """True if index arithmetic with the variable of this id is taken as not wrapping."""
         return var in self._bounded
-
-    def define_permanent(self, var: Var, *, bounded: bool = False) -> Var:
-        """Make ``var`` readable everywhere in the program; ``bounded`` as for ``define``."""
-        self._live_vars[var.id] = var
-        if bounded:
-            self._bounded.add(var.id)
-        return var
 
     def leading_size(self) -> Var:
         """The product of the dimensions that ``...`` stands for, a run-time size."""
@@ -244,12 +220,9 @@ class Tracer(Builder):
         """Finish the innermost statement list; what it defined can no longer be used."""
         region = self.regions.pop()
         self._bodies.pop()
-        for var in region.vars:
-            self._live_vars.pop(var.id, None)
-            self._dead[var.id] = region.describe()
-        for buffer in region.buffers:
-            self._live_buffers.pop(buffer.id, None)
-            self._dead[buffer.id] = region.describe()
+        for ended in region.names:
+            self._live.pop(ended.id, None)
+            self._dead[ended.id] = region.describe()
         return tuple(region.statements)
 
     @property
@@ -274,13 +247,12 @@ class Tracer(Builder):
         return self.launch
 
     def emit_tile(self, construct: str, stmt: Stmt) -> None:
-        """Record a tile operation; it may not stand inside T.Parallel."""
+        """Record a tile operation; it may not be inside T.Parallel."""
         self.require_launch(construct)
         if self.in_parallel:
             raise ProgramValueError(
-                f"{construct} is a tile operation and cannot stand inside T.Parallel, whose body "
-                "handles "
-                "one element"
+                f"{construct} is a tile operation and cannot be inside T.Parallel, whose body "
+                "handles one element"
             )
         self.emit(stmt)
 
@@ -292,12 +264,12 @@ class Tracer(Builder):
     def emit_defining(self, loop: Parallel) -> None:
         """Append a finished T.Parallel whose body was built outside a region."""
         for var in loop.vars:
-            self._live_vars[var.id] = var
+            self._live[var.id] = var
         for stmt in loop.body:
             self.check_alive(stmt)
         self.emit(loop)
         for var in loop.vars:
-            del self._live_vars[var.id]
+            del self._live[var.id]
 
     def check_alive(self, stmt: Stmt) -> None:
         """ProgramValueError if the statement reads a name whose region has ended."""
@@ -315,13 +287,13 @@ class Tracer(Builder):
     def check_expr_alive(self, expr: Expr) -> None:
         """ProgramValueError if the expression reads a name whose region has ended."""
         for e in walk.walk_expr(expr):
-            if isinstance(e, Var) and self._live_vars.get(e.id) is not e:
+            if isinstance(e, Var) and self._live.get(e.id) is not e:
                 raise self.dead_name(e.name, self._dead.get(e.id))
             if isinstance(e, Load):
                 self._check_buffer_alive(e.buffer)
 
     def _check_buffer_alive(self, buffer: Buffer) -> None:
-        if self._live_buffers.get(buffer.id) is not buffer:
+        if self._live.get(buffer.id) is not buffer:
             raise self.dead_name(buffer.name, self._dead.get(buffer.id))
 
     def dead_name(self, name: str, region: str | None) -> ProgramError:
@@ -329,9 +301,8 @@ class Tracer(Builder):
         if region is None:
             return ProgramValueError(f"`{name}` belongs to another program")
         return ProgramValueError(
-            f"`{name}` is read outside the {region} that defines it; a value that must outlive a "
-            "region is "
-            "a T.alloc_var"
+            f"`{name}` is read outside the {region} that defines it; use T.alloc_var for a value "
+            "needed after the block"
         )
 
 
@@ -354,7 +325,7 @@ def active_tracer() -> Tracer | None:
 
 
 def require_tracer(construct: str) -> Tracer:
-    """The running trace; NoBuilderError naming the construct where there is none."""
+    """The running trace; NoBuilderError naming the construct outside one."""
     tracer = active_tracer()
     if tracer is None:
         raise NoBuilderError(
@@ -362,6 +333,11 @@ def require_tracer(construct: str) -> Tracer:
             "@tileops.jit or @T.prim_func"
         )
     return tracer
+
+
+def require_launch(construct: str) -> LaunchState:
+    """The open launch of the running trace; NoBuilderError naming the construct without one."""
+    return require_tracer(construct).require_launch(construct)
 
 
 def iter_names(text: object) -> Iterator[str]:

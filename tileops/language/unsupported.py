@@ -1,4 +1,4 @@
-"""Owns the names of the language that tileops does not have; using one raises an error."""
+"""TileLang's names that tileops does not have; using one raises an error."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from tileops.errors import UnsupportedConstructError
 from tileops.language.tracer import active_tracer
 
 _GROUPS: dict[str, str] = {
-    "a raw pointer": """
-        access_ptr address_of handle match_buffer tvm_access_ptr
-    """,
+    "a raw pointer": "access_ptr address_of handle match_buffer tvm_access_ptr",
     "C or CUDA source text": """
         import_source CUDASourceCodeKernel call_extern call_intrin call_pure_extern
         call_pure_intrin
@@ -41,9 +39,7 @@ _GROUPS: dict[str, str] = {
         clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y
         clc_get_first_ctaid_z
     """,
-    "the sparse tensor cores": """
-        gemm_sp gemm_sp_v2
-    """,
+    "the sparse tensor cores": "gemm_sp gemm_sp_v2",
     "a thread index": """
         launch_thread get_lane_idx
         get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect
@@ -63,12 +59,8 @@ _GROUPS: dict[str, str] = {
         ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32
         sts64 sts128 __ldg
     """,
-    "vector arithmetic": """
-        Ramp Broadcast vectorlow vectorhigh
-    """,
-    "a random number generator": """
-        rng_init rng_rand rng_rand_float
-    """,
+    "vector arithmetic": "Ramp Broadcast vectorlow vectorhigh",
+    "a random number generator": "rng_init rng_rand rng_rand_float",
     "TIR": """
         evaluate attr alloc_buffer block reads writes block_attr Buffer buffer_store
         decl_buffer While let LetStmt func_attr preflattened_buffer allocate axis
@@ -81,7 +73,7 @@ _VECTOR_BASES = ("bool", "int", "uint", "float", "bfloat")
 
 
 def on_which_target() -> str:
-    """The end of a refusal: the target of the trace where one is known; no target has these."""
+    """The end of a refusal, with the target of the trace if it is known; no target has these."""
     tracer = active_tracer()
     target = tracer.target if tracer is not None else None
     return ", on any target" if target is None else f" on target {target}, nor on any other"
@@ -116,7 +108,7 @@ class UnsupportedName:
 
 
 def lookup(name: str) -> UnsupportedName | None:
-    """The stand-in for a name of the language that tileops does not have; None for no such name."""
+    """The stand-in for a name of the language that tileops does not have; None for others."""
     if name in _REASONS:
         return UnsupportedName(name, _REASONS[name])
     base, separator, lanes = name.rpartition("x")

@@ -1,4 +1,4 @@
-"""Owns the scalars of a program: run-time values whose operators record expressions."""
+"""The scalars of a program: values whose operators record expressions; numbers behind them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Bind
 from tileops.ir.walk import walk_expr
 from tileops.language.index_arithmetic import fits_its_type
-from tileops.language.known import is_of_consts, number_of
 from tileops.language.tracer import active_tracer
+from tileops.location import location_of_caller
+
+__all__ = ["dtype"]
 
 BOOL = DType("bool")
 INT32 = DType("int32")
@@ -40,6 +42,99 @@ def _operators(op: str) -> tuple[_Operator, _Operator]:
     return lambda self, other: binary(op, self, other), lambda self, other: binary(op, other, self)
 
 
+Number = bool | int | float
+
+# -- the numbers behind values ---------------------------------------------------------------------
+_OF_CONSTS = "use T functions (T.sqrt, T.log2) and operators, or compute it inside T.Kernel"
+_CHOOSE = "write the choice with `if` or a conditional expression"
+# What Python asks for, and what to write instead: for a value that only the running kernel knows,
+# and for a size constant before its number is known.
+_ASKED = {
+    "number": (
+        "its number",
+        "use T functions (T.exp for math.exp, T.cast for int() and float()) and operators",
+        _OF_CONSTS,
+    ),
+    "int": (
+        "a Python int",
+        "index tiles and tensors by it, not lists; loop over range(...) of it in the kernel "
+        "function or in a @T.macro; T.cast replaces int()",
+        _OF_CONSTS,
+    ),
+    "float": (
+        "a Python float",
+        "use T functions (T.exp for math.exp, T.cast for int() and float()) and operators",
+        _OF_CONSTS,
+    ),
+    "truth": (
+        "a Python truth value",
+        "write the condition with `if`, `while`, `and`, `or`, `not` in the kernel function or in a "
+        "T.macro, or use T.if_then_else",
+        _OF_CONSTS,
+    ),
+    "hash": (
+        "the hash (as a dict key, a member of a set or an argument of a cached function)",
+        f"{_CHOOSE}, or make it a number that is known before: a T.const size, or a parameter "
+        "such as n: int",
+        f"{_CHOOSE}, look it up inside T.Kernel, or make it a parameter such as n: int",
+    ),
+    "text": (
+        "a text (in an f-string or str.format)",
+        "T.print(value, msg) shows it when the kernel runs; {value!r} is the text of its "
+        "expression",
+        "{value!r} is the text of its expression",
+    ),
+}
+
+
+class ConstNeededError(ProgramTypeError):
+    """Python needed the number behind a T.const during a symbolic trace; the front end retries."""
+
+
+def number_of(expr: Expr, asked: str) -> Number:
+    """The number of ``expr``, which Python asks for as ``asked``, a key of the table above.
+
+    A symbolic trace that tries numbers for its size constants gives what follows from those.
+    Located ProgramTypeError for what only the running kernel knows, ConstNeededError for what
+    depends on size constants alone.
+    """
+    if isinstance(expr, Const):
+        return expr.value
+    tracer = active_tracer()
+    what, instead, instead_before = _ASKED[asked]
+    if tracer is None or not is_of_consts(expr):
+        raise ProgramTypeError(
+            f"Python asked for {what} of a value that is known only when the kernel runs; "
+            f"{instead}",
+            found=f"a run-time {expr.dtype}",
+            location=location_of_caller() if tracer is None else None,
+        )
+    found = _under(tracer.tried, expr)
+    if found is None:
+        raise ConstNeededError(
+            f"Python asked for {what} of a size constant: `T.const` sizes have no value yet here; "
+            f"{instead_before}",
+            found=print_expr(expr),
+        )
+    return found
+
+
+def _under(tried: int | None, expr: Expr) -> Number | None:
+    """The value of ``expr`` if each size constant is ``tried``; None if that does not tell."""
+    if tried is None:
+        return None
+    sizes = {e.id: fold.const(tried, e.dtype) for e in walk_expr(expr) if isinstance(e, Var)}
+    found = fold.substitute(expr, sizes)
+    return found.value if isinstance(found, Const) else None
+
+
+def is_of_consts(expr: Expr) -> bool:
+    """True in a symbolic trace for what depends on its size constants alone."""
+    tracer = active_tracer()
+    return tracer is not None and bool(tracer.const_ids) and tracer.depends_on_consts_only(expr)
+
+
+# -- values ----------------------------------------------------------------------------------------
 class Value:
     """A scalar known only when the kernel runs. Its operators build expressions.
 
@@ -77,7 +172,7 @@ class Value:
         return f"<{self._expr.dtype} {print_expr(self._expr)}>"
 
     def __hash__(self) -> int:
-        # As of the number, to which it is equal; what is no known number is equal to nothing yet.
+        # That of the number, to which it is equal; an unknown number is not equal to anything yet.
         return hash(number_of(self._expr, "hash"))
 
     def __str__(self) -> str:
@@ -164,7 +259,7 @@ class Value:
 
 
 def is_scalar(value: object) -> bool:
-    """True for what can stand in an expression: Python and numpy numbers and run-time values."""
+    """True for what can be in an expression: Python and numpy numbers and run-time values."""
     return isinstance(value, (Value, bool, int, float, numbers.Number))
 
 
@@ -192,7 +287,7 @@ def describe(value: object) -> str:
 
 
 def wrap(expr: Expr, *sources: object) -> Value:
-    """A value for ``expr``; foreign where a source was, unless a trace runs that adopted it."""
+    """A value for ``expr``; foreign if a source was, unless a running trace adopted it."""
     if active_tracer() is None:
         return Value(expr, any(isinstance(s, Value) and s.foreign for s in sources))
     return Value(expr)
@@ -289,7 +384,7 @@ def as_int(value: object) -> int | None:
 
 
 def index_expr(value: object, what: str = "an index") -> Expr:
-    """An integer expression for an index or extent: int32, or int64 where the user made it so."""
+    """An integer expression for an index or extent: int32, or int64 if the user made it so."""
     expr = to_expr(value, what)
     if expr.dtype == INT32 or expr.dtype == INT64:
         return expr
@@ -311,7 +406,7 @@ def unwrap_int(expr: Expr) -> int | Value:
     return Value(expr)
 
 
-# A pure integer expression up to this many nodes is repeated where its name is used, so that index
+# A pure integer expression up to this many nodes is repeated at each use of its name, so that index
 # analysis sees it; longer ones, floats and everything that reads memory get a name of their own.
 _INLINE_NODES = 12
 

@@ -22,6 +22,8 @@ from tileops.language.value import (
     unary,
 )
 
+__all__ = ["Shuffle", "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2"]
+
 _Operator = Callable[["Vector", object], "Vector"]
 
 

@@ -1,18 +1,41 @@
-"""Owns the parameter annotations of the language: T.Tensor, T.StridedTensor, T.Ref and the like."""
+"""The annotations of parameters: T.Tensor, T.StridedTensor, T.ptr, T.Ref and the like."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tileops.dtypes import DType, is_dtype_like
-from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
-from tileops.ir.stmt import View
-from tileops.language.buffers import BufferRef, DataPointer, refuse_strided_view
+from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.language.buffers import BufferRef
 from tileops.language.dtype_variables import OpenDType, variable_of
-from tileops.language.pointers import ADDRESS, Pointer, PointerType
-from tileops.language.shapes import static_shape
-from tileops.language.tracer import require_tracer
-from tileops.language.value import Value, as_dtype
+from tileops.language.value import INT64, Value, as_dtype
+from tileops.language.views import make_view
+
+__all__ = [
+    "FragmentBuffer", "LocalBuffer", "Ref", "SharedBuffer", "StridedTensor", "Tensor", "Var",
+    "ptr",
+]  # fmt: skip
+
+
+class PointerType:
+    """``T.ptr``: as a parameter's annotation any tensor, whose address alone is taken.
+
+    As a dtype, ``T.Tensor((n,), T.ptr)``, it makes a table of addresses: an int64 tensor.
+    """
+
+    def __call__(
+        self, dtype: object = None, storage_scope: str = "global", *, is_size_var: bool = False
+    ) -> PointerType:
+        """The same; the element type is what T.make_tensor says. ProgramTypeError off global."""
+        if storage_scope != "global":
+            raise ProgramTypeError("T.ptr points to global memory", found=repr(storage_scope))
+        return self
+
+    def __repr__(self) -> str:
+        return "T.ptr"
+
+
+ptr = PointerType()
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +65,7 @@ def _dtype(value: object) -> DType:
     variable = variable_of(value)
     if variable is not None:
         return variable.dtypes[0]  # what a trace asks the variable for
-    return ADDRESS if isinstance(value, PointerType) else as_dtype(value)
+    return INT64 if isinstance(value, PointerType) else as_dtype(value)
 
 
 class _TensorFactory:
@@ -64,7 +87,7 @@ class _TensorFactory:
         are one, of their product. ``dtype`` may be a ``T.DTypeVar``.
         """
         if data is not None:
-            kind = ADDRESS if isinstance(dtype, PointerType) else as_dtype(dtype)
+            kind = INT64 if isinstance(dtype, PointerType) else as_dtype(dtype)
             return make_view(data, shape, kind)
         return TensorType(
             _dims(shape), _dtype(dtype), None, scope or self._scope, variable_of(dtype)
@@ -119,26 +142,6 @@ class _StridedFactory:
 StridedTensor = _StridedFactory()
 
 
-def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
-    """Another view of a buffer's storage: row-major, of the given shape and dtype."""
-    if isinstance(data, Pointer):
-        data = data.data
-    if not isinstance(data, DataPointer):
-        raise UnsupportedConstructError(
-            "T.Tensor(..., data=...) takes the `.data` of a buffer of this program"
-        )
-    tracer = require_tracer("T.Tensor(..., data=...)")
-    refuse_strided_view("T.Tensor(..., data=...)", data.source)
-    dims = static_shape("a view", shape)
-    buffer = tracer.new_buffer(tracer.take_name("view"), dims, dtype, data.source.scope)
-    view = View(buffer, data.source)
-    if tracer.launch is None:
-        tracer.pending_views.append(view)
-    else:
-        tracer.emit_view(view)
-    return BufferRef(buffer)
-
-
 class _RefAnnotation:
     """``T.Ref``: a macro's parameter that is passed by reference (a variable, element or slice)."""
 
@@ -161,13 +164,8 @@ class Var(metaclass=_VarType):
     """
 
 
-def is_tensor_type(value: object) -> bool:
-    """True for what T.Tensor and T.StridedTensor make."""
-    return isinstance(value, TensorType)
-
-
 def require_tensor_type(name: str, value: object) -> TensorType:
-    """The annotation of parameter ``name``; ProgramTypeError if it is no tensor type."""
+    """The annotation of parameter ``name``; ProgramTypeError for anything but a tensor type."""
     if isinstance(value, TensorType):
         return value
     if isinstance(value, (_TensorFactory, _StridedFactory)):

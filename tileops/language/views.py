@@ -1,0 +1,201 @@
+"""Views: other shapes and dtypes of a buffer's storage, and tensors at addresses."""
+
+from __future__ import annotations
+
+from tileops.dtypes import DType
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr, Load, Var
+from tileops.ir.stmt import AddressView, Bind, View
+from tileops.ir.walk import walk, walk_expr
+from tileops.language.allocation import check_static
+from tileops.language.buffers import BufferRef, DataPointer
+from tileops.language.index_arithmetic import are_different
+from tileops.language.operands import format_extents, operand
+from tileops.language.shapes import check_packed, static_shape
+from tileops.language.tracer import Tracer, require_tracer
+from tileops.language.value import INT64, Value, as_dtype, describe, index_expr
+
+__all__ = ["make_tensor", "reshape", "view"]
+
+
+class Pointer:
+    """A T.ptr parameter in a program: T.make_tensor gives it a shape and a dtype."""
+
+    def __init__(self, node: Buffer) -> None:
+        self.node = node
+
+    @property
+    def data(self) -> DataPointer:
+        return DataPointer(self.node)
+
+    def describe(self) -> str:
+        """The parameter, for error messages."""
+        return f"the pointer `{self.node.name}`, which has no shape (use T.make_tensor)"
+
+    def __getitem__(self, key: object) -> object:
+        raise ProgramTypeError(f"cannot index {self.describe()}")
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise ProgramTypeError(f"cannot store to {self.describe()}")
+
+
+def _storage(data: object) -> Buffer | None:
+    """The buffer that a T.ptr parameter or a ``.data`` names; None for anything else."""
+    if isinstance(data, Pointer):
+        return data.node
+    return data.source if isinstance(data, DataPointer) else None
+
+
+def _refuse_strided(construct: str, source: Buffer) -> None:
+    if source.strides is not None:
+        raise UnsupportedConstructError(
+            f"{construct} gives a view of `{source.name}`, which has strides of its own",
+            expected="a tensor or tile that is row-major contiguous",
+        )
+
+
+def _view_of(
+    construct: str,
+    source: Buffer,
+    shape: tuple[Expr, ...],
+    dtype: DType,
+    strides: tuple[Expr, ...] | None = None,
+    name: str = "view",
+) -> BufferRef:
+    tracer = require_tracer(construct)
+    _refuse_strided(construct, source)
+    buffer = tracer.new_buffer(tracer.take_name(name), shape, dtype, source.scope, strides)
+    tracer.emit_view(View(buffer, source))
+    return BufferRef(buffer)
+
+
+def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
+    """``T.Tensor(shape, dtype, data=...)``: a row-major view of a buffer's storage."""
+    construct = "T.Tensor(..., data=...)"
+    source = _storage(data)
+    if source is None:
+        raise UnsupportedConstructError(
+            f"{construct} takes the `.data` of a buffer of this program"
+        )
+    require_tracer(construct)
+    return _view_of(construct, source, static_shape("a view", shape), dtype)
+
+
+def _total_bits(shape: tuple[Expr, ...], dtype: DType) -> Expr:
+    out: Expr = fold.const(dtype.bits)
+    for extent in shape:
+        out = fold.mul(out, extent)
+    return out
+
+
+def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef:
+    tracer = require_tracer(construct)
+    tracer.require_launch(construct)
+    if not isinstance(src, BufferRef):
+        operand(construct, "the source", src)
+        raise ProgramTypeError(f"{construct} takes a whole buffer")
+    _refuse_strided(construct, src.node)
+    extents = static_shape(construct, shape)
+    if src.node.is_on_chip:
+        check_static(tracer, construct, extents)
+    before = _total_bits(src.node.shape, src.node.dtype)
+    after = _total_bits(extents, dtype)
+    if are_different(before, after):
+        raise ProgramValueError(
+            f"{construct} must keep the number of bits",
+            expected=f"as many bits as {src.describe()}",
+            found=f"{format_extents(extents)} of {dtype}",
+        )
+    return _view_of(construct, src.node, extents, dtype)
+
+
+def reshape(src: object, shape: object) -> BufferRef:
+    """The same storage with another shape, row-major; the number of elements stays."""
+    dtype = src.node.dtype if isinstance(src, BufferRef) else DType("float32")
+    return _view("T.reshape", src, shape, dtype)
+
+
+def view(src: object, shape: object = None, dtype: object = None) -> BufferRef:
+    """The same storage with another shape or dtype; the number of bits stays."""
+    kind = as_dtype(dtype) if dtype is not None else None
+    if isinstance(src, BufferRef):
+        kind = kind or src.node.dtype
+        shape = src.shape if shape is None else shape
+    return _view("T.view", src, shape, kind or DType("float32"))
+
+
+def make_tensor(
+    ptr: object, shape: object, dtype: object = "float32", strides: object = None
+) -> BufferRef:
+    """The tensor of ``shape`` and ``dtype`` at a pointer: row-major, or with ``strides``.
+
+    ``ptr`` is a T.ptr parameter, the ``.data`` of a buffer, or an int64 value that holds an
+    address, such as an element of a table. Strides count elements. The memory there is not
+    checked: it must be memory of the device that stays alive until the kernel has run.
+    """
+    tracer = require_tracer("T.make_tensor")
+    kind = as_dtype(dtype)
+    dims = static_shape("T.make_tensor", shape)
+    steps = _strides(dims, strides)
+    check_packed("T.make_tensor", dims, kind, steps)
+    if isinstance(ptr, Value):
+        return _at_address(tracer, ptr, dims, kind, steps)
+    source = _storage(ptr)
+    if source is None:
+        raise ProgramTypeError(
+            "T.make_tensor takes a pointer",
+            expected="a T.ptr parameter, the .data of a buffer, or an int64 address",
+            found=describe(ptr),
+        )
+    return _view_of("T.make_tensor", source, dims, kind, steps, name="tensor")
+
+
+def _strides(dims: tuple[Expr, ...], strides: object) -> tuple[Expr, ...] | None:
+    if strides is None:
+        return None
+    steps = tuple(strides) if isinstance(strides, (tuple, list)) else (strides,)
+    if len(steps) != len(dims):
+        raise ProgramValueError(
+            "T.make_tensor needs one stride a dimension",
+            expected=f"{len(dims)} strides",
+            found=str(len(steps)),
+        )
+    return tuple(index_expr(s, "a stride of T.make_tensor") for s in steps)
+
+
+def _at_address(
+    tracer: Tracer,
+    address: Value,
+    dims: tuple[Expr, ...],
+    kind: DType,
+    steps: tuple[Expr, ...] | None,
+) -> BufferRef:
+    tracer.require_launch("T.make_tensor of an address")
+    expr = address.expr
+    if expr.dtype != INT64:
+        raise ProgramTypeError(
+            "an address is an int64",
+            expected="an element of T.Tensor((n,), T.ptr)",
+            found=describe(address),
+        )
+    buffer = tracer.new_buffer(tracer.take_name("tensor"), dims, kind, "global", steps)
+    tracer.emit_view(AddressView(buffer, expr, _table(tracer, expr)))
+    return BufferRef(buffer)
+
+
+def _table(tracer: Tracer, address: Expr) -> Buffer | None:
+    """The tensor that an address was read from, also by way of names."""
+    pending, seen = [address], set()
+    while pending:
+        for e in walk_expr(pending.pop()):
+            if isinstance(e, Load) and not e.buffer.is_on_chip:
+                return e.buffer
+            if isinstance(e, Var) and e.id not in seen:
+                seen.add(e.id)
+                pending += [
+                    s.value
+                    for s in walk(tracer.open_statements())
+                    if isinstance(s, Bind) and s.var.id == e.id
+                ]
+    return None
