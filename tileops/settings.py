@@ -263,6 +263,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
 )
 
+_BY_NAME = {variable.name: variable for variable in VARIABLES}
 _NAMES = frozenset(f.name for f in fields(Settings))
 # Fields that change code: kernels that are loaded were compiled without the change.
 _OF_CODE = frozenset({"check", "debug_cpu", "debug_nans"})
@@ -321,16 +322,16 @@ def derived(find: Callable[[Settings], _T]) -> _T:
 
 def _read() -> Settings:
     values: dict[str, Any] = {}
-    for variable in VARIABLES:
-        text = os.environ.get(variable.name)
-        if text is None:
+    # Each variable that is set, not each that could be: asking for one that is not costs more.
+    for name in os.environ:
+        variable = _BY_NAME.get(name)
+        text = None if variable is None else os.environ.get(name)
+        if variable is None or text is None:  # unset meanwhile
             continue
         try:
             values[variable.field] = variable.parse(text)
         except ValueError as error:
-            raise ArgumentError(
-                f"environment variable {variable.name}={text!r}: expected {error}"
-            ) from None
+            raise ArgumentError(f"environment variable {name}={text!r}: expected {error}") from None
     with forks.guard:
         values.update(_overrides)
     return Settings(**values)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import tarfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -135,6 +136,9 @@ def test_prune_and_clear(three: list[str], root: Path, capsys: pytest.CaptureFix
     for path in (root / ".state" / "in_use").iterdir():
         path.unlink()
     assert _run(capsys, "cache", "prune", "--limit", "20KB")[1] == "2 entries removed\n"
+    for thread in threading.enumerate():
+        if thread.name == "tileops-evict":  # it sweeps the scripts that `clear` removes
+            thread.join()
     assert _run(capsys, "cache", "prune", "--days", "1")[1] == "0 entries removed\n"
     assert _run(capsys, "cache", "prune", "--limit", "much")[0] == 2
     assert _run(capsys, "cache", "clear", "--json")[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,9 +29,13 @@ def tool(tmp_path: Path) -> Path:
     return path
 
 
+def _remember(name: str, choice: object, files: list[Path], value: object) -> None:
+    memo.remember(name, choice, files, value, began=time.time())
+
+
 def test_recalled_while_the_file_is_the_same(root: Path, tool: Path) -> None:
     assert memo.recall("toolchain", ["g++"]) is None
-    memo.remember("toolchain", ["g++"], [tool], VALUE)
+    _remember("toolchain", ["g++"], [tool], VALUE)
     assert memo.recall("toolchain", ["g++"]) == VALUE
     memo.forget()  # as another process
     assert memo.recall("toolchain", ["g++"]) == VALUE
@@ -41,7 +46,7 @@ def test_recalled_while_the_file_is_the_same(root: Path, tool: Path) -> None:
 @pytest.mark.parametrize("process", ["this one", "another"])
 @pytest.mark.parametrize("change", ["content", "size", "replaced", "old time", "gone", "touched"])
 def test_forgotten_when_the_file_changes(root: Path, tool: Path, change: str, process: str) -> None:
-    memo.remember("toolchain", [], [tool], VALUE)
+    _remember("toolchain", [], [tool], VALUE)
     before = tool.stat()
     match change:
         case "content":
@@ -66,7 +71,7 @@ def test_forgotten_when_the_file_changes(root: Path, tool: Path, change: str, pr
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"format": 1}', b"[" * 100_000])
 def test_a_damaged_fact_is_not_known(root: Path, tool: Path, text: bytes) -> None:
-    memo.remember("toolchain", [], [tool], VALUE)
+    _remember("toolchain", [], [tool], VALUE)
     (path,) = (root / ".state" / "facts").iterdir()
     path.write_bytes(text)
     memo.forget()
@@ -75,7 +80,7 @@ def test_a_damaged_fact_is_not_known(root: Path, tool: Path, text: bytes) -> Non
 
 def test_without_a_directory_this_process_knows(tool: Path, root: Path) -> None:
     with option.cache_disable():
-        memo.remember("toolchain", [], [tool], VALUE)
+        _remember("toolchain", [], [tool], VALUE)
         assert memo.recall("toolchain", []) == VALUE
         memo.forget()
         assert memo.recall("toolchain", []) is None
@@ -86,8 +91,31 @@ def test_a_link_that_leads_elsewhere_is_another_file(root: Path, tool: Path) -> 
     link, other = tool.with_name("link"), tool.with_name("other")
     link.symlink_to(tool)
     other.write_bytes(tool.read_bytes())
-    memo.remember("toolchain", [], [link], VALUE)
+    _remember("toolchain", [], [link], VALUE)
     assert memo.recall("toolchain", []) == VALUE
     link.unlink()
     link.symlink_to(other)
+    assert memo.recall("toolchain", []) is None
+
+
+@pytest.mark.parametrize("change", ["a file appears", "a file goes"])
+def test_a_folder_changes_with_the_names_in_it(root: Path, tool: Path, change: str) -> None:
+    folder = tool.with_name("folder")  # the cache is in another one
+    folder.mkdir()
+    tool = tool.rename(folder / "tool")
+    _remember("toolchain", [], [folder], VALUE)
+    assert memo.recall("toolchain", []) == VALUE
+    if change == "a file appears":
+        tool.with_name("other").write_bytes(b"")
+    else:
+        tool.unlink()
+    assert memo.recall("toolchain", []) is None
+
+
+def test_what_changed_while_it_was_read_is_not_kept(root: Path, tool: Path) -> None:
+    began = time.time()
+    os.utime(tool)  # whether before or after the reading is not known
+    while tool.stat().st_ctime < began:  # the file system's clock has ticks
+        os.utime(tool)
+    memo.remember("toolchain", [], [tool], VALUE, began=began)
     assert memo.recall("toolchain", []) is None

@@ -7,7 +7,6 @@ import errno
 import io
 import os
 import re
-import secrets
 import sys
 import tarfile
 from collections.abc import Iterable
@@ -43,7 +42,7 @@ def export(
     """
     if os.path.lexists(file):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
-    half = file.with_name(f".export.{secrets.token_hex(6)}")
+    half = file.with_name(f".export.{os.urandom(6).hex()}")
     count = 0
     left_out: list[str] = []
     try:

@@ -125,7 +125,7 @@ def _refusal(root: Path | None, trust: Trust, text: str) -> str | None:
     if root is None or not root.is_absolute():
         lack = "this user has no home" if text.startswith("~") else "there is no current"
         return f"{text}: {lack} directory"
-    for path in (root, *(root / name for name in _TRUSTED)):
+    for path in (str(root), *(f"{root}/{name}" for name in _TRUSTED)):
         try:
             status = os.stat(path)  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
@@ -133,7 +133,7 @@ def _refusal(root: Path | None, trust: Trust, text: str) -> str | None:
         except OSError as error:
             return f"{path}: {error.strerror}"
         except ValueError as error:  # a zero byte, or a text that is no name of a file
-            return f"{str(path)!r}: {error}"
+            return f"{path!r}: {error}"
         if not stat.S_ISDIR(status.st_mode):
             return f"{path} is not a directory"
         try:

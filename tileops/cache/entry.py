@@ -179,7 +179,7 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
         trust.require(folder, status)
         content = _read_manifest(folder, trust)
         files = {
-            name: _read_verified(folder / name, fact, trust)
+            name: _read_verified(f"{folder}/{name}", fact, trust)
             for name, fact in content["files"].items()
         }
         _verify_links(folder, content["links"], content["files"])
@@ -197,7 +197,7 @@ def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:
     """Key and manifest of the entry in ``folder``, its other files unread; errors as read_entry."""
     try:
         content = _read_manifest(folder, trust)
-        text = _read_verified(folder / PROGRAM, content["files"][PROGRAM], trust)
+        text = _read_verified(f"{folder}/{PROGRAM}", content["files"][PROGRAM], trust)
         return _key(content, text), content["manifest"]
     except UntrustedError as error:
         raise DamagedError(str(error)) from None
@@ -257,7 +257,7 @@ def is_name(name: str) -> bool:
     return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
 
 
-def _read_verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
+def _read_verified(path: str, fact: Mapping[str, Any], trust: Trust) -> bytes:
     try:
         data = read_file(path, limit=fact["size"], trust=trust)
     except OSError as error:
@@ -267,7 +267,7 @@ def _read_verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
     return data
 
 
-def _damage_or_failure(path: Path, error: OSError) -> Exception:
+def _damage_or_failure(path: Path | str, error: OSError) -> Exception:
     # Missing, a link (ELOOP), a socket (ENXIO), a file where a folder was: damage. Anything else
     # (EIO, EMFILE, ESTALE, EACCES) says that it could not be read now, nothing about its content.
     import errno

@@ -58,7 +58,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_file(path: Path, *, limit: int | None = None, trust: Trust | None = None) -> bytes:
+def read_file(path: Path | str, *, limit: int | None = None, trust: Trust | None = None) -> bytes:
     """Bytes of a plain file, never through a link.
 
     Raises OSError if it cannot be read, UntrustedError if it is no plain file, is larger than
@@ -81,12 +81,10 @@ def read_file(path: Path, *, limit: int | None = None, trust: Trust | None = Non
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    parts: list[bytes] = []
-    while True:
-        part = os.read(descriptor, max(size, 1 << 16) + 1)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
+    data = os.read(descriptor, size + 1)
+    while part := os.read(descriptor, 1 << 16):  # short reads, or a file that grew
+        data += part
+    return data
 
 
 def replace_file(path: Path, data: bytes, staging: Path) -> None:
@@ -164,7 +162,7 @@ class Trust:
         self._shared = shared
         self._user = os.geteuid()
 
-    def require(self, path: Path, status: os.stat_result) -> None:
+    def require(self, path: Path | str, status: os.stat_result) -> None:
         """UntrustedError if someone other than the user and root can write ``path``."""
         if self._shared:
             return

@@ -1,8 +1,7 @@
-"""Expensive facts, kept between processes until the files they were taken from change.
+"""Expensive facts, cached until the files they were taken from change.
 
 Such as the version and content hash of a compiler: hashing an assembler of 100 MB takes longer than
-a whole warm start. A fact is believed only while every file it was taken from has the same size,
-inode and times of change. It lies beside the entries, never in one, and names this machine's paths.
+a whole warm start. Facts are stored beside the entries and name paths of this machine.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ from tileops.cache.directory import Directory, resolve
 from tileops.cache.files import UntrustedError, make_directories, read_file, replace_file
 from tileops.cache.key import canonical
 
-_FORMAT = 2
+_FORMAT = 3
 _LIMIT = 1 << 20  # bytes
 
-
 # What this process found or read, by name and choice: also where no directory can be used.
-_found: dict[str, dict[str, Any]] = {}
+_found: dict[str, Mapping[str, Any]] = {}
 
 
 def recall(name: str, choice: object) -> Any | None:  # noqa: ANN401  (plain JSON)
@@ -34,40 +32,70 @@ def recall(name: str, choice: object) -> Any | None:  # noqa: ANN401  (plain JSO
     None if it is not known, or one of its files has changed.
     """
     identity = canonical([name, choice])
-    known = _found.get(identity)
-    if known is None or not _holds(known):
-        known = _found[identity] = _read(identity)
-    return known["value"] if known and _holds(known) else None
+    for find in (_found.get, _read):
+        content = find(identity)
+        if content and _is_current(content):
+            _found[identity] = content
+            return content["value"]
+    return None
 
 
-def _read(identity: str) -> dict[str, Any]:
-    """The content of a fact's file, empty if there is none that can be used."""
+def _read(identity: str) -> Mapping[str, Any] | None:
     private = settings.derived(resolve).private
+    if private is None:
+        return None
     try:
-        content = (
-            {} if private is None else json.loads(read_file(_path(private, identity), limit=_LIMIT))
-        )
+        content = json.loads(read_file(_path(private, identity), limit=_LIMIT))
         is_usable = content["format"] == _FORMAT and content["files"] and "value" in content
-        return content if is_usable else {}
+        return content if is_usable else None
     except (OSError, UntrustedError, ValueError, LookupError, TypeError, RecursionError):
-        return {}
+        return None
 
 
-def _holds(content: Mapping[str, Any]) -> bool:
+def _is_current(content: Mapping[str, Any]) -> bool:
     try:
-        return all(_stamp(Path(path)) == stamp for path, stamp in content["files"])
+        return bool(_stamps(content["files"]) == content["stamps"])
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def remember(name: str, choice: object, files: Sequence[Path], value: object) -> None:
-    """Keep ``value`` (plain JSON), taken from ``files``; in this process if not on disk."""
+def _stamps(files: Iterable[str]) -> list[int]:
+    """Device, inode, size and times of each file, one after the other; links are followed.
+
+    A program cannot set the time of change (ctime), so a file that was replaced and given its old
+    time of modification is seen. One flat list of texts and numbers: a fact of a hundred files is
+    read and compared at each warm start.
+    """
+    found: list[int] = []
+    for path in files:
+        status = os.stat(path)  # noqa: PTH116
+        found += (
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
+    return found
+
+
+def remember(
+    name: str, choice: object, files: Iterable[Path | str], value: object, *, began: float
+) -> None:
+    """Keep ``value`` (plain JSON), taken from ``files``; in this process if not on disk.
+
+    ``files`` may have folders, which change when a file appears or goes. Nothing is kept if one of
+    them has changed since ``began`` (Unix seconds): the value may be that of its old content.
+    """
     identity = canonical([name, choice])
+    paths = [str(path) for path in files]
     try:
-        stamps = [[str(path), _stamp(path)] for path in files]
+        stamps = _stamps(paths)
     except OSError:  # one of them went meanwhile
         return
-    content = {"format": _FORMAT, "name": name, "files": stamps, "value": value}
+    if max(stamps[4::5]) * 1e-9 >= began:
+        return
+    content = {"format": _FORMAT, "name": name, "files": paths, "stamps": stamps, "value": value}
     _found[identity] = content
     private = settings.derived(resolve).private
     if private is None:
@@ -88,11 +116,3 @@ def forget() -> None:
 def _path(directory: Directory, identity: str) -> Path:
     digest = hashlib.sha256(identity.encode()).hexdigest()
     return directory.state / "facts" / f"{digest[:32]}.json"
-
-
-def _stamp(path: Path) -> list[int]:
-    # The time of change (ctime) cannot be set by a program, so a file that was replaced and given
-    # its old time of modification is seen.
-    # Links are followed: what one leads to counts, now.
-    found = os.stat(path)  # noqa: PTH116
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]

@@ -1,4 +1,4 @@
-"""Owns the digest of tileops' own code generators, a field of every cache key.
+"""The digest of tileops' own code generators, a field of every cache key.
 
 A build writes the digest into ``_sources_digest.py`` (setup.py calls ``write_module``); a
 development install has no such file and hashes the sources when first asked.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.util
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 # What decides which text and which machine code comes out of a given IR. csrc/cpu holds the headers
@@ -23,7 +21,6 @@ PACKAGE_FOLDERS = ("ir", "passes", "codegen", "compiler")
 # damaged.
 ENTRY_FORMAT = 2
 _SUFFIXES = (".py", ".h", ".hpp", ".inc")
-_MODULE = "tileops.cache._sources_digest"
 # A file written twice within one tick of the file system's clock has one time of change.
 _SETTLED_SECONDS = 2.0
 
@@ -33,49 +30,35 @@ def compute(package: Path, headers: Path) -> str:
 
     ``package`` is the folder of the package ``tileops``, ``headers`` that of the CPU headers.
     """
-    roots = [(name, package / name) for name in PACKAGE_FOLDERS] + [("include", headers)]
     total = hashlib.sha256(f"entry format {ENTRY_FORMAT}\n".encode())
-    for label, root in roots:
-        for name, entry in sorted(_files(root), key=lambda file: file[0]):
-            content = hashlib.sha256(Path(entry.path).read_bytes()).hexdigest()
-            total.update(f"{label}/{name} {content}\n".encode())
+    for root in _roots(package, headers):
+        label = "include" if root == headers else root.name
+        for path in sorted(_tree(root)[1], key=lambda path: path.relative_to(root).as_posix()):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            total.update(f"{label}/{path.relative_to(root).as_posix()} {content}\n".encode())
     return total.hexdigest()
 
 
-def _files(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    pending = [(str(root), "")]
-    while pending:
-        folder, prefix = pending.pop()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(_SUFFIXES):
-                    yield prefix + entry.name, entry
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    pending.append((entry.path, f"{prefix}{entry.name}/"))
+def _roots(package: Path, headers: Path) -> list[Path]:
+    return [*(package / name for name in PACKAGE_FOLDERS), headers]
 
 
-def stamps(package: Path, headers: Path) -> tuple[str, float]:
-    """A digest of names, sizes, inodes and times of change, and the latest of these times.
-
-    While it stays, so does ``compute``; taking it costs a tenth.
-    """
-    lines, latest = [], 0
-    for root in (*(package / name for name in PACKAGE_FOLDERS), headers):
-        for name, entry in _files(root):
-            found = entry.stat()
-            changed = found.st_ctime_ns
-            if changed > latest:
-                latest = changed
-            lines.append(f"{name} {found.st_size} {found.st_ino} {changed}\n")
-    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(), latest * 1e-9
+def _tree(root: Path) -> tuple[list[Path], list[Path]]:
+    """The folders from ``root`` on, and the sources in them."""
+    folders, files = [], []
+    for folder, below, names in os.walk(root):
+        below[:] = [name for name in below if name != "__pycache__"]
+        folders.append(Path(folder))
+        files += [Path(folder, name) for name in names if name.endswith(_SUFFIXES)]
+    return folders, files
 
 
 @functools.cache
 def digest() -> str:
     """The digest of the generators that this process runs: 64 hexadecimal digits."""
-    if importlib.util.find_spec(_MODULE) is not None:
-        return str(importlib.import_module(_MODULE).DIGEST)
-    package = Path(__file__).resolve().parent.parent
+    if Path(__file__).with_name("_sources_digest.py").exists():
+        return str(importlib.import_module("tileops.cache._sources_digest").DIGEST)
+    package = Path(__file__).parent.parent
     return remembered(package, headers_folder(package))
 
 
@@ -84,18 +67,20 @@ def remembered(package: Path, headers: Path) -> str:
     # Here and not above: the build loads this file alone.
     from tileops.cache import memo
 
-    choice, (stamp, latest) = [str(package), ENTRY_FORMAT], stamps(package, headers)
+    choice = [str(package), ENTRY_FORMAT, *PACKAGE_FOLDERS]
     known = memo.recall("digest of the generators", choice)
-    if isinstance(known, list) and known[:1] == [stamp]:
-        return str(known[1])
+    if isinstance(known, str):
+        return known
+    began = time.time() - _SETTLED_SECONDS
     found = compute(package, headers)
-    if time.time() - latest > _SETTLED_SECONDS:
-        memo.remember("digest of the generators", choice, [package / "__init__.py"], [stamp, found])
+    trees = [_tree(root) for root in _roots(package, headers)]
+    paths = [path for folders, files in trees for path in (*folders, *files)]
+    memo.remember("digest of the generators", choice, paths, found, began=began)
     return found
 
 
 def headers_folder(package: Path) -> Path:
-    """Where the CPU headers lie: in the package when installed, in ``csrc/cpu`` of a checkout."""
+    """The folder of the CPU headers: in the package if installed, else ``csrc/cpu``."""
     installed = package / "include"
     return installed if installed.is_dir() else package.parent / "csrc" / "cpu"
 
@@ -103,7 +88,7 @@ def headers_folder(package: Path) -> Path:
 def write_module(target: Path, package: Path, headers: Path) -> None:
     """Write the digest of these sources as the module file ``target`` (called by the build)."""
     target.write_text(
-        '"""Owns the digest of the code generators, as the build found them."""\n\n'
+        '"""The digest of the code generators, as the build found them."""\n\n'
         f'DIGEST = "{compute(package, headers)}"\n',
         encoding="ascii",
     )

@@ -10,7 +10,6 @@ import atexit
 import functools
 import hashlib
 import os
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ _STALE_SECONDS = 3600.0
 def fresh(directory: Directory, name: str) -> Path:
     """A path in staging that nobody uses; makes the folder. Raises OSError."""
     make_directories(directory.staging)
-    return directory.staging / f"{name}.{_processes()}.{os.getpid()}.{secrets.token_hex(6)}"
+    return directory.staging / f"{name}.{_processes()}.{os.getpid()}.{os.urandom(6).hex()}"
 
 
 @functools.cache

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import re
-import secrets
 import threading
 import time
 from contextlib import suppress
@@ -100,11 +98,11 @@ def _append(descriptor: int, data: bytes) -> None:
 def _new_mark(folder: Path) -> _Mark:
     make_directories(folder)
     found = children(folder)
-    # Any of them: the first ones may all be of living processes. Not with the generator of the
-    # module, whose numbers are the user's.
-    for path in random.Random().sample(found, min(len(found), _REAPED)):
+    # From any of them on: the first ones may all be of living processes.
+    start = int.from_bytes(os.urandom(4), "little") % max(len(found), 1)
+    for path in (found[start:] + found[:start])[:_REAPED]:
         _hashes_or_remove(path)
-    path = folder / f"{os.getpid()}.{secrets.token_hex(6)}"
+    path = folder / f"{os.getpid()}.{os.urandom(6).hex()}"
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o644)
     try:

@@ -6,7 +6,7 @@ import base64
 import csv
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata, util
@@ -48,11 +48,12 @@ def toolchain_of(target: Target, hash_of: Callable[[Path], str] | None = None) -
         return Toolchain(found.identity(hash_of), found.files, not found.is_wrapper)
     package = _package()
     versions = {"triton": f"{triton_version()} {_triton_content(package, target, hash_of)}"}
-    files = [package / "__init__.py", package / _LIBRARY, *_sources(package, target)]
+    files = [package / "__init__.py", package / _LIBRARY, *_folders(package, target)]
+    files += _sources(package, target)
     if target.kind == "cuda":
         assemblers = _assemblers(package)
         versions["ptxas"] = " ".join(hash_of(path) for path in assemblers)
-        files += assemblers
+        files += [assemblers[0].parent, *assemblers]
     return Toolchain(versions, tuple(path for path in files if path.exists()), True)
 
 
@@ -103,10 +104,13 @@ def _read(path: Path) -> bytes:
         raise ToolchainError(f"{path} could not be read: {error.strerror}") from error
 
 
-def _sources(package: Path, target: Target) -> Sequence[Path]:
+def _folders(package: Path, target: Target) -> list[Path]:
     kind = {"cuda": "nvidia", "hip": "amd"}[target.kind]
-    folders = [package / name.format(kind=kind) for name in _SOURCES]
-    return [path for folder in folders for path in sorted(folder.glob("*.py"))]
+    return [package / name.format(kind=kind) for name in _SOURCES]
+
+
+def _sources(package: Path, target: Target) -> list[Path]:
+    return [path for f in _folders(package, target) for path in sorted(f.glob("*.py"))]
 
 
 def _recorded_hash(package: Path) -> str | None:

@@ -7,6 +7,7 @@ are kept beside the cache while the files that they speak of stay the same.
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,10 @@ def of(target: Target) -> dict[str, str]:
     known = memo.recall(name, choice)
     if isinstance(known, dict):
         return known
+    began = time.time()
     found = _asked(target)
     if found.is_settled:
-        memo.remember(name, choice, found.files, found.versions)
+        memo.remember(name, choice, found.files, found.versions, began=began)
     return found.versions
 
 
@@ -47,8 +49,9 @@ def _hash_of(path: Path) -> str:
         return known
     from tileops.compiler import content_hash
 
+    began = time.time()
     found: str = content_hash(path)
-    memo.remember("content", str(path), [path], found)
+    memo.remember("content", str(path), [path], found, began=began)
     return found
 
 
