@@ -44,7 +44,7 @@ FORMS = (
 )
 # Heading of the page to the modules that define its constructs.
 SECTIONS = {
-    "Programs and launches": ("definitions", "parameter_types", "dtype_variables", "launch"),
+    "Programs and launches": ("definitions", "parameter_types", "launch"),
     "Tiles and movement": ("allocation", "copies", "buffers", "views"),
     "Tile computation": ("products", "reductions", "atomics"),
     "Loops and conditions": ("loops", "persistent"),

@@ -16,9 +16,9 @@ from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Assert, Break, Continue, If, While
 from tileops.language.arithmetic import maximum, minimum
 from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
-from tileops.language.dtype_variables import OpenDType
 from tileops.language.launch import KernelFrame
 from tileops.language.loops import LoopFrame, not_a_loop, range_, serial
+from tileops.language.parameter_types import OpenDType
 from tileops.language.tracer import OpenRegion, Tracer
 from tileops.language.value import (
     Value,

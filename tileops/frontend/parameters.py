@@ -10,10 +10,14 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
+from tileops.language.allocation import check_packed, leading_shape
 from tileops.language.buffers import BufferRef
-from tileops.language.dtype_variables import variable_of
-from tileops.language.parameter_types import PointerType, TensorType, require_tensor_type
-from tileops.language.shapes import check_packed, leading_shape
+from tileops.language.parameter_types import (
+    PointerType,
+    TensorType,
+    require_tensor_type,
+    variable_of,
+)
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr

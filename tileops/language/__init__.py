@@ -15,7 +15,6 @@ from tileops.language import (
     conversions,
     copies,
     definitions,
-    dtype_variables,
     hints,
     launch,
     layouts,
@@ -43,7 +42,6 @@ from tileops.language.atomics import *
 from tileops.language.conversions import *
 from tileops.language.copies import *
 from tileops.language.definitions import *
-from tileops.language.dtype_variables import *
 from tileops.language.hints import *
 from tileops.language.hints import print_values
 from tileops.language.launch import *
@@ -138,7 +136,6 @@ _MODULES = (
     conversions,
     copies,
     definitions,
-    dtype_variables,
     hints,
     launch,
     layouts,

@@ -9,7 +9,17 @@ from functools import reduce
 
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.language.value import Value, absolute, as_dtype, binary, named, to_expr, unary, wrap
+from tileops.language.value import (
+    Value,
+    absolute,
+    as_dtype,
+    as_tuple,
+    binary,
+    named,
+    to_expr,
+    unary,
+    wrap,
+)
 
 __all__ = [
     "Select", "align_up", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceildiv",
@@ -194,7 +204,7 @@ def min_value(dtype: object) -> Value:
 
 def index_to_coordinates(index: object, shape: object) -> list[object]:
     """The row-major coordinates of a flat index in ``shape``."""
-    dims = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    dims = as_tuple(shape)
     out: list[object] = []
     for extent in reversed(dims):
         out.append(floormod(index, extent))

@@ -127,7 +127,7 @@ class BufferRef(_Elementwise):
         return DataPointer(self.node)
 
     def describe(self) -> str:
-        """Name, dtype and shape, for error messages."""
+        """The text in error messages."""
         extents = ", ".join(print_expr(e) for e in self.node.shape)
         return f"{self.node.name}: {self.node.dtype}[{extents}] ({self.node.scope})"
 
@@ -189,7 +189,7 @@ class RegionRef(_Elementwise):
         return RegionRef(self.ref, Region(self.region.buffer, now, self.region.extents))
 
     def describe(self) -> str:
-        """Name, dtype and extents, for error messages."""
+        """The text in error messages."""
         extents = ", ".join(print_expr(e) for e in self.region.extents)
         return f"{self.ref.name}[...]: {self.ref.node.dtype}[{extents}] ({self.ref.node.scope})"
 
@@ -218,7 +218,7 @@ class Element(Value):
         return self.ref
 
     def describe(self) -> str:
-        """The element as the user wrote it, for error messages."""
+        """The text in error messages."""
         return f"the element {self.ref.name}[{', '.join(print_expr(i) for i in self.indices)}]"
 
     def store(self, value: object) -> None:
@@ -254,8 +254,7 @@ def _index_tuple(ref: BufferRef, key: object) -> tuple[object, ...]:
     if len(keys) != ref.ndim:
         raise ProgramIndexError(
             f"`{ref.name}` has {ref.ndim} dimension{'s' if ref.ndim != 1 else ''} and is indexed "
-            "with "
-            f"{len(keys)} {'indices' if len(keys) != 1 else 'index'}",
+            f"with {len(keys)} {'indices' if len(keys) != 1 else 'index'}",
             expected=ref.describe(),
         )
     return keys
@@ -301,15 +300,13 @@ def _check_parallel_index(
         if ref.node.scope == "local":
             raise ProgramValueError(
                 f"the local buffer `{ref.name}` is indexed by the T.Parallel variable "
-                f"`{var.name}`; a local "
-                "buffer is private to one thread, use T.alloc_fragment"
+                f"`{var.name}`; a local buffer is private to one thread, use T.alloc_fragment"
             )
         symbolic = tracer is not None and tracer.depends_on_consts_only(extent)
         if not isinstance(extent, Const) and not symbolic:
             raise ProgramValueError(
                 f"the fragment `{ref.name}` is indexed by the T.Parallel variable `{var.name}`, "
-                "whose extent "
-                "is not a compile-time constant",
+                "whose extent is not a compile-time constant",
                 found=f"extent {print_expr(extent)}",
             )
 

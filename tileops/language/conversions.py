@@ -8,6 +8,7 @@ from tileops.dtypes import DType, is_dtype_like, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
+from tileops.language.operands import one_of
 from tileops.language.unsupported import on_which_target
 from tileops.language.value import FLOAT32, Value, as_dtype, is_scalar, to_expr, wrap
 from tileops.language.vectors import Vector, convert, reinterpret_vector
@@ -45,10 +46,7 @@ def cast(
 
 
 def _check_rounding(round: str, sat: bool, rbits: object) -> None:
-    if round not in _ROUNDINGS:
-        raise ProgramValueError(
-            "T.cast: unknown round", expected=", ".join(map(repr, _ROUNDINGS)), found=repr(round)
-        )
+    one_of("T.cast", "round", round, _ROUNDINGS)
     if not isinstance(sat, bool):
         raise ProgramValueError("T.cast: sat is True or False", found=repr(sat))
     if (round == "rs") != (rbits is not None):

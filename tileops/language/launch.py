@@ -11,7 +11,7 @@ from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Intrinsic, Launch
 from tileops.language.operands import int_of
 from tileops.language.tracer import LaunchState, Tracer, require_launch, require_tracer
-from tileops.language.value import INT32, Value, as_int, has_load, index_expr
+from tileops.language.value import INT32, Value, as_int, as_tuple, has_load, index_expr
 
 __all__ = [
     "Kernel", "get_block_binding", "get_block_bindings", "get_thread_binding",
@@ -146,7 +146,7 @@ def _unknown_argument(word: str, value: object) -> ProgramTypeError | Unsupporte
     if word in _CLUSTERS:
         return UnsupportedConstructError(f"T.Kernel({word}=...): a cluster of blocks; leave it out")
     number = as_int(value)
-    extents = value if isinstance(value, (tuple, list)) else (value,)
+    extents = as_tuple(value)
     shown = ["..." if as_int(e) is None else str(as_int(e)) for e in extents]
     instead = next((s for s, words in _ELSEWHERE.items() if word in words.split()), "").format(
         value="..." if number is None else number,
@@ -162,7 +162,7 @@ def _unknown_argument(word: str, value: object) -> ProgramTypeError | Unsupporte
 def _thread_extents(threads: object) -> tuple[int, ...]:
     if threads is None:
         return (_DEFAULT_THREADS,)
-    parts = tuple(threads) if isinstance(threads, (tuple, list)) else (threads,)
+    parts = as_tuple(threads)
     if len(parts) > 3:
         raise ProgramValueError("threads has at most three extents", found=repr(threads))
     extents = []

@@ -12,7 +12,7 @@ from tileops.ir.walk import substitute, walk_expr
 from tileops.language.buffers import BufferRef
 from tileops.language.operands import mapping_of
 from tileops.language.tracer import Tracer, require_launch, require_tracer
-from tileops.language.value import INT32, Value, as_int, describe, index_expr
+from tileops.language.value import INT32, Value, as_int, as_tuple, describe, index_expr
 from tileops.location import here
 
 __all__ = ["Fragment", "Layout", "annotate_layout"]
@@ -25,7 +25,7 @@ class Layout:
     """
 
     def __init__(self, shape: object, forward_fn: object) -> None:
-        self.shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        self.shape = as_tuple(shape)
         self.forward_fn = forward_fn
 
 
@@ -99,7 +99,7 @@ def _place(tracer: Tracer, ref: BufferRef, layout: object) -> None:
     known = state.placements.get(buffer)
     vars_ = tuple(tracer.new_var(n, INT32) for n in names) if known is None else known.vars
     given = layout.forward_fn(*map(Value, vars_))
-    parts = given if isinstance(given, (tuple, list)) else (given,)
+    parts = as_tuple(given)
     indices = tuple(index_expr(p, f"an index of the layout of `{ref.name}`") for p in parts)
     for index in indices:
         _check_index(ref, index, vars_)

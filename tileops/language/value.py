@@ -370,6 +370,11 @@ def as_dtype(value: object) -> DType:
     raise ProgramTypeError("not a dtype of the tile language", found=repr(value))
 
 
+def as_tuple(value: object) -> tuple[object, ...]:
+    """The items of a tuple or list; any other value is the only item."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
 def as_int(value: object) -> int | None:
     """The Python int behind an int or a constant integer value, else None."""
     if isinstance(value, bool):

@@ -52,7 +52,7 @@ class Vector:
         return VectorType(f"{self.lanes[0].expr.dtype}x{len(self.lanes)}")
 
     def describe(self) -> str:
-        """The type, for error messages."""
+        """The text in error messages."""
         return f"a vector {self.dtype}"
 
     def __repr__(self) -> str:

@@ -8,13 +8,12 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import AddressView, Bind, View
 from tileops.ir.walk import walk, walk_expr
-from tileops.language.allocation import check_static
+from tileops.language.allocation import check_packed, check_static, static_shape
 from tileops.language.buffers import BufferRef, DataPointer
 from tileops.language.index_arithmetic import are_different
 from tileops.language.operands import format_extents, operand
-from tileops.language.shapes import check_packed, static_shape
 from tileops.language.tracer import Tracer, require_tracer
-from tileops.language.value import INT64, Value, as_dtype, describe, index_expr
+from tileops.language.value import INT64, Value, as_dtype, as_tuple, describe, index_expr
 
 __all__ = ["make_tensor", "reshape", "view"]
 
@@ -30,7 +29,7 @@ class Pointer:
         return DataPointer(self.node)
 
     def describe(self) -> str:
-        """The parameter, for error messages."""
+        """The text in error messages."""
         return f"the pointer `{self.node.name}`, which has no shape (use T.make_tensor)"
 
     def __getitem__(self, key: object) -> object:
@@ -154,7 +153,7 @@ def make_tensor(
 def _strides(dims: tuple[Expr, ...], strides: object) -> tuple[Expr, ...] | None:
     if strides is None:
         return None
-    steps = tuple(strides) if isinstance(strides, (tuple, list)) else (strides,)
+    steps = as_tuple(strides)
     if len(steps) != len(dims):
         raise ProgramValueError(
             "T.make_tensor needs one stride a dimension",
