@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import AddressView, Body, Launch, Stmt, View
+from tileops.ir.stmt import AddressView, Atomic, Body, Launch, Stmt, Store, View
 from tileops.location import Location
 
 Exprs = tuple[Expr, ...]
@@ -156,6 +156,17 @@ def loads(stmt: Stmt) -> Iterator[Load]:
         for e in walk_expr(expr):
             if isinstance(e, Load):
                 yield e
+
+
+def accesses(stmt: Stmt) -> Iterator[tuple[Buffer, Exprs]]:
+    """Every single element that a statement itself reads or writes: its buffer and its indices."""
+    for load in loads(stmt):
+        yield load.buffer, load.indices
+    match stmt:
+        case Store(buffer=buffer, indices=indices):
+            yield buffer, indices
+        case Atomic(dst=dst) if not dst.squeezed():
+            yield dst.buffer, dst.starts
 
 
 def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:

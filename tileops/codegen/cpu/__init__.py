@@ -1,9 +1,9 @@
-"""Owns the CPU path of code generation: a specialised program as one C++ text."""
+"""The generator for CPUs: a specialised program as one C++ text."""
 
 from __future__ import annotations
 
-from tileops.codegen.cpu.launches import StateFactory, emit_launch
-from tileops.codegen.cpu.writer import Writer
+from tileops.codegen.cpu.launches import emit_launch
+from tileops.codegen.cpu.state import Writer
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.ir.program import Program
 from tileops.ir.stmt import Atomic, Gemm, Print, Reduce, Scan
@@ -40,9 +40,8 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     w.line("")
     w.line("using namespace tileops;")
     w.line("TILEOPS_CPU_ABI_EXPORT")
-    factory = StateFactory(w, debug)
     launches = []
     for n, launch in enumerate(program.launches):
         w.line("")
-        launches.append(emit_launch(w, program, launch, n, factory))
+        launches.append(emit_launch(w, program, launch, n, debug=debug))
     return KernelCode("cpp", w.text(), tuple(launches), dict(w.statements))

@@ -1,7 +1,8 @@
-"""Owns clipping: the part of a nest's loops outside which every store falls outside its buffer."""
+"""Clips: the part of a nest's loops outside which every store is outside its buffer."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tileops.codegen.cpu.expressions import index
@@ -9,7 +10,7 @@ from tileops.codegen.cpu.state import LaunchState, Proven
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.stmt import Assume, Bind, Body, For, If, Store
 from tileops.ir.walk import walk, walk_expr
-from tileops.passes.analyze_index import affine, needs_guard, uses
+from tileops.passes.analyze_index import Affine, affine, needs_guard, uses
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,8 @@ def _split(
 
     The level is -1 where no loop moves it. None for an index that is not of this form.
     """
-    form = affine(at, {v.id for v in variables})
-    if (
-        form is None
-        or uses(form.rest, inner)
-        or any(isinstance(e, Load) for e in walk_expr(form.rest))
-    ):
+    form = fixed_form(at, {v.id for v in variables}, inner)
+    if form is None:
         return None
     level, factor, rest = -1, 0, index(state, form.rest)
     for n, var in enumerate(variables):
@@ -115,3 +112,11 @@ def _split(
             rest += f" + {factor} * static_cast<i64>({state.name(variables[level])})"
         level, factor = n, form.coefficient(var.id)
     return (level, factor, rest) if factor in (-1, 0, 1) else None
+
+
+def fixed_form(at: Expr, variables: Collection[int], inner: set[int]) -> Affine | None:
+    """``at`` as a map of ``variables`` whose rest is known before the nest; None for others."""
+    form = affine(at, variables)
+    if form is None or uses(form.rest, inner):
+        return None
+    return None if any(isinstance(e, Load) for e in walk_expr(form.rest)) else form

@@ -1,19 +1,39 @@
-"""Owns statements that act outside the program's data: device checks, prints, and hints."""
+"""Statements with effects of their own: atomics, checks, prints and hints."""
 
 from __future__ import annotations
 
 import json
 
-from tileops.codegen.cpu.expressions import index, value
-from tileops.codegen.cpu.scalar_types import is_narrow_float
+from tileops.codegen.cpu.expressions import element, guards, index, safe_value, value
+from tileops.codegen.cpu.scalar_types import computing, is_narrow_float
 from tileops.codegen.cpu.state import LaunchState
-from tileops.errors import UnsupportedConstructError
+from tileops.errors import InternalError, UnsupportedConstructError
+from tileops.ir import fold
 from tileops.ir.expr import Region
 from tileops.ir.printer import print_expr
-from tileops.ir.stmt import Assert, Check, Intrinsic, Print
+from tileops.ir.stmt import Assert, Atomic, Check, Intrinsic, Print
 
 # Constructs that order or hint and compute nothing: a block runs on one thread here.
 _NOTHING = frozenset({"sync_threads", "sync_warp", "pdl_sync", "pdl_trigger", "fence_proxy_async"})
+
+
+def emit_atomic(state: LaunchState, stmt: Atomic) -> None:
+    """One update, skipped where its element does not exist."""
+    buffer, at = stmt.dst.buffer, stmt.dst.starts
+    if isinstance(stmt.value, Region):
+        raise InternalError("a scalar atomic has a scalar operand")
+    operand = "" if stmt.value is None else f", {value(state, fold.cast(stmt.value, buffer.dtype))}"
+    # A tile belongs to the one thread that runs its block.
+    kind = "plain" if buffer.is_on_chip else "atomic"
+    text = f"{kind}_{stmt.op}(&{element(state, buffer, at)}{operand})"
+    conditions = " && ".join(guards(state, buffer, at))
+    if stmt.result is None:
+        state.writer.line(f"if ({conditions}) {text};" if conditions else f"{text};")
+        return
+    if conditions:
+        text = f"({conditions}) ? {text} : {safe_value(state, buffer)}"
+    name = state.declare(stmt.result)
+    state.writer.line(f"const {computing(stmt.result.dtype)} {name} = {text};")
 
 
 def emit_assert(state: LaunchState, stmt: Assert) -> None:

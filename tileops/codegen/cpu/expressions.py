@@ -1,9 +1,8 @@
-"""Owns expressions: a scalar of the tile IR as C++ text in its computing type."""
+"""Expressions: a scalar of the tile IR as C++ text in its computing type."""
 
 from __future__ import annotations
 
 from tileops.codegen.cpu.functions import call_text
-from tileops.codegen.cpu.positions import position
 from tileops.codegen.cpu.scalar_types import (
     computing,
     is_narrow_float,
@@ -32,6 +31,7 @@ from tileops.ir.expr import (
 from tileops.ir.program import const_value
 from tileops.ir.walk import children, walk_expr
 from tileops.passes.analyze_index import needs_guard
+from tileops.passes.analyze_ranges import is_exact
 from tileops.passes.round_up import cheap_ceildiv
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -76,8 +76,23 @@ def stored(state: LaunchState, expr: Expr) -> str:
 
 
 def index(state: LaunchState, expr: Expr) -> str:
-    """``expr`` as an int64 position."""
-    return position(state, expr, value)
+    """An index as an exact int64 position.
+
+    Its sums, products and widening conversions are computed in int64 from the start: the compiler
+    then sees that ``base + j`` walks through memory in order. All other operations are those of
+    values, which wrap in their dtype.
+    """
+    match expr if is_exact(expr) or isinstance(expr, Const) else None:
+        case Const(value=number):
+            return f"{int(number)}" if number >= 0 else f"({int(number)})"
+        case Binary(op=op, a=a, b=b):
+            return f"({index(state, a)} {_PLAIN[op]} {index(state, b)})"
+        case Unary(a=a):
+            return f"(-{index(state, a)})"
+        case Cast(a=a):
+            return index(state, a)
+        case _:
+            return f"static_cast<i64>({value(state, expr)})"
 
 
 def cast_text(text: str, expr: Cast) -> str:
@@ -246,32 +261,27 @@ def load(state: LaunchState, expr: Load) -> str:
 
 def _reinterpreted_load(state: LaunchState, expr: Expr, source: Load) -> str:
     """The bits of a narrow float as stored; through float a NaN would lose its payload."""
-    text = f"bit_cast<{storage(expr.dtype)}>({element(state, source.buffer, source.indices)})"
-    if is_narrow_float(expr.dtype):
-        text = f"widen({text})"
+
+    def bits(stored_value: str) -> str:
+        text = f"bit_cast<{storage(expr.dtype)}>({stored_value})"
+        return f"widen({text})" if is_narrow_float(expr.dtype) else text
+
+    text = bits(element(state, source.buffer, source.indices))
     conditions = guards(state, source.buffer, source.indices)
     if not conditions:
         return text
-    encoded = f"encode<{storage(source.dtype)}>({safe_value(state, source.buffer)})"
-    blank = f"bit_cast<{storage(expr.dtype)}>({encoded})"
-    blank = f"widen({blank})" if is_narrow_float(expr.dtype) else blank
-    return f"({' && '.join(conditions)} ? {text} : {blank})"
+    blank = f"encode<{storage(source.dtype)}>({safe_value(state, source.buffer)})"
+    return f"({' && '.join(conditions)} ? {text} : {bits(blank)})"
 
 
 def safe_value(state: LaunchState, buffer: Buffer) -> str:
     """What reads of ``buffer`` out of bounds give, in computing form."""
     found = state.safe_values.get(buffer.id)
     if found is None:
-        return literal(Const(buffer.dtype, _zero(buffer)))
+        return literal(fold.const(0, buffer.dtype))
     if found.dtype == buffer.dtype:
         return value(state, found)
     return cast_text(value(state, found), Cast(buffer.dtype, found))
-
-
-def _zero(buffer: Buffer) -> bool | int | float:
-    if buffer.dtype.is_bool:
-        return False
-    return 0.0 if buffer.dtype.is_float else 0
 
 
 def region_start(state: LaunchState, region: Region) -> str:

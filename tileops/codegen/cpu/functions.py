@@ -1,4 +1,4 @@
-"""Owns calls of mathematical functions: which C++ function computes each, and in which type."""
+"""Calls of mathematical functions: which C++ function computes each, and in which type."""
 
 from __future__ import annotations
 

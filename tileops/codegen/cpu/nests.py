@@ -1,46 +1,21 @@
-"""Owns elementwise nests: their loops, the bounds test before them, shared values."""
+"""Elementwise nests: their loops, the bounds test before them, shared values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from tileops.codegen.cpu.clips import Clip, clip_of
-from tileops.codegen.cpu.control import EmitBody
+from tileops.codegen.cpu.clips import Clip, clip_of, fixed_form
 from tileops.codegen.cpu.expressions import index, is_safe, value
 from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState, Proven
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Load, Region, Var
-from tileops.ir.stmt import Atomic, Bind, Body, For, Parallel, Stmt, Store, While
-from tileops.ir.walk import exprs, loads, walk, walk_expr, written_buffers
-from tileops.passes.analyze_index import affine, needs_guard, uses
+from tileops.ir.expr import Expr, Load, Var
+from tileops.ir.stmt import Atomic, Bind, Body, For, Parallel, Store, While
+from tileops.ir.walk import accesses, loads, walk, walk_expr, written_buffers
+from tileops.passes.analyze_index import affine, needs_guard
 
-
-@dataclass(frozen=True)
-class Nest:
-    """A perfect nest of parallel loops, outermost first, with its body."""
-
-    vars: tuple[Var, ...]
-    extents: tuple[Expr, ...]
-    body: Body
-
-
-@dataclass(frozen=True)
-class Access:
-    """One element access of a nest's body: the buffer and its indices."""
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-
-
-def flatten(stmt: Parallel) -> Nest:
-    """The nest that ``stmt`` heads, parallel loops directly inside it included."""
-    variables, extents, body = stmt.vars, stmt.extents, stmt.body
-    while len(body) == 1 and isinstance(body[0], Parallel):
-        inner = body[0]
-        variables, extents, body = variables + inner.vars, extents + inner.extents, inner.body
-    return Nest(variables, extents, body)
+EmitBody = Callable[[LaunchState, Body], None]
 
 
 def emit_parallel(state: LaunchState, stmt: Parallel, emit_body: EmitBody) -> None:
@@ -49,82 +24,74 @@ def emit_parallel(state: LaunchState, stmt: Parallel, emit_body: EmitBody) -> No
     The second time the loops are clipped to the stores that land, where that can be told: loops
     without tests inside become vector code, and a tile that is mostly outside costs nothing there.
     """
-    w, nest = state.writer, ordered(flatten(stmt))
+    w, nest = state.writer, _ordered(stmt.flattened())
     ends = []
     with w.block(), state.scope():
         for var, extent in zip(nest.vars, nest.extents, strict=True):
             ends.append(value(state, extent))
             state.ranges = state.ranges.with_span(var, fold.const(0, var.dtype), extent)
             state.declare(var, state.ranges.of(var))
-        tests, proven = box_tests(state, nest)
+        loops = _Loops(nest, ends, emit_body)
+        tests, proven = _box_tests(state, nest)
         if not tests:
-            _emit_loops(state, nest, ends, Clip(), emit_body)
+            loops.emit(state, Clip())
             return
         with w.block(f"if ({' && '.join(tests)})"), state.scope():
             state.proven = state.proven | proven
-            _emit_loops(state, nest, ends, Clip(), emit_body)
-        inner = {v.id for s in walk(nest.body) for v in _defined(s)}
-        clip = clip_of(state, nest.vars, nest.body, inner)
+            loops.emit(state, Clip())
+        clip = clip_of(state, nest.vars, nest.body, _defined_in(nest))
         head = f"else if ({' && '.join(clip.tests)})" if clip.tests else "else"
         with w.block(head), state.scope():
             state.proven = state.proven | clip.proven
-            _emit_loops(state, nest, ends, clip, emit_body)
+            loops.emit(state, clip)
 
 
-def accesses(body: Body) -> Iterator[Access]:
-    """Every access to an element of a global buffer in a nest's body."""
-    for stmt in walk(body):
-        for load in loads(stmt):
-            yield Access(load.buffer, load.indices)
-        if isinstance(stmt, Store):
-            yield Access(stmt.buffer, stmt.indices)
-        if isinstance(stmt, Atomic):
-            yield Access(stmt.dst.buffer, stmt.dst.starts)
-            if isinstance(stmt.value, Region):
-                yield Access(stmt.value.buffer, stmt.value.starts)
-
-
-def ordered(nest: Nest) -> Nest:
+def _ordered(nest: Parallel) -> Parallel:
     """The nest with the loop innermost along which most accesses walk through memory in order."""
     if len(nest.vars) == 1:
         return nest
     score = {v.id: 0 for v in nest.vars}
-    for access in accesses(nest.body):
-        if not access.indices:
-            continue
-        last = affine(access.indices[-1], score)
-        for v in nest.vars:
-            if last is not None and last.coefficient(v.id) == 1:
-                score[v.id] += 1
+    for stmt in walk(nest.body):
+        for _, indices in accesses(stmt):
+            last = affine(indices[-1], score) if indices else None
+            for v in nest.vars:
+                if last is not None and last.coefficient(v.id) == 1:
+                    score[v.id] += 1
     best = max(range(len(nest.vars)), key=lambda n: (score[nest.vars[n].id], n))
     order = [n for n in range(len(nest.vars)) if n != best] + [best]
-    return Nest(
-        tuple(nest.vars[n] for n in order), tuple(nest.extents[n] for n in order), nest.body
-    )
+    vars_, extents = tuple(nest.vars[n] for n in order), tuple(nest.extents[n] for n in order)
+    return replace(nest, vars=vars_, extents=extents)
+
+
+def _defined_in(nest: Parallel) -> set[int]:
+    """Ids of the variables that the body of a nest defines."""
+    found: set[int] = set()
+    for stmt in walk(nest.body):
+        match stmt:
+            case Bind(var=v) | For(var=v) | Atomic(result=Var() as v):
+                found.add(v.id)
+    return found
 
 
 # -- the test before the loops ---------------------------------------------------------------------
 
 
-def box_tests(state: LaunchState, nest: Nest) -> tuple[list[str], frozenset[Proven]]:
+def _box_tests(state: LaunchState, nest: Parallel) -> tuple[list[str], frozenset[Proven]]:
     """Conditions under which no access of the nest leaves its buffer, and what they prove."""
     spans = _loop_spans(state, nest)
-    inner = {v.id for s in walk(nest.body) for v in _defined(s)}
-    mapped = {v.id for v, _, _ in spans}
+    inner = _defined_in(nest)
     tests: dict[str, None] = {}
     proven = set()
     ranges = state.ranges
     for var, start, stop in spans:
         ranges = ranges.with_span(var, start, stop)
-    for access in accesses(nest.body):
-        if access.buffer.is_on_chip:
+    for buffer, indices in (found for stmt in walk(nest.body) for found in accesses(stmt)):
+        if buffer.is_on_chip:
             continue
-        bounds = state.place(access.buffer).extents
-        for at, extent, bound in zip(access.indices, access.buffer.shape, bounds, strict=True):
+        bounds = state.place(buffer).extents
+        for at, extent, bound in zip(indices, buffer.shape, bounds, strict=True):
             lower, upper = needs_guard(at, extent, ranges)
-            if not (lower or upper):
-                continue
-            corners = _corners(state, at, spans, mapped, inner)
+            corners = _corners(state, at, spans, inner) if lower or upper else None
             if corners is None:
                 continue
             if lower:
@@ -136,7 +103,7 @@ def box_tests(state: LaunchState, nest: Nest) -> tuple[list[str], frozenset[Prov
     return list(tests), frozenset(proven)
 
 
-def _loop_spans(state: LaunchState, nest: Nest) -> list[tuple[Var, Expr, Expr]]:
+def _loop_spans(state: LaunchState, nest: Parallel) -> list[tuple[Var, Expr, Expr]]:
     """Variables with bounds known before the nest: its own, and of inner loops with fixed ones."""
     spans: list[tuple[Var, Expr, Expr]] = [
         (v, fold.const(0, v.dtype), e) for v, e in zip(nest.vars, nest.extents, strict=True)
@@ -155,33 +122,15 @@ def _is_fixed(expr: Expr, names: set[int]) -> bool:
     )
 
 
-def _defined(stmt: Stmt) -> tuple[Var, ...]:
-    match stmt:
-        case Bind(var=v) | For(var=v):
-            return (v,)
-        case Atomic(result=r) if r is not None:
-            return (r,)
-        case _:
-            return ()
-
-
 def _corners(
-    state: LaunchState,
-    at: Expr,
-    spans: list[tuple[Var, Expr, Expr]],
-    mapped: set[int],
-    inner: set[int],
+    state: LaunchState, at: Expr, spans: list[tuple[Var, Expr, Expr]], inner: set[int]
 ) -> tuple[str, str] | None:
     """The least and the greatest value of an affine index over the box, as int64 text.
 
     None for others.
     """
-    form = affine(at, mapped)
-    if (
-        form is None
-        or uses(form.rest, inner)
-        or any(isinstance(e, Load) for e in walk_expr(form.rest))
-    ):
+    form = fixed_form(at, {v.id for v, _, _ in spans}, inner)
+    if form is None:
         return None
     least = most = index(state, form.rest)
     for var, start, stop in spans:
@@ -199,38 +148,37 @@ def _corners(
 # -- the loops -------------------------------------------------------------------------------------
 
 
-def _emit_loops(
-    state: LaunchState, nest: Nest, ends: list[str], clip: Clip, emit_body: EmitBody
-) -> None:
-    shared = shareable_loads(state, nest)
-    _emit_level(state, nest, ends, clip, shared, 0, emit_body)
+@dataclass(frozen=True)
+class _Loops:
+    """The loops of a nest, each from 0 to the text of its end."""
 
+    nest: Parallel
+    ends: list[str]
+    emit_body: EmitBody
 
-def _emit_level(
-    state: LaunchState,
-    nest: Nest,
-    ends: list[str],
-    clip: Clip,
-    shared: dict[Load, int],
-    level: int,
-    emit_body: EmitBody,
-) -> None:
-    w = state.writer
-    for load, at in shared.items():
-        if at == level:
-            name = w.fresh("h")
-            w.line(f"const {computing(load.dtype)} {name} = {value(state, load)};")
-            state.hoisted[load] = name
-    if level == len(nest.vars):
-        emit_body(state, nest.body)
-        return
-    var = nest.vars[level]
-    name, kind = state.name(var), computing(var.dtype)
-    start, stop = _clipped(state, clip, level, kind, ends[level])
-    if level == len(nest.vars) - 1 and is_independent(nest):
-        w.flush_left("#pragma GCC ivdep")
-    with w.block(f"for ({kind} {name} = {start}; {name} < {stop}; ++{name})"):
-        _emit_level(state, nest, ends, clip, shared, level + 1, emit_body)
+    def emit(self, state: LaunchState, clip: Clip) -> None:
+        """The loops, within the limits of ``clip``."""
+        self._emit_level(state, clip, _shareable_loads(state, self.nest), 0)
+
+    def _emit_level(
+        self, state: LaunchState, clip: Clip, shared: dict[Load, int], level: int
+    ) -> None:
+        w, nest = state.writer, self.nest
+        for load, at in shared.items():
+            if at == level:
+                name = w.fresh("h")
+                w.line(f"const {computing(load.dtype)} {name} = {value(state, load)};")
+                state.hoisted[load] = name
+        if level == len(nest.vars):
+            self.emit_body(state, nest.body)
+            return
+        var = nest.vars[level]
+        name, kind = state.name(var), computing(var.dtype)
+        start, stop = _clipped(state, clip, level, kind, self.ends[level])
+        if level == len(nest.vars) - 1 and _is_independent(nest):
+            w.flush_left("#pragma GCC ivdep")
+        with w.block(f"for ({kind} {name} = {start}; {name} < {stop}; ++{name})"):
+            self._emit_level(state, clip, shared, level + 1)
 
 
 def _clipped(state: LaunchState, clip: Clip, level: int, kind: str, end: str) -> tuple[str, str]:
@@ -244,35 +192,28 @@ def _clipped(state: LaunchState, clip: Clip, level: int, kind: str, end: str) ->
     return start, stop
 
 
-def shareable_loads(state: LaunchState, nest: Nest) -> dict[Load, int]:
+def _shareable_loads(state: LaunchState, nest: Parallel) -> dict[Load, int]:
     """Loads whose value no iteration of the innermost loop changes, with the level to load at."""
-    written = {state.root(b) for s in walk(nest.body) for b in written_buffers(s)}
-    if any(isinstance(s, Atomic) for s in walk(nest.body)):
+    stmts = list(walk(nest.body))
+    if any(isinstance(s, Atomic) for s in stmts):
         return {}
-    inner = {v.id for s in walk(nest.body) for v in _defined(s)}
+    written = {state.root(b) for s in stmts for b in written_buffers(s)}
+    inner = _defined_in(nest)
     levels = {v.id: n + 1 for n, v in enumerate(nest.vars)}
     found: dict[Load, int] = {}
-    for stmt in walk(nest.body):
-        for expr in exprs(stmt):
-            for e in walk_expr(expr):
-                if not isinstance(e, Load) or state.root(e.buffer) in written or e in found:
-                    continue
-                used = {v.id for i in e.indices for v in walk_expr(i) if isinstance(v, Var)}
-                nested = {
-                    state.root(x.buffer)
-                    for i in e.indices
-                    for x in walk_expr(i)
-                    if isinstance(x, Load)
-                }
-                if used & inner or nested & written or not is_safe(state, e):
-                    continue
-                level = max((levels.get(v, 0) for v in used), default=0)
-                if level < len(nest.vars):
-                    found[e] = level
+    for load in dict.fromkeys(load for s in stmts for load in loads(s)):
+        below = [e for i in load.indices for e in walk_expr(i)]
+        read = {state.root(e.buffer) for e in (load, *below) if isinstance(e, Load)}
+        used = {e.id for e in below if isinstance(e, Var)}
+        if read & written or used & inner or not is_safe(state, load):
+            continue
+        level = max((levels.get(v, 0) for v in used), default=0)
+        if level < len(nest.vars):
+            found[load] = level
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def is_independent(nest: Nest) -> bool:
+def _is_independent(nest: Parallel) -> bool:
     """True if iterations of the innermost loop write different elements and may be interleaved.
 
     The language promises that no iteration reads what another writes; a store whose place does not

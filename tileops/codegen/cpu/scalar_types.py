@@ -1,4 +1,4 @@
-"""Owns the C++ spelling of dtypes and literals: storage types, computing types, parameter types."""
+"""C++ types of dtypes and literals: storage types, computing types, parameter types."""
 
 from __future__ import annotations
 

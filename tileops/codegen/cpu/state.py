@@ -1,17 +1,63 @@
-"""Owns the state of one launch under generation: names, places of buffers, ranges, hoisting."""
+"""The text of one launch under generation, and what is known where the next line goes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from tileops.codegen.cpu.writer import Writer
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import Stmt
 from tileops.passes.analyze_ranges import Interval, Ranges
+
+
+class Writer:
+    """Collects lines; ``statement`` is the number recorded for those written while it is set."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.statements: dict[int, int] = {}
+        self.statement: int | None = None
+        self._depth = 0
+        self._names = 0
+
+    def line(self, text: str) -> None:
+        """Append one line at the current depth."""
+        self.lines.append("  " * self._depth + text if text else "")
+        if self.statement is not None:
+            self.statements[len(self.lines)] = self.statement
+
+    def flush_left(self, text: str) -> None:
+        """Append a line without indentation (preprocessor lines)."""
+        self.lines.append(text)
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """``head {`` ... ``}`` with the lines between one level deeper."""
+        self.line(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def fresh(self, stem: str) -> str:
+        """A local name that no other line uses."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    @contextmanager
+    def nested(self, heads: Sequence[str]) -> Iterator[None]:
+        """A block inside a block, the first head outermost."""
+        with ExitStack() as stack:
+            for head in heads:
+                stack.enter_context(self.block(head))
+            yield
+
+    def text(self) -> str:
+        """All lines, each with its end."""
+        return "\n".join(self.lines) + "\n"
 
 
 def identifier(name: str, number: int) -> str:
@@ -23,7 +69,7 @@ def identifier(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer lies: a pointer, and extents and strides as 64-bit C++ expressions."""
+    """Where a buffer is: a pointer, and extents and strides as 64-bit C++ expressions."""
 
     pointer: str
     extents: tuple[str, ...]
@@ -32,7 +78,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Proven:
-    """An index that a run-time test has shown to lie within an extent, on the sides told."""
+    """An index that a run-time test has shown to be within an extent, on one side."""
 
     index: Expr
     extent: Expr
@@ -41,14 +87,11 @@ class Proven:
 
 @dataclass
 class LaunchState:
-    """Everything that emitting one launch needs.
-
-    The mutable parts are replaced, never edited in place.
-    """
+    """Everything that the text of one launch depends on."""
 
     writer: Writer
     ranges: Ranges
-    gemm_space: str = "0"
+    gemm_space: str
     places: dict[int, Place] = field(default_factory=dict)
     roots: Mapping[int, Buffer] = field(default_factory=dict)  # of views: whose storage they name
     names: dict[int, str] = field(default_factory=dict)
@@ -56,10 +99,9 @@ class LaunchState:
     hosts: dict[str, str] = field(default_factory=dict)
     proven: frozenset[Proven] = frozenset()
     hoisted: dict[Load, str] = field(default_factory=dict)
-    debug: bool = False
 
     def place(self, buffer: Buffer) -> Place:
-        """Where ``buffer`` lies; InternalError if it was never allocated."""
+        """Where ``buffer`` is; InternalError if it was never allocated."""
         found = self.places.get(buffer.id)
         if found is None:
             raise InternalError(f"buffer {buffer.name} is used before its allocation")

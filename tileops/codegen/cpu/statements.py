@@ -1,24 +1,34 @@
-"""Owns the dispatch from statements of the tile IR to what emits them."""
+"""Statements of the tile IR as C++: the dispatch, loops and branches, and stores of elements."""
 
 from __future__ import annotations
 
-from tileops.codegen.cpu.atomics import emit_atomic
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
 from tileops.codegen.cpu.boxes import emit_copy, emit_fill, emit_transpose
-from tileops.codegen.cpu.control import (
-    emit_bind,
-    emit_for,
-    emit_if,
-    emit_store,
-    emit_while,
+from tileops.codegen.cpu.effects import (
+    emit_assert,
+    emit_atomic,
+    emit_check,
+    emit_intrinsic,
+    emit_print,
 )
-from tileops.codegen.cpu.effects import emit_assert, emit_check, emit_intrinsic, emit_print
-from tileops.codegen.cpu.expressions import stored
-from tileops.codegen.cpu.matmuls import emit_gemm
+from tileops.codegen.cpu.expressions import (
+    element,
+    guards,
+    safe_loads_in_branches,
+    stored,
+    value,
+)
 from tileops.codegen.cpu.nests import emit_parallel
-from tileops.codegen.cpu.reductions import emit_reduce, emit_scan
+from tileops.codegen.cpu.places import emit_address_view, emit_view
+from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState
-from tileops.codegen.cpu.tiles import emit_address_view, emit_view
+from tileops.codegen.cpu.tile_calls import emit_gemm, emit_reduce, emit_scan
 from tileops.errors import InternalError
+from tileops.ir.expr import Expr
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
@@ -54,75 +64,107 @@ def emit_body(state: LaunchState, body: Body) -> None:
     outer = w.statement
     for stmt in body:
         w.statement = outer if stmt.origin is None else stmt.origin
-        _emit(state, stmt)
+        emit = _EMITTERS.get(type(stmt))
+        if emit is None:
+            raise InternalError(f"cpu code generation: unknown statement {type(stmt).__name__}")
+        emit(state, stmt)
     w.statement = outer
 
 
-def _emit(state: LaunchState, stmt: Stmt) -> None:
-    match stmt:
-        case For():
-            emit_for(state, stmt, emit_body)
-        case Parallel():
-            emit_parallel(state, stmt, emit_body)
-        case While():
-            emit_while(state, stmt, emit_body)
-        case If():
-            emit_if(state, stmt, emit_body)
-        case Break():
-            state.writer.line("break;")
-        case Continue():
-            state.writer.line("continue;")
-        case Bind():
-            emit_bind(state, stmt)
-        case Store():
-            emit_store(state, stmt)
-        case _:
-            _emit_tile(state, stmt)
+# -- control flow ----------------------------------------------------------------------------------
+def _emit_for(state: LaunchState, stmt: For) -> None:
+    """A loop of any kind: all run in order. Its bounds are evaluated once, before it."""
+    w, kind = state.writer, computing(stmt.var.dtype)
+    start, stop = value(state, stmt.start), value(state, stmt.stop)
+    with state.scope():
+        state.ranges = state.ranges.inside_loop(stmt)
+        name = state.declare(stmt.var, state.ranges.of(stmt.var))
+        end = w.fresh("stop")
+        head = f"for ({kind} {name} = {start}, {end} = {stop}; {name} < {end}; ++{name})"
+        with w.block(head):
+            emit_body(state, stmt.body)
 
 
-def _emit_tile(state: LaunchState, stmt: Stmt) -> None:
-    match stmt:
-        case Alloc():
-            _emit_alloc(state, stmt)
-        case View():
-            emit_view(state, stmt)
-        case AddressView():
-            emit_address_view(state, stmt)
-        case Copy():
-            emit_copy(state, stmt)
-        case Fill():
-            emit_fill(state, stmt)
-        case Gemm():
-            emit_gemm(state, stmt)
-        case Reduce():
-            emit_reduce(state, stmt)
-        case Scan():
-            emit_scan(state, stmt)
-        case Transpose():
-            emit_transpose(state, stmt)
-        case _:
-            _emit_rare(state, stmt)
+def _emit_while(state: LaunchState, stmt: While) -> None:
+    """A while loop; its condition is computed before each iteration."""
+    with state.writer.block(f"while ({value(state, stmt.cond)})"), state.scope():
+        emit_body(state, stmt.body)
 
 
-def _emit_rare(state: LaunchState, stmt: Stmt) -> None:
-    match stmt:
-        case Atomic():
-            emit_atomic(state, stmt)
-        case Assert():
-            emit_assert(state, stmt)
-        case Check():
-            emit_check(state, stmt)
-        case Print():
-            emit_print(state, stmt)
-        case Intrinsic():
-            emit_intrinsic(state, stmt)
-        case Assume():
-            return
-        case _:
-            raise InternalError(f"cpu code generation: unknown statement {type(stmt).__name__}")
+def _emit_if(state: LaunchState, stmt: If) -> None:
+    """A branch, with its other side if it has one."""
+    w = state.writer
+    with w.block(f"if ({value(state, stmt.cond)})"), state.scope():
+        emit_body(state, stmt.then)
+    if stmt.orelse:
+        with w.block("else"), state.scope():
+            emit_body(state, stmt.orelse)
+
+
+# -- scalars ---------------------------------------------------------------------------------------
+@contextmanager
+def _preloaded(state: LaunchState, expr: Expr) -> Iterator[None]:
+    """Perform the loads that are safe but under a Select, so that the choice needs no branch.
+
+    They are forgotten after the block: a later store may change what they read.
+    """
+    before = dict(state.hoisted)
+    for load in safe_loads_in_branches(state, expr):
+        name = state.writer.fresh("t")
+        state.writer.line(f"const {computing(load.dtype)} {name} = {value(state, load)};")
+        state.hoisted[load] = name
+    yield
+    state.hoisted = before
+
+
+def _emit_bind(state: LaunchState, stmt: Bind) -> None:
+    """A named value, computed once where it is bound."""
+    var = stmt.var
+    with _preloaded(state, stmt.value):
+        text = value(state, stmt.value)
+    name = state.declare(var, state.ranges.of(stmt.value) if var.dtype.is_integer else None)
+    if var.id in state.ranges.limits:
+        limits = {k: v for k, v in state.ranges.limits.items() if k != var.id}
+        state.ranges = replace(state.ranges, limits=limits)
+    state.writer.line(f"const {computing(var.dtype)} {name} = {text};")
+
+
+def _emit_store(state: LaunchState, stmt: Store) -> None:
+    """One element; dropped where it is outside a global buffer."""
+    with _preloaded(state, stmt.value):
+        conditions = guards(state, stmt.buffer, stmt.indices)
+        text = f"{element(state, stmt.buffer, stmt.indices)} = {stored(state, stmt.value)};"
+    state.writer.line(f"if ({' && '.join(conditions)}) {text}" if conditions else text)
 
 
 def _emit_alloc(state: LaunchState, stmt: Alloc) -> None:
-    # Tiles have their place from the launch's head on; only a var's initial value happens here.
+    # Tiles have their place from the launch's head on; only a var's initial value is stored here.
     if stmt.init is not None:
         state.writer.line(f"{state.place(stmt.buffer).pointer}[0] = {stored(state, stmt.init)};")
+
+
+_EMITTERS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
+    AddressView: emit_address_view,
+    Alloc: _emit_alloc,
+    Assert: emit_assert,
+    Assume: lambda state, _: None,  # a promise to other generators
+    Atomic: emit_atomic,
+    Bind: _emit_bind,
+    Break: lambda state, _: state.writer.line("break;"),
+    Check: emit_check,
+    Continue: lambda state, _: state.writer.line("continue;"),
+    Copy: emit_copy,
+    Fill: emit_fill,
+    For: _emit_for,
+    Gemm: emit_gemm,
+    If: _emit_if,
+    Intrinsic: emit_intrinsic,
+    Parallel: lambda state, stmt: emit_parallel(state, stmt, emit_body),
+    Print: emit_print,
+    Reduce: emit_reduce,
+    Scan: emit_scan,
+    Store: _emit_store,
+    Transpose: emit_transpose,
+    View: emit_view,
+    While: _emit_while,
+}

@@ -1,4 +1,4 @@
-"""Owns the estimate of a block's work, by which small grids run without waking other threads."""
+"""An estimate of a block's work, by which small grids run without waking other threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tileops.ir.stmt import (
     For,
     Gemm,
     If,
-    Im2col,
     Parallel,
     Reduce,
     Scan,
@@ -54,7 +53,7 @@ def _work(stmt: Stmt) -> int:
             return _count(extents) * work_of(body)
         case If(then=then, orelse=orelse):
             return max(work_of(then), work_of(orelse))
-        case Copy(dst=region) | Fill(dst=region) | Transpose(dst=region) | Im2col(dst=region):
+        case Copy(dst=region) | Fill(dst=region) | Transpose(dst=region):
             return _count(region.extents)
         case Reduce(src=region) | Scan(src=region):
             return _count(region.extents)
