@@ -1,4 +1,4 @@
-"""Owns targets: what code is generated for, and what each target's hardware offers."""
+"""Targets: what code is generated for, and what each target's hardware offers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _LEAST_CAPABILITY = {
 
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for: ``kind`` cuda, hip or cpu, ``arch`` such as ``sm_90a``."""
+    """What code is generated for.
+
+    ``kind`` is cuda, hip, cpu or interpreter, ``arch`` such as ``sm_90a``.
+    """
 
     kind: str
     arch: str
@@ -48,6 +51,11 @@ class Target:
     @property
     def is_gpu(self) -> bool:
         return self.kind in ("cuda", "hip")
+
+    @property
+    def text_target(self) -> Target:
+        """The target of the generated text: the interpreter runs a CUDA target's."""
+        return Target("cuda", self.arch) if self.kind == "interpreter" else self
 
     @property
     def capability(self) -> int:
@@ -82,15 +90,18 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Parse ``cuda:sm_90``, ``hip:gfx942``, ``cpu``, ``cpu:x86-64-v3``.
+    """Parse ``cuda:sm_90``, ``hip:gfx942``, ``cpu``, ``cpu:x86-64-v3``, ``interpreter``.
 
-    Raises ArgumentError for anything else.
+    ArgumentError for anything else. ``interpreter:sm_80`` names the GPU whose text is interpreted,
+    by default ``sm_90``.
 
     A bare ``cuda`` or ``auto`` names no architecture; the caller resolves it against a device.
     """
     kind, _, arch = text.strip().partition(":")
     kind = {"c": "cpu", "llvm": "cpu"}.get(kind, kind)
     arch = arch.removeprefix("arch=")
+    if kind == "interpreter":
+        return Target("interpreter", parse_target(f"cuda:{arch or 'sm_90'}").arch)
     if kind == "cuda" and re.fullmatch(r"sm_\d{2,3}[af]?", arch):
         capability = int(re.sub(r"[^0-9]", "", arch))
         if capability < 80:
@@ -103,8 +114,8 @@ def parse_target(text: str) -> Target:
     if kind == "cpu" and (not arch or arch in CPU_LEVELS):
         return Target("cpu", arch or host_cpu_level())
     raise ArgumentError(
-        f"target {text!r} is not known; expected cuda:sm_NN (80 or newer), hip:gfxNNN, cpu, or "
-        f"cpu:LEVEL with LEVEL one of {', '.join(CPU_LEVELS)}"
+        f"target {text!r} is not known; expected cuda:sm_NN (80 or newer), hip:gfxNNN, cpu, "
+        f"interpreter, or cpu:LEVEL with LEVEL one of {', '.join(CPU_LEVELS)}"
     )
 
 

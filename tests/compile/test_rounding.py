@@ -14,7 +14,7 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import compile_kernel
 from tileops.frontend.trace import trace
-from tileops.testing.rounding import rounded
+from tileops.interpreter.rounding import rounded
 
 OPERATIONS = {
     "ieee_add": ("add", 2), "ieee_sub": ("sub", 2), "ieee_mul": ("mul", 2), "ieee_fdiv": ("div", 2),

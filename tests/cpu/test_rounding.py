@@ -10,7 +10,7 @@ import tileops
 import tileops.language as T
 from tests.kit.harness import build_eager
 from tileops.errors import ProgramValueError, UnsupportedConstructError
-from tileops.testing.rounding import rounded
+from tileops.interpreter.rounding import rounded
 
 OPERATIONS = {
     "ieee_add": ("add", 2), "ieee_sub": ("sub", 2), "ieee_mul": ("mul", 2), "ieee_fdiv": ("div", 2),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tileops.frontend.prim_func import PrimFunc, make_prim_func
+from tileops.frontend.prim_func import PrimFunc, for_interpreter, make_prim_func
 from tileops.frontend.signature import ParamInfo, Signature, location_of_parameter, signature_of
 from tileops.frontend.trace import trace, trace_prim_func, with_out_idx
 from tileops.frontend.trial import check_specialised
@@ -12,6 +12,7 @@ __all__ = [
     "PrimFunc",
     "Signature",
     "check_specialised",
+    "for_interpreter",
     "location_of_parameter",
     "make_prim_func",
     "signature_of",

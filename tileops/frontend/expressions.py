@@ -9,7 +9,7 @@ from tileops.frontend.source import location_of
 from tileops.language.loops import REWRITTEN
 
 HOOKS = REWRITTEN
-_OVERRIDDEN = ("range", "min", "max")
+_OVERRIDDEN = ("range", "min", "max", "print", "breakpoint")
 
 
 def hook(name: str, *args: ast.expr) -> ast.expr:

@@ -11,6 +11,7 @@ from functools import reduce
 
 from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.frontend.branches import Branch
+from tileops.frontend.inspections import Inspections
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Assert, Break, Continue, If, While
@@ -189,7 +190,7 @@ class Frame:
             return lambda *args, **kwargs: _extreme(builtins.min, minimum, args, kwargs)
         if function is builtins.max:
             return lambda *args, **kwargs: _extreme(builtins.max, maximum, args, kwargs)
-        return function
+        return Inspections(self._tracer).stand_in(function)
 
     # -- expressions -----------------------------------------------------------------------------
     def and_(self, left: object, right: Callable[[], object]) -> object:

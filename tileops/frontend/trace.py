@@ -138,6 +138,8 @@ class _EagerTrace:
         """A tracer for this function."""
         tracer = Tracer(self._name, consts=consts, skip_bodies=skip_bodies)
         tracer.target = self._target
+        if (self._target or "").startswith("interpreter"):
+            tracer.for_interpreter = True
         tracer.dtypes = self.dtypes
         tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
         tracer.location = self._location

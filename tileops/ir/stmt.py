@@ -244,6 +244,21 @@ class Print(Stmt):
 
 
 @dataclass(frozen=True)
+class Inspect(Print):
+    """Python's ``print`` or ``breakpoint`` in a program, which the interpreter alone runs.
+
+    A print's ``message`` is what it writes, with ``{}`` for each of ``args``. At a breakpoint
+    ``names`` are those of ``args``.
+    """
+
+    names: tuple[str, ...] | None = None
+
+    def text(self) -> str:
+        kind = "print" if self.names is None else f"breakpoint {', '.join(self.names)}"
+        return f"inspect.{kind} {super().text()}"
+
+
+@dataclass(frozen=True)
 class Assert(Stmt):
     """``host`` asserts are checked before the launch, the others on the device."""
 

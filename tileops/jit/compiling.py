@@ -115,6 +115,11 @@ def obtain(request: Request) -> cache.Entry:
 
     Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
     """
+    if request.target.kind == "interpreter":
+        raise UnsupportedOnTargetError(
+            f"op {request.title or request.op}: target='interpreter' has no torch op; call the "
+            "program or kernel itself"
+        )
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
     looked = LookUp(request.op, request.target)
@@ -210,6 +215,7 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
     """The text that ``program`` becomes on ``target``; needs no compiler."""
+    target = target.text_target
     if target.kind == "cpu":
         from tileops.codegen import cpu
 

@@ -79,6 +79,8 @@ def jit(
 
     ``out_idx`` (lazy functions): parameters of the prim_func that a kernel allocates and returns.
     ``target``: ``cuda:sm_90``, ``cpu``, ...; by default the device of the tensors decides.
+    ``interpreter`` runs the generated text on the CPU with the program's ``print`` and
+    ``breakpoint``.
     ``pass_configs``: keys of ``PassConfigKey``. ``compile_flags``: for the compiler of the target.
     ``debug_root_path``: a folder that gets a copy of each compiled program. ``mutates``: names of
     the tensors that the program writes, where one trace cannot tell. ``name``: of the op, by
@@ -167,6 +169,8 @@ def compile(
     options = options_of(pass_configs, compile_flags)
     match func:
         case frontend.PrimFunc():
+            if build.is_interpreted:
+                func = func.for_interpreter()
             program = program_of(func, out_idx=out_idx, options=options)
         case Program():
             if out_idx is not None:

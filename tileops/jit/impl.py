@@ -101,6 +101,8 @@ class JITImpl(GivenOptions, Transformable):
 
     def _register_now(self) -> None:
         """Register an eager program whose trace needs no value of a caller."""
+        if self._build.is_interpreted:
+            return
         statics = self.definition.statics({})
         if any(p.is_required for p in statics):
             return
@@ -139,6 +141,11 @@ class JITImpl(GivenOptions, Transformable):
         for n, kind in self._scalars:
             if type(inputs[n]) is not kind:
                 inputs[n] = self._scalar(self._inputs[n], inputs[n])
+        if self._build.is_interpreted:
+            from tileops.jit.interpreted import call
+
+            values = {**dict(zip(self._inputs, inputs, strict=True)), **given}
+            return call(self.definition, self._build, values, **extra)
         if forward_ad._current_level >= 0 and self._differentiable is not False:
             gradient.refuse_tangents(self._title, inputs)
         try:

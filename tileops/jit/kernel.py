@@ -9,14 +9,14 @@ import operator
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
 
 from tileops import forks, settings
 from tileops.cache import staging
-from tileops.errors import ArgumentError, ToolchainError
+from tileops.errors import ArgumentError, ArgumentTypeError, ToolchainError
 from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
@@ -35,6 +35,7 @@ from tileops.op.registration import refuse_capture
 from tileops.op.variant import pack_of
 
 if TYPE_CHECKING:
+    from tileops.codegen.kernel_code import KernelCode
     from tileops.profiler import Profiler, TensorSupplyType
 
 _SOURCES = {"triton": "kernel.py", "cpp": "device_kernel.cpp"}
@@ -266,7 +267,7 @@ class JITKernel(Transformable):
         from tileops.profiler import Profiler, TensorSupplyType
 
         supply = TensorSupplyType.Auto if tensor_supply_type is None else tensor_supply_type
-        device = "cpu" if self.target.kind == "cpu" else "cuda"
+        device = "cuda" if self.target.is_gpu else "cpu"
         return Profiler(self.params, self.out_idx, supply, kernel=self, device=device)
 
     def run_once(self, *args: Any) -> Any:  # noqa: ANN401
@@ -286,6 +287,44 @@ class JITKernel(Transformable):
 
     def __repr__(self) -> str:
         return f"JITKernel({self._name}, {self.target})"
+
+
+class InterpretedKernel(JITKernel):
+    """A kernel that runs under Triton's interpreter, with the program's prints and breakpoints.
+
+    It has no compiled files and no torch op.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run the kernel; tensors may be on any device."""
+        from tileops.jit.interpreted import run
+
+        try:
+            bound = _signature(self.prim_func).bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(f"kernel {self.name}: {error}") from None
+        result = run(*self._text, bound.arguments)
+        return list(result) if isinstance(result, tuple) else result
+
+    @forks.ComputedOnce
+    def _text(self) -> tuple[Program, KernelCode]:
+        from tileops.jit.interpreted import text_of
+
+        return text_of(self.prim_func, state_of(self._name).build)
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The generated Triton text."""
+        return self._text[1].source
+
+    @property
+    def artifact(self) -> NoReturn:
+        """ArgumentError: nothing is compiled."""
+        raise ArgumentError(f"kernel {self.name} is for the interpreter and has no compiled files")
+
+    @property
+    def op(self) -> NoReturn:
+        """ArgumentError: there is no torch op."""
+        raise ArgumentError(f"kernel {self.name} is for the interpreter and has no torch op")
 
 
 @constant
@@ -314,14 +353,15 @@ def _scalar(text: str) -> tuple[int, str, type, str]:
 
 def load_kernel(base: str, program: Program, build: Build) -> JITKernel:
     """The kernel of a program, compiled when first used (what a pickled kernel becomes)."""
-    return JITKernel(state_for(base, program, build).name)
+    state = state_for(base, program, build)
+    return InterpretedKernel(state.name) if build.is_interpreted else JITKernel(state.name)
 
 
 def make_kernel(base: str, program: Program, build: Build) -> JITKernel:
     """The kernel of a program, compiled now; raises what code generation or the compiler raises."""
-    state = state_for(base, program, build)
-    _ = state.entry
-    return JITKernel(state.name)
+    kernel = load_kernel(base, program, build)
+    _ = kernel._text if isinstance(kernel, InterpretedKernel) else kernel.artifact
+    return kernel
 
 
 def describe_param(param: object) -> KernelParam:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +45,8 @@ class LazyKernels:
 
     def prim_func(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401
         """What the function returns; ArgumentTypeError if that is not a prim_func."""
-        result = self.definition.func(*args, **{**self.definition.bound, **kwargs})
+        with frontend.for_interpreter() if self.build.is_interpreted else nullcontext():
+            result = self.definition.func(*args, **{**self.definition.bound, **kwargs})
         if not isinstance(result, frontend.PrimFunc):
             raise ArgumentTypeError(
                 f"{self.definition.name}: a lazy function returns a T.prim_func, got "

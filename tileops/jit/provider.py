@@ -37,6 +37,10 @@ class Build:
     verbose: bool = False
     debug_root: str | None = None
 
+    @property
+    def is_interpreted(self) -> bool:
+        return self.target is not None and self.target.kind == "interpreter"
+
 
 @dataclass(frozen=True)
 class Wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +27,8 @@ from tileops.ir.stmt import (
 )
 from tileops.location import Location
 
+# True while programs are traced for the interpreter, which runs their prints and breakpoints.
+for_interpreter: ContextVar[bool] = ContextVar("tileops_for_interpreter", default=False)
 _Named = TypeVar("_Named", Var, Buffer)
 _REGIONS = {
     "launch": "`with T.Kernel` block",
@@ -93,8 +96,9 @@ class Tracer(Builder):
     assertion is made, which may show expressions. ``dtypes`` are the values of the dtype variables:
     the first allowed one if a name is missing, and None if no given argument tells it; None instead
     of a mapping means that there may be none. ``lanes`` are, for each launch, the thread indices
-    that it uses and the number of threads along each. ``leading`` is the product of the leading
-    dimensions, once the program has used them.
+    that it uses and the number of threads along each. ``for_interpreter`` records the program's
+    prints and breakpoints. ``leading`` is the product of the leading dimensions, once the program
+    has used them.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class Tracer(Builder):
         self.inline: Callable[..., object] | None = None
         self.skip_bodies = skip_bodies
         self.target: str | None = None
+        self.for_interpreter = for_interpreter.get()
         self.wide_sizes = False
         self.tried: int | None = None
         self.in_message = False

@@ -11,7 +11,7 @@ from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Region
 from tileops.ir.printer import print_expr
-from tileops.ir.stmt import Assert, Atomic, Check, Intrinsic, Print
+from tileops.ir.stmt import Assert, Atomic, Check, Inspect, Intrinsic, Print
 
 # Constructs that order or hint and compute nothing: a block runs on one thread here.
 _NOTHING = frozenset({"sync_threads", "sync_warp", "pdl_sync", "pdl_trigger", "fence_proxy_async"})
@@ -70,6 +70,10 @@ def emit_intrinsic(state: LaunchState, stmt: Intrinsic) -> None:
 def emit_print(state: LaunchState, stmt: Print) -> None:
     """A call of the header's printer for each value, or for the message alone."""
     w, message = state.writer, json.dumps(stmt.message)
+    if isinstance(stmt, Inspect):
+        raise UnsupportedConstructError(
+            "Python's print and breakpoint need target='interpreter'", location=stmt.loc
+        )
     if not stmt.args:
         w.line(f"print_message({message}, block);")
     for arg in stmt.args:

@@ -22,7 +22,7 @@ from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import ATOM, Val, triton_type
 from tileops.errors import ProgramError
-from tileops.ir.expr import Region
+from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
@@ -38,6 +38,7 @@ from tileops.ir.stmt import (
     Gemm,
     If,
     Im2col,
+    Inspect,
     Intrinsic,
     Parallel,
     Print,
@@ -186,6 +187,17 @@ def _emit_assert(ctx: Context, cond: Val, message: str) -> None:
 
 
 def _emit_print(ctx: Context, stmt: Print) -> None:
-    args = [_tile_of(ctx, a) if isinstance(a, Region) else emit_expr(ctx, a) for a in stmt.args]
-    texts = "".join(f", {a.text}" for a in args)
-    ctx.writer.line(f"tl.device_print({(stmt.message or 'value')!r}{texts})")
+    args = [_shown(ctx, arg) for arg in stmt.args]
+    if isinstance(stmt, Inspect):  # the interpreter knows the function
+        ctx.writer.line(f"inspect_values({', '.join(args)})")
+    else:
+        values = ", ".join([repr(stmt.message or "value"), *args])
+        ctx.writer.line(f"tl.device_print({values})")
+
+
+def _shown(ctx: Context, arg: Expr | Region) -> str:
+    if not isinstance(arg, Region):
+        return emit_expr(ctx, arg).text
+    if not arg.buffer.is_on_chip:
+        return ctx.params.pointer(arg.buffer)
+    return _tile_of(ctx, arg).text

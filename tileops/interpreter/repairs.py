@@ -1,4 +1,4 @@
-"""Owns the repairs of Triton's interpreter: each fault that makes it compute otherwise than a GPU.
+"""Repairs of Triton's interpreter: each fault that makes it compute otherwise than a GPU.
 
 Every repair has a test that runs the interpreter without it and expects the fault, so that a
 repair that Triton no longer needs is noticed and removed.
@@ -8,7 +8,7 @@ repair that Triton no longer needs is noticed and removed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from tileops.testing.rounding import rounded
+from tileops.interpreter.rounding import rounded
 
 Array = np.ndarray[Any, Any]
 
@@ -42,6 +42,17 @@ def widen(data: Array, dtype: Any) -> Array:
     wide: Array = bits.view(_NARROW[str(dtype.scalar)]).float().numpy()
     out: Array = wide.reshape(data.shape)
     return out
+
+
+def as_torch(value: Any, tensors: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    """A value of a kernel as a tensor; a pointer gives the one of ``tensors`` at its address."""
+    if not isinstance(value, tl.tensor):
+        return torch.tensor(getattr(value, "value", value))
+    data = np.ascontiguousarray(value.handle.data)
+    if value.dtype.scalar.is_ptr():
+        return tensors[int(data.reshape(-1)[0])]
+    row = torch.from_numpy(data.astype(np.bool_) if value.dtype.scalar.is_int1() else data.copy())
+    return row.view(_NARROW[str(value.dtype.scalar)]) if _is_narrow(value.dtype) else row
 
 
 def narrow(data: Array, dtype: Any) -> Array:

@@ -1,7 +1,4 @@
-"""Owns the interpreter's process.
-
-Reads launches from stdin, runs them under Triton's interpreter.
-"""
+"""The interpreter's process: reads launches from stdin and runs them under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import json
 import linecache
 import sys
 import traceback
+from collections.abc import Callable
 from typing import IO, Any
 
 _FILE = "kernel.py"
@@ -18,7 +16,7 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """Serve requests until the input ends."""
     import torch
 
-    from tileops.testing.interpreter_repairs import loop, repaired, unrepaired
+    from tileops.interpreter.repairs import loop, repaired, unrepaired
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
     while line := stdin.readline():
@@ -47,6 +45,7 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                     functions[key] = _namespace(request["source"])
                     if request["repaired"]:
                         functions[key]["range"] = loop
+                functions[key]["inspect_values"] = _inspector(stdin, stdout, arguments)
                 functions[key][request["entry"]][(request["grid"],)](*arguments)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {_cause(error)}"}
@@ -56,6 +55,32 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             _move(table, [(new, size, old) for old, size, new in moves])
         written = [a for a in arguments if isinstance(a, torch.Tensor)]
         _answer(stdout, {"ok": True}, written + regions)
+
+
+def _inspector(stdin: IO[bytes], stdout: IO[bytes], arguments: list[Any]) -> Callable[..., None]:
+    """What ``inspect_values`` of ``kernel.py`` is: sends its values and waits for an answer."""
+    import torch
+
+    from tileops.interpreter.repairs import as_torch
+
+    tensors = {a.data_ptr(): a for a in arguments if isinstance(a, torch.Tensor)}
+
+    def inspect_values(*values: object) -> None:
+        sent = [as_torch(value, tensors) for value in values]
+        specs = [
+            {
+                "dtype": str(t.dtype).removeprefix("torch."),
+                "shape": list(t.shape),
+                "bytes": t.numel() * t.element_size(),
+            }
+            for t in sent
+        ]
+        head = {"line": sys._getframe(1).f_lineno, "values": specs}
+        _answer(stdout, head, [t.reshape(-1) for t in sent])
+        if not stdin.readline():
+            raise SystemExit
+
+    return inspect_values
 
 
 def _read(stdin: IO[bytes], size: int) -> Any:  # noqa: ANN401 - torch is imported late
@@ -74,7 +99,7 @@ def _move(table: Any, moves: list[tuple[int, int, int]]) -> None:  # noqa: ANN40
 
 
 def _scalar(spec: dict[str, Any]) -> Any:  # noqa: ANN401 - a Python scalar of any kind
-    from tileops.testing.interpreter_repairs import real, whole
+    from tileops.interpreter.repairs import real, whole
 
     value, kind = spec["value"], spec["type"]
     if kind.startswith(("f", "bf")):

@@ -1,0 +1,198 @@
+"""The process that runs Triton's interpreter, as its user sees it: launches in, results out.
+
+The environment must name the interpreter before Triton is imported, and a process so told cannot
+compile for a GPU. So it is a process of its own, started at the first call and kept. Prints and
+breakpoints of a program come back and run here, where the terminal and the debugger are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import torch
+
+from tileops import forks, settings
+from tileops.codegen.kernel_code import LaunchCode
+from tileops.errors import ArgumentError, InternalError, ToolchainError
+
+# Called with a line of ``kernel.py`` and the values that it shows.
+Show = Callable[[int, list[torch.Tensor]], None]
+
+
+class FailedAssertionError(Exception):
+    """A device assertion failed in this line of ``kernel.py``."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Job:
+    """One launch. ``tables`` are the numbers of operands that hold addresses.
+
+    ``reachable`` are the tensors that these addresses point to.
+    """
+
+    source: str
+    launch: LaunchCode
+    grid: int
+    operands: Sequence[torch.Tensor | float]
+    tables: frozenset[int]
+    reachable: Sequence[torch.Tensor]
+    show: Show
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Everything that the launch may write: tensor operands, then what tables point to."""
+        return [x for x in self.operands if isinstance(x, torch.Tensor)] + list(self.reachable)
+
+    def request(self, repaired: bool) -> dict[str, Any]:
+        """What the process is told; the bytes of ``tensors`` follow."""
+        arguments: list[dict[str, Any]] = []
+        for number, (param, x) in enumerate(zip(self.launch.params, self.operands, strict=True)):
+            if not isinstance(x, torch.Tensor):
+                arguments.append({"value": x, "type": param.type})
+                continue
+            # The kernel's bytes are bytes, whatever torch's dtype of the tensor is.
+            stored = "uint8" if param.dtype == "uint8" else str(x.dtype).removeprefix("torch.")
+            size = len(_bytes_of(x))
+            arguments.append({"dtype": stored, "bytes": size, "table": number in self.tables})
+        return {
+            "source": self.source,
+            "entry": self.launch.entry,
+            "grid": self.grid,
+            "arguments": arguments,
+            "regions": [
+                {"address": t.data_ptr(), "bytes": len(_bytes_of(t))} for t in self.reachable
+            ],
+            "repaired": repaired,
+        }
+
+
+class Process:
+    """One interpreter process. It takes one job at a time: a JSON line and raw bytes, both ways."""
+
+    def __init__(self) -> None:
+        environment = settings.child_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",))
+        self._process = forks.start_process(
+            [sys.executable, "-m", "tileops.interpreter.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self._lock = forks.renewed_lock()
+        forks.renew_in_child(self)
+        self._owner = os.getpid()
+        self._is_shown = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was started by this process: a child that shared its pipes would mix them."""
+        return self._owner == os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.is_own and self._process.poll() is None
+
+    def renew(self) -> None:
+        """A child starts a process of its own: see ``forks.renew_in_child``."""
+        forks.drop_pipes(self._process)
+
+    def run(self, job: Job, repaired: bool) -> None:
+        """Run one launch; the tensors of the job are changed in place."""
+        with self._lock:
+            if self._is_shown:
+                raise ArgumentError("a kernel under the interpreter is stopped at a breakpoint")
+            stdin, stdout = self._pipes()
+            stdin.write(json.dumps(job.request(repaired)).encode() + b"\n")
+            for tensor in job.tensors():
+                stdin.write(_bytes_of(tensor))
+            stdin.flush()
+            while "line" in (answer := self._answer(stdout)):
+                self._show(job, answer, stdin, stdout)
+            if answer.get("assertion") is not None:
+                raise FailedAssertionError(answer["assertion"])
+            if "error" in answer:
+                raise InternalError(
+                    f"{job.launch.entry} under Triton's interpreter: {answer['error']}"
+                )
+            for tensor in job.tensors():
+                _restore(tensor, stdout.read(len(_bytes_of(tensor))))
+
+    def _answer(self, stdout: IO[bytes]) -> dict[str, Any]:
+        line = stdout.readline()
+        if not line:
+            raise ToolchainError("the interpreter's process ended; is Triton installed?")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _show(self, job: Job, answer: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        values = []
+        for spec in answer["values"]:
+            raw = bytearray(stdout.read(spec["bytes"]))
+            row = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0).byte()
+            values.append(row.view(getattr(torch, spec["dtype"])).reshape(spec["shape"]))
+        self._is_shown = True
+        try:
+            job.show(answer["line"], values)
+        except BaseException:
+            self._process.kill()  # the kernel does not end
+            raise
+        finally:
+            self._is_shown = False
+        stdin.write(b"\n")
+        stdin.flush()
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise InternalError("the interpreter's process has no pipes")
+        return self._process.stdin, self._process.stdout
+
+    def stop(self) -> None:
+        """End the process, if it is this one's."""
+        if not self.is_own:
+            return
+        stdin, stdout = self._pipes()
+        stdin.close()
+        self._process.wait(timeout=10)
+        stdout.close()
+
+
+def _span(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory from the tensor's first to its last element, as one row of bytes."""
+    length = 0
+    if tensor.numel():
+        pairs = zip(tensor.shape, tensor.stride(), strict=True)
+        length = 1 + sum((n - 1) * s for n, s in pairs)
+    row = torch.as_strided(tensor.detach(), (length,), (1,))
+    return row.view(torch.uint8)
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return _span(tensor).numpy().tobytes()
+
+
+def _restore(tensor: torch.Tensor, raw: bytes) -> None:
+    if raw:
+        _span(tensor).copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+
+
+_current: Process | None = None
+_start_lock = forks.renewed_lock()
+
+
+def running() -> Process:
+    """The process, started if none runs."""
+    global _current
+    with _start_lock:
+        if _current is None or not _current.is_alive:
+            _current = Process()
+            atexit.register(_current.stop)
+        return _current
