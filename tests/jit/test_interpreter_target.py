@@ -281,3 +281,19 @@ def test_a_breakpoint_is_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "breakpointhook", hook)
     stopping(torch.ones(1))
     assert seen == [("stopping", stopping.func.__code__.co_firstlineno + 6, [1.0])]
+
+
+def test_option_check_names_an_index_that_is_outside() -> None:
+    @tileops.jit(target="interpreter")
+    def outside(A, n: T.int32):
+        A: T.Tensor((4,), T.float32)
+        with T.Kernel(1):
+            tile = T.alloc_shared((4,), T.float32)
+            T.copy(A, tile)
+            print(tile)
+            tile[n] = 1.0
+            T.copy(tile, A)
+
+    with tileops.option.check(), pytest.raises(ArgumentError, match="index 9 is outside") as error:
+        outside(torch.ones(4), 9)
+    assert "test_interpreter_target.py" in str(error.value)
