@@ -78,7 +78,7 @@ def jit(
     """Make a tile program of a function; usable with and without parentheses.
 
     ``out_idx`` (lazy functions): parameters of the prim_func that a kernel allocates and returns.
-    ``target``: ``cuda:sm_90``, ``cpu``, ``interpreter``, ...; by default the tensors' device decides.
+    ``target``: ``cuda:sm_90``, ``cpu``, ``interpreter``, ...; by default the tensors decide.
     ``pass_configs``: keys of ``PassConfigKey``. ``compile_flags``: for the compiler of the target.
     ``debug_root_path``: a folder that gets a copy of each compiled program. ``mutates``: names of
     the tensors that the program writes, where one trace cannot tell. ``name``: of the op, by
