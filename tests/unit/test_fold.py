@@ -17,7 +17,7 @@ from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Var
 from tileops.ir.program import const_value
-from tileops.passes.encode_values import constant
+from tileops.passes.encodings import E8M0
 
 I32, I64, F16, F32, U8 = (DType(n) for n in ("int32", "int64", "float16", "float32", "uint8"))
 X = Var(I32, 0, "x")
@@ -198,7 +198,6 @@ def test_literals_of_16_bits_become_integers_where_they_are_written(dtype: str) 
 
 def test_literals_become_the_power_of_two_that_is_nearest() -> None:
     three_halves = 3 * 2**62
-    dtype = DType("float8_e8m0fnu")
     for value in (three_halves - 1, three_halves, 2**64 - 1, 1, 3, 1.4999999, 2.0**-127, 2.0**-126):
         wanted = to_float(Fraction(value), "float8_e8m0fnu")
-        assert constant(value, dtype).value == wanted, value
+        assert E8M0.literal(value).value == wanted, value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Unary, Var
+from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Select, Unary, Var
 from tileops.ir.program import INDEX32_LIMIT, const_value
 from tileops.ir.walk import children, walk_expr
 from tileops.passes.analyze_ranges import (
@@ -197,3 +197,63 @@ def region_guards(region: Region, ranges: Ranges) -> tuple[tuple[bool, bool], ..
         fits = whole or ranges.is_below(start if single else last, shape)
         out.append((lower, not fits))
     return tuple(out)
+
+
+# -- halves of an index, for elements that share a byte --------------------------------------------
+def parity(expr: Expr, even: Collection[int] = ()) -> int | None:
+    """0 for an even and 1 for an odd expression, None where neither is known.
+
+    ``even`` are the ids of variables that are always even.
+    """
+    match expr:
+        case Const(value=value):
+            return int(value) & 1
+        case Var(id=n):
+            return 0 if n in even else None
+        case Cast(a=a) if a.dtype.is_integer and expr.dtype.is_integer:
+            return parity(a, even)
+        case Unary(op="neg", a=a):
+            return parity(a, even)
+        case Select(a=a, b=b):
+            left, right = parity(a, even), parity(b, even)
+            return left if left == right else None
+        case Binary():
+            return _binary_parity(expr, even)
+        case _:
+            return None
+
+
+def _binary_parity(expr: Binary, even: Collection[int]) -> int | None:
+    a, b = parity(expr.a, even), parity(expr.b, even)
+    if expr.op in ("add", "sub"):
+        return None if a is None or b is None else a ^ b
+    if expr.op == "mul":
+        if a == 0 or b == 0:
+            return 0
+        return 1 if a == b == 1 else None
+    if expr.op in ("min", "max"):
+        return a if a == b else None
+    if expr.op in ("floormod", "truncmod"):
+        return a if b == 0 else None
+    if expr.op == "shl":
+        amount = const_value(expr.b)
+        return 0 if amount is not None and amount > 0 else None
+    return None
+
+
+def half(expr: Expr, even: Collection[int] = ()) -> Expr:
+    """``expr // 2``, rounded down; terms that are even are halved by themselves."""
+    two = fold.const(2, expr.dtype)
+    match expr:
+        case Const(value=value):
+            return fold.const(int(value) // 2, expr.dtype)
+        case Binary(op="mul", a=a, b=Const(value=value)) if int(value) % 2 == 0:
+            return fold.mul(a, fold.const(int(value) // 2, expr.dtype))
+        case Binary(op="mul", a=Const(value=value), b=b) if int(value) % 2 == 0:
+            return fold.mul(b, fold.const(int(value) // 2, expr.dtype))
+        case Binary(op="add" | "sub" as op, a=a, b=b) if parity(b, even) == 0:
+            return fold.binary(op, half(a, even), half(b, even))
+        case Binary(op="add", a=a, b=b) if parity(a, even) == 0:
+            return fold.add(half(a, even), half(b, even))
+        case _:
+            return fold.binary("floordiv", expr, two)

@@ -1,51 +1,53 @@
-"""Owns pairing: stores of 4-bit elements become stores of two neighbours, a whole byte each.
+"""Pairs of stores: two neighbouring 4-bit elements are stored together, as a whole byte.
 
-Before: a store writes one element, half a byte, and who writes the other half is not known. After:
-a loop that walks along the last dimension handles two points an iteration, and its store holds
-both values (``packed_types.pair``); so does a pair of stores that the program spells out. A store
-that finds no partner stays as it is, and lowering refuses it: two writers of one byte would race.
+Before: a store writes one element, half a byte, and it is unknown what writes the other half.
+After: a loop along the last dimension handles two points an iteration, and its store holds both
+values (``pair``); so does a pair of stores that the program spells out. A store without a partner
+stays as it is, and lowering refuses it: two writers of one byte would race.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import walk
 from tileops.ir.expr import Binary, Buffer, Call, Expr, Var
 from tileops.ir.fold import add, const, mul
-from tileops.ir.stmt import (
-    AddressView,
-    Alloc,
-    Atomic,
-    Bind,
-    Body,
-    For,
-    If,
-    Parallel,
-    Stmt,
-    Store,
-    View,
-)
-from tileops.passes.analyze_index import affine
-from tileops.passes.packed_types import PAIR, half, pair, parity
+from tileops.ir.stmt import AddressView, Alloc, Bind, Body, For, If, Parallel, Stmt, Store, View
+from tileops.passes.analyze_index import affine, half, parity
 
 Names = dict[int, Expr]
+_PAIR = "pair"
 _SAME_FOR_BOTH = ("lt", "ge")
+
+
+def pair(low: Expr, high: Expr) -> Expr:
+    """The value of a store of two neighbouring elements."""
+    return Call(low.dtype, _PAIR, (low, high))
+
+
+def pair_of(value: Expr) -> tuple[Expr, Expr] | None:
+    """The elements that ``pair`` put together; None for other values."""
+    if not (isinstance(value, Call) and value.name == _PAIR):
+        return None
+    low, high = value.args
+    return low, high
 
 
 class Pairing:
     """Pairs the stores of one launch.
 
     ``packed`` are the ids of buffers of two elements a byte, ``even`` those of variables that are
-    always even (it grows), ``root`` gives the id of the storage that a buffer names.
+    always even, ``root`` gives the id of the storage that a buffer names.
     """
 
     def __init__(
         self,
-        packed: frozenset[int],
-        even: set[int],
+        packed: Collection[int],
+        even: Collection[int],
         root: Callable[[Buffer], int],
         fresh: Callable[[Var], Var],
     ) -> None:
@@ -55,8 +57,6 @@ class Pairing:
         """A statement list with its stores paired where that is possible."""
         out: list[Stmt] = []
         for stmt in body:
-            if isinstance(stmt, Bind) and parity(stmt.value, self._even) == 0:
-                self._even.add(stmt.var.id)
             new = self._stmt(stmt)
             at = self._partner(new, out)
             if at is None:
@@ -68,24 +68,25 @@ class Pairing:
             out.append(dataclasses.replace(first, value=pair(first.value, new.value)))
         return tuple(out)
 
-    def is_pending(self, stmt: Stmt) -> bool:
-        """True for a store of one element of two in a byte."""
-        return (
-            isinstance(stmt, Store)
-            and stmt.buffer.id in self._packed
-            and not (isinstance(stmt.value, Call) and stmt.value.name == PAIR)
-        )
+    def _pending(self, body: Body) -> Iterator[Store]:
+        """The stores in ``body`` of one element of two in a byte."""
+        for stmt in walk.walk(body):
+            if isinstance(stmt, Store) and self._is_pending(stmt):
+                yield stmt
+
+    def _is_pending(self, store: Store) -> bool:
+        return store.buffer.id in self._packed and pair_of(store.value) is None
 
     def _partner(self, stmt: Stmt, before: list[Stmt]) -> int | None:
         """The place of the store of the even neighbour, with only binds since then."""
-        if not isinstance(stmt, Store) or not self.is_pending(stmt):
+        if not isinstance(stmt, Store) or not self._is_pending(stmt):
             return None
         for at in reversed(range(len(before))):
             other = before[at]
             if self._reads(other if isinstance(other, Bind) else stmt, stmt.buffer):
                 return None
             if isinstance(other, Store):
-                same = other.buffer == stmt.buffer and self.is_pending(other)
+                same = other.buffer == stmt.buffer and self._is_pending(other)
                 return at if same and self._adjacent(other.indices, stmt.indices) else None
             if not isinstance(other, Bind):
                 return None
@@ -105,16 +106,14 @@ class Pairing:
 
     # -- loops -------------------------------------------------------------------------------------
     def _stmt(self, stmt: Stmt) -> Stmt:
-        if not any(self.is_pending(s) for s in walk.walk((stmt,))):
+        if not any(self._pending((stmt,))):
             return stmt
-        bodies = tuple(self.body(b) for b in walk.sub_bodies(stmt))
-        stmt = walk.with_bodies(stmt, bodies) if bodies else stmt
+        stmt = walk.with_bodies(stmt, tuple(map(self.body, walk.sub_bodies(stmt))))
         if isinstance(stmt, (For, Parallel)):
-            for store in walk.walk(bodies[0]):
-                if isinstance(store, Store) and self.is_pending(store):
-                    var = self._walked_by(stmt, store)
-                    if var is not None:
-                        return self._halved(stmt, var, store)
+            for store in self._pending(stmt.body):
+                var = self._walked_by(stmt, store)
+                if var is not None:
+                    return self._halved(stmt, var, store)
         return stmt
 
     def _walked_by(self, loop: For | Parallel, store: Store) -> Var | None:
@@ -139,23 +138,21 @@ class Pairing:
             return dataclasses.replace(loop, var=twin, start=start, stop=stop, body=body)
         at = loop.vars.index(var)
         if parity(loop.extents[at], self._even) != 0:
-            raise self._refusal(store, f"the extent of `{var.name}` is not known to be even")
-        extents = list(loop.extents)
-        extents[at] = half(extents[at], self._even)
-        vars_ = list(loop.vars)
-        vars_[at] = twin
+            raise refusal(store, f"the extent of `{var.name}` is not known to be even")
+        extents, vars_ = list(loop.extents), list(loop.vars)
+        extents[at], vars_[at] = half(extents[at], self._even), twin
         body = self._twice(loop.body, *names)
         return dataclasses.replace(loop, vars=tuple(vars_), extents=tuple(extents), body=body)
 
     def _check_serial(self, loop: For, store: Store) -> None:
         """Two iterations of a serial loop may run side by side if none reads what they write."""
         if any(parity(e, self._even) != 0 for e in (loop.start, loop.stop)):
-            raise self._refusal(store, f"the bounds of `{loop.var.name}` are not known to be even")
+            raise refusal(store, f"the bounds of `{loop.var.name}` are not known to be even")
         inner = list(walk.walk(loop.body))
         written = {self._root(b) for s in inner for b in walk.written_buffers(s)}
         read = {self._root(x.buffer) for s in inner for x in walk.loads(s)}
         if written & read or not all(isinstance(s, (Bind, Store, If)) for s in inner):
-            raise self._refusal(
+            raise refusal(
                 store, f"the loop over `{loop.var.name}` does more than compute and store elements"
             )
 
@@ -168,7 +165,7 @@ class Pairing:
                 raise UnsupportedConstructError(
                     "an allocation inside a loop that stores 4-bit elements", location=stmt.loc
                 )
-            if not any(self.is_pending(s) for s in walk.walk((stmt,))):
+            if not any(self._pending((stmt,))):
                 out += [_copy(stmt, low), self._renamed(stmt, high)]
             elif isinstance(stmt, Store):
                 out.append(self._joined(stmt, low, high))
@@ -181,17 +178,18 @@ class Pairing:
         assert isinstance(first, Store)
         assert isinstance(second, Store)
         if not self._adjacent(first.indices, second.indices):
-            raise self._refusal(stmt, "another store of the loop walks along another variable")
+            raise refusal(stmt, "another store of the loop walks along another variable")
         return dataclasses.replace(first, value=pair(first.value, second.value))
 
     def _shared(self, stmt: Stmt, low: Names, high: Names) -> Stmt:
         """A condition or loop around pending stores, which both points must share."""
-        store = next(s for s in walk.walk((stmt,)) if isinstance(s, Store) and self.is_pending(s))
+        store = next(self._pending((stmt,)))
         if not isinstance(stmt, (If, For, Parallel)):
-            raise self._refusal(store, f"it stands inside a `{type(stmt).__name__.lower()}`")
-        heads = [tuple(walk.substitute(e, names) for e in _head(stmt)) for names in (low, high)]
+            raise refusal(store, f"it is inside a `{type(stmt).__name__.lower()}`")
+        head = walk.exprs(stmt)
+        heads = [tuple(walk.substitute(e, names) for e in head) for names in (low, high)]
         if not all(self._same_for_both(a, b) for a, b in zip(*heads, strict=True)):
-            raise self._refusal(store, "a condition or loop around it differs between neighbours")
+            raise refusal(store, "a condition or loop around it differs between neighbours")
         first = walk.map_stmt_exprs(stmt, lambda e: walk.substitute(e, low))
         bodies = tuple(self._twice(b, dict(low), dict(high)) for b in walk.sub_bodies(stmt))
         return walk.with_bodies(first, bodies)
@@ -214,12 +212,12 @@ class Pairing:
     def _renamed(self, stmt: Stmt, names: Names) -> Stmt:
         """A copy whose own variables are new ones."""
         for inner in walk.walk((stmt,)):
-            for var in _defined(inner):
-                names[var.id] = self._fresh(var)
+            for defined in inner.DEFINES:
+                value = getattr(inner, defined)
+                for var in value if isinstance(value, tuple) else (value,):
+                    if isinstance(var, Var):
+                        names[var.id] = self._fresh(var)
         return _copy(stmt, names)
-
-    def _refusal(self, store: Store, why: str) -> UnsupportedConstructError:
-        return refusal(store, why)
 
 
 def refusal(store: Store, why: str) -> UnsupportedConstructError:
@@ -233,44 +231,17 @@ def refusal(store: Store, why: str) -> UnsupportedConstructError:
     )
 
 
-def _head(stmt: Stmt) -> tuple[Expr, ...]:
-    match stmt:
-        case If(cond=cond):
-            return (cond,)
-        case For(start=start, stop=stop):
-            return (start, stop)
-        case Parallel(extents=extents):
-            return extents
-        case _:
-            return ()
-
-
-def _defined(stmt: Stmt) -> tuple[Var, ...]:
-    match stmt:
-        case Bind(var=var) | For(var=var):
-            return (var,)
-        case Parallel(vars=vars_):
-            return vars_
-        case Atomic(result=result) if result is not None:
-            return (result,)
-        case _:
-            return ()
-
-
 def _copy(stmt: Stmt, names: Names) -> Stmt:
     """``stmt`` with variables replaced, those that it defines included."""
 
-    def var(old: Var) -> Var:
-        new = names.get(old.id, old)
-        return new if isinstance(new, Var) else old
+    def renamed(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(renamed, value))
+        new = names.get(value.id) if isinstance(value, Var) else None
+        return new if isinstance(new, Var) else value
 
     new = walk.map_stmt_exprs(stmt, lambda e: walk.substitute(e, names))
-    match new:
-        case Bind() | For():
-            new = dataclasses.replace(new, var=var(new.var))
-        case Parallel():
-            new = dataclasses.replace(new, vars=tuple(map(var, new.vars)))
-        case Atomic(result=result) if result is not None:
-            new = dataclasses.replace(new, result=var(result))
+    defined: dict[str, Any] = {name: renamed(getattr(stmt, name)) for name in stmt.DEFINES}
+    new = dataclasses.replace(new, **defined)
     bodies = tuple(tuple(_copy(s, names) for s in b) for b in walk.sub_bodies(stmt))
     return walk.with_bodies(new, bodies)

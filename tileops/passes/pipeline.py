@@ -14,10 +14,9 @@ from tileops.passes.drop_empty import drop_empty
 from tileops.passes.expand_tile_ops import expand_tile_ops
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
-from tileops.passes.hold_fp8_as_bytes import hold_fp8_as_bytes
 from tileops.passes.insert_checks import insert_checks
+from tileops.passes.lower_encoded import lower_encoded
 from tileops.passes.lower_escapes import lower_escapes
-from tileops.passes.lower_packed import lower_packed
 from tileops.passes.place_tensors import place_tensors
 from tileops.passes.report_checks import report_checks
 from tileops.passes.round_fp8 import round_fp8
@@ -32,18 +31,17 @@ CHECKS: tuple[Pass, ...] = (insert_checks, report_checks)
 CPU: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
-    place_tensors,  # early: it makes nests of copies, whose elements may be packed
-    lower_packed,
+    place_tensors,  # early: it makes nests of copies, whose elements may be encoded
+    lower_encoded,
     expand_tile_ops,  # last: the other passes know tile operations
 )
 
 TRITON: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
-    place_tensors,  # early: it makes nests of copies, whose elements may be packed
-    lower_packed,  # before the 8-bit floats: half of its dtypes compute in them
+    place_tensors,  # early: it makes nests of copies, whose elements may be encoded
     round_fp8,
-    hold_fp8_as_bytes,  # after the rounding, which leaves conversions alone to be rewritten
+    lower_encoded,  # after the rounding, which leaves only conversions of 8-bit floats
     lower_escapes,  # before arrays: the flags that it makes are scalars of each point
     hoist_variables,  # after escapes, whose conditions a variable must leave as well
     split_extents,  # before arrays: it cuts the nests that these get their dimensions from

@@ -1,4 +1,4 @@
-"""Owns arithmetic on 8-bit floats: done in float32, each result rounded once.
+"""Arithmetic on 8-bit floats: done in float32, each result rounded once.
 
 No GPU adds or multiplies them, and LLVM does not either. float32 holds each value, and a result
 rounded to it rounds to 8 bits as the exact one would: it has more than twice the bits. Afterwards
@@ -44,18 +44,23 @@ def _rounded(expr: Expr) -> Expr:
         case Call(name="copysign", args=(a, b)) if expr.dtype == _INFINITE == b.dtype:
             magnitude, sign = _bits("and", a, 0x7F), _bits("and", b, 0x80)
             return Call(a.dtype, "reinterpret", (fold.binary("or", magnitude, sign),))
-        case Binary(a=a, b=b) if a.dtype.is_fp8 or b.dtype.is_fp8:
+        case Binary(a=a, b=b) if _is_fp8(a) or _is_fp8(b):
             return _in_float32(expr, dataclasses.replace(expr, a=_wide(a), b=_wide(b)))
-        case Unary(a=a) if a.dtype.is_fp8:
+        case Unary(a=a) if _is_fp8(a):
             return _in_float32(expr, dataclasses.replace(expr, a=_wide(a)))
-        case Call(args=args) if any(a.dtype.is_fp8 for a in args):
+        case Call(args=args) if any(map(_is_fp8, args)):
             return _in_float32(expr, dataclasses.replace(expr, args=tuple(map(_wide, args))))
         case _:
             return expr
 
 
+def _is_fp8(expr: Expr) -> bool:
+    """True for the 8-bit floats but float8_e8m0fnu, whose arithmetic is that of its encoding."""
+    return str(expr.dtype) in ("float8_e4m3fn", "float8_e5m2")
+
+
 def _extreme(expr: Binary) -> Expr:
-    """The operand that is larger, or smaller, or no NaN."""
+    """The operand that is larger, or smaller, or not NaN."""
     op = "gt" if expr.op == "max" else "lt"
     b = _wide(expr.b)
     first = fold.binary("lor", fold.binary(op, _wide(expr.a), b), fold.binary("ne", b, b))
@@ -71,11 +76,11 @@ def _bits(op: str, a: Expr, mask: int) -> Expr:
 
 
 def _wide(expr: Expr) -> Expr:
-    return fold.cast(expr, _FLOAT32) if expr.dtype.is_fp8 else expr
+    return fold.cast(expr, _FLOAT32) if _is_fp8(expr) else expr
 
 
 def _in_float32(old: Expr, new: Expr) -> Expr:
     """``new``, whose operands are float32, with a result of the dtype of ``old``."""
-    if not old.dtype.is_fp8:
+    if not _is_fp8(old):
         return new
     return Cast(old.dtype, dataclasses.replace(new, dtype=_FLOAT32))

@@ -37,8 +37,7 @@ from tileops.ir.expr import (
     Var,
 )
 from tileops.ir.walk import substitute, walk_expr
-from tileops.passes.analyze_index import affine
-from tileops.passes.packed_types import half, parity
+from tileops.passes.analyze_index import affine, half, parity
 from tileops.passes.round_up import cheap_ceildiv
 
 _INFIX = {
@@ -299,7 +298,7 @@ def _joined(ctx: Context, expr: Call) -> Val | None:
         return None
     var, extent, padded = space.vars[-1], space.extents[-1], space.padded[-1]
     parts = affine(k, (var.id,))
-    if parts is None or parts.coefficient(var.id) != 1 or parity(parts.rest, ()) != 0:
+    if parts is None or parts.coefficient(var.id) != 1 or parity(parts.rest) != 0:
         return None
     if extent % 2 or extent == 2 or 2 * ctx.padding(extent // 2) != padded:
         return None
@@ -309,7 +308,7 @@ def _joined(ctx: Context, expr: Call) -> Val | None:
     if mask is not None and space.rank - 1 in mask.axes:
         return None
     (pair,) = ctx.synthetic_vars(1)
-    place = half(substitute(k, {var.id: fold.mul(pair, fold.const(2))}), ())
+    place = half(substitute(k, {var.id: fold.mul(pair, fold.const(2))}))
     with ctx.over((*space.vars[:-1], pair), (*space.extents[:-1], extent // 2)):
         loaded = emit_expr(ctx, Load(load.dtype, load.buffer, (*load.indices[:-1], place)))
         packed = ctx.temporary("packed", loaded)

@@ -1,4 +1,4 @@
-"""Lowering of packed dtypes: IR in, IR out; programs without them stay; statements keep their origin."""
+"""Lowering of encoded dtypes: IR in, IR out; programs without them stay; statements keep origins."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tileops.ir.expr import Var
 from tileops.ir.printer import print_program
 from tileops.ir.verifier import verify
 from tileops.ir.walk import walk
+from tileops.passes.analyze_index import half, parity
 from tileops.passes.context import Context
-from tileops.passes.lower_packed import lower_packed
-from tileops.passes.packed_types import half, parity
+from tileops.passes.lower_encoded import lower_encoded
 from tileops.target import parse_target
 
-CPU = Context(parse_target("cpu"))
+CPU, SM_80 = Context(parse_target("cpu")), Context(parse_target("cuda:sm_80"))
 
 
 @T.prim_func
@@ -43,14 +43,31 @@ def ordinary(A: T.Tensor((4, 32), T.int8)):
         T.clear(A[i, 0:32])
 
 
-def lowered(prim_func: object) -> str:
-    out = lower_packed(prim_func.program, CPU)  # type: ignore[attr-defined]
-    verify(out, made_by="lower_packed")
+@T.prim_func
+def shown(A: T.Tensor((32,), T.float8_e4m3fn)):
+    with T.Kernel(1):
+        tile = T.alloc_fragment((32,), T.float8_e4m3fn)
+        T.copy(A, tile)
+        T.print(tile, "tile")
+        T.print(A[0], "first")
+
+
+@T.prim_func
+def addressed(P: T.Tensor((4,), T.int64), C: T.Tensor((32,), T.float32)):
+    with T.Kernel(1):
+        a = T.make_tensor(P[0], (32,), T.float8_e4m3fn)
+        for i in T.Parallel(32):
+            C[i] = a[i]
+
+
+def lowered(prim_func: object, context: Context = CPU) -> str:
+    out = lower_encoded(prim_func.program, context)  # type: ignore[attr-defined]
+    verify(out, made_by="lower_encoded")
     return print_program(out)
 
 
 def test_a_program_without_packed_dtypes_is_left_alone() -> None:
-    assert lower_packed(ordinary.program, CPU) is ordinary.program
+    assert lower_encoded(ordinary.program, CPU) is ordinary.program
 
 
 def test_a_load_is_the_half_of_a_byte() -> None:
@@ -73,9 +90,21 @@ def test_a_store_holds_two_elements() -> None:
     assert "[i.1, j." in text
 
 
+def test_printed_8_bit_floats_are_values_where_they_are_held_as_bytes() -> None:
+    text = lowered(shown, SM_80)
+    assert "print 'tile' %tile_wide" in text
+    assert "print 'first' e4m3_value:f32(%A.0[0])" in text
+
+
+def test_8_bit_floats_at_an_address_are_bytes_where_the_target_has_none() -> None:
+    text = lowered(addressed, SM_80)
+    assert "f8e4m3fn" not in text
+    assert "e4m3_value:f32(%a." in text
+
+
 def test_statements_keep_their_origin() -> None:
     before = [s.loc.line for s in walk(stored.program.launches)]
-    after = list(walk(lower_packed(stored.program, CPU).launches))
+    after = list(walk(lower_encoded(stored.program, CPU).launches))
     assert [before[s.origin] for s in after] == [s.loc.line for s in after]
 
 
@@ -83,10 +112,10 @@ def test_parity_and_half() -> None:
     v = Var(DType("int32"), 0, "v")
     two, three = fold.const(2), fold.const(3)
     even = fold.add(fold.mul(v, two), fold.const(6))
-    assert parity(even, ()) == 0
-    assert parity(fold.add(even, three), ()) == 1
-    assert parity(v, ()) is None
+    assert parity(even) == 0
+    assert parity(fold.add(even, three)) == 1
+    assert parity(v) is None
     assert parity(v, {0}) == 0
-    assert half(even, ()) == fold.add(v, three)
-    assert half(fold.add(even, three), ()) == half(fold.add(even, two), ())
-    assert half(fold.const(-3), ()) == fold.const(-2)
+    assert half(even) == fold.add(v, three)
+    assert half(fold.add(even, three)) == half(fold.add(even, two))
+    assert half(fold.const(-3)) == fold.const(-2)
