@@ -22,7 +22,9 @@ from tileops.ir.tile_operations import Fill as Fill
 from tileops.ir.tile_operations import Gemm as Gemm
 from tileops.ir.tile_operations import Im2col as Im2col
 from tileops.ir.tile_operations import Reduce as Reduce
+from tileops.ir.tile_operations import Reduction as Reduction
 from tileops.ir.tile_operations import Scan as Scan
+from tileops.ir.tile_operations import TileOperation as TileOperation
 from tileops.ir.tile_operations import Transpose as Transpose
 from tileops.location import Location
 

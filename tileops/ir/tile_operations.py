@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,10 @@ class TileOperation(Stmt):
     @property
     def is_tile_operation(self) -> bool:
         return True
+
+    def undivided(self) -> tuple[tuple[str, int], ...]:
+        """The operands and dimensions that the operation needs in one piece."""
+        return ()
 
 
 def _show(extents: tuple[Expr, ...]) -> str:
@@ -121,11 +126,11 @@ class Gemm(TileOperation):
 
 
 @dataclass(frozen=True)
-class Reduce(TileOperation):
-    """``dst = reduce(src, dim)``, accumulated in dst's dtype.
+class Reduction(TileOperation):
+    """Base of what makes one element of each line of ``src`` along ``dim``.
 
-    Without ``clear``, dst's old value is folded in. dst's shape is src's without ``dim``, or with
-    extent 1 there; a 1-D source reduces to extent 1. dst may have more dimensions of extent 1.
+    dst's shape is src's without ``dim``, or with extent 1 there; a 1-D source reduces to extent 1.
+    dst may have more dimensions of extent 1.
     """
 
     WRITES = ("dst",)
@@ -134,13 +139,33 @@ class Reduce(TileOperation):
     src: Region
     dst: Region
     dim: int
-    clear: bool
-    nan_propagate: bool = False
 
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """The dimensions of src that stay, but for extents of 1, each with dst's own."""
         kept = (d for d in self.src.squeezed() if d != self.dim)
         return tuple(zip(kept, self.dst.squeezed(), strict=True))
+
+    def faults(self) -> Iterator[str]:
+        yield from _axis(self.src, self.dim)
+        rest = tuple(self.src.extents[d] for d in self.src.squeezed() if d != self.dim)
+        out = self.dst.squeezed_extents()
+        if not _agree(rest, out):
+            yield f"reduction of {_show(self.src.extents)} into {_show(out)}"
+
+    def of_nothing(self) -> bool | int | float | None:
+        """The result for an empty line; None where dst stays as it is."""
+        return None
+
+
+@dataclass(frozen=True)
+class Reduce(Reduction):
+    """``dst = reduce(src, dim)``, accumulated in dst's dtype.
+
+    Without ``clear``, dst's old value is folded in.
+    """
+
+    clear: bool
+    nan_propagate: bool = False
 
     def reads(self) -> tuple[str, ...]:
         return ("src",) if self.clear else ("src", "dst")
@@ -153,11 +178,21 @@ class Reduce(TileOperation):
     def faults(self) -> Iterator[str]:
         if self.kind not in REDUCE_KINDS:
             yield f"unknown reduction {self.kind!r}"
-        yield from _axis(self.src, self.dim)
-        rest = tuple(self.src.extents[d] for d in self.src.squeezed() if d != self.dim)
-        out = self.dst.squeezed_extents()
-        if not _agree(rest, out):
-            yield f"reduction of {_show(self.src.extents)} into {_show(out)}"
+        yield from super().faults()
+
+    def of_nothing(self) -> bool | int | float | None:
+        dtype = self.dst.dtype
+        if not self.clear:
+            return None
+        if dtype.is_bool:
+            return self.kind in ("min", "bitand")
+        if self.kind == "bitand":
+            return -1 if dtype.is_signed else dtype.limits[1]
+        if self.kind not in ("min", "max"):
+            return 0
+        if dtype.is_float:
+            return math.inf if self.kind == "min" else -math.inf
+        return dtype.limits[1 if self.kind == "min" else 0]
 
 
 def _axis(region: Region, dim: int) -> Iterator[str]:
@@ -177,6 +212,9 @@ class Scan(TileOperation):
     dst: Region
     dim: int
     reverse: bool
+
+    def undivided(self) -> tuple[tuple[str, int], ...]:
+        return ("src", self.dim), ("dst", self.dim)
 
     def text(self) -> str:
         flags = " reverse" if self.reverse else ""

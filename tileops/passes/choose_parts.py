@@ -20,9 +20,9 @@ from tileops.ir.stmt import (
     Launch,
     Parallel,
     Print,
-    Scan,
     Stmt,
     Store,
+    TileOperation,
     View,
 )
 from tileops.ir.walk import loads, regions, sub_bodies, walk
@@ -95,9 +95,10 @@ class _Uncut:
             case View(buffer=buffer, source=source):
                 self._refuse(buffer)
                 self._refuse(source)
-            case Scan(src=src, dst=dst, dim=dim):
-                for region in (src, dst):
-                    self._refuse(region.buffer, dim)
+            case TileOperation() if stmt.undivided():
+                for name, dim in stmt.undivided():
+                    self._refuse(getattr(stmt, name).buffer, dim)
+                for region in regions(stmt):
                     self._check_region(region)
             case Im2col() | Print():
                 for region in regions(stmt):

@@ -13,7 +13,7 @@ from tileops.ir.stmt import (
     Fill,
     Gemm,
     Parallel,
-    Reduce,
+    Reduction,
     Scan,
     Stmt,
     Store,
@@ -37,7 +37,7 @@ def writes_whole(stmt: Stmt, buffer: Buffer) -> bool:
     if any(b.id == buffer.id for b in read_buffers(stmt)):
         return False
     match stmt:
-        case Copy(dst=d) | Fill(dst=d) | Transpose(dst=d) | Scan(dst=d) | Reduce(dst=d):
+        case Copy(dst=d) | Fill(dst=d) | Transpose(dst=d) | Scan(dst=d) | Reduction(dst=d):
             return _is_all_of(d, buffer)
         case Gemm(c=c, clear=clear):
             return const_value(clear) == 1 and _is_all_of(c, buffer)

@@ -7,13 +7,10 @@ product over nothing adds nothing.
 
 from __future__ import annotations
 
-import math
-
-from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Region
 from tileops.ir.program import Program, const_value
-from tileops.ir.stmt import Body, Fill, For, Gemm, If, Parallel, Print, Reduce, Stmt
+from tileops.ir.stmt import Body, Fill, For, Gemm, If, Parallel, Print, Reduction, Stmt
 from tileops.ir.walk import map_launches, regions, sub_bodies, with_bodies
 from tileops.passes.context import Context
 
@@ -56,24 +53,12 @@ def _is_empty(region: Region) -> bool:
 def _of_nothing(stmt: Stmt) -> Stmt | None:
     """A statement on empty regions: what it gives where the region that it writes has elements."""
     match stmt:
-        case Reduce(dst=dst, clear=True) if not _is_empty(dst):
-            value = fold.const(_reduced(stmt.kind, dst.dtype), dst.dtype)
-            return Fill(dst, value, **stmt.provenance)
+        case Reduction(dst=dst) if not _is_empty(dst):
+            value = stmt.of_nothing()
+            made = None if value is None else fold.const(value, dst.dtype)
+            return None if made is None else Fill(dst, made, **stmt.provenance)
         case Gemm(c=c, clear=clear) if not _is_empty(c) and const_value(clear) != 0:
             fill = Fill(c, fold.const(0, c.dtype), **stmt.provenance)
             return fill if const_value(clear) else If(clear, (fill,), **stmt.provenance)
         case _:
             return None
-
-
-def _reduced(kind: str, dtype: DType) -> bool | int | float:
-    """The reduction of no element: 0, all bits set, or the end of the type."""
-    if dtype.is_bool:
-        return kind in ("min", "bitand")
-    if kind == "bitand":
-        return -1 if dtype.is_signed else dtype.limits[1]
-    if kind not in ("min", "max"):
-        return 0
-    if dtype.is_float:
-        return math.inf if kind == "min" else -math.inf
-    return dtype.limits[1 if kind == "min" else 0]

@@ -20,12 +20,15 @@ from tileops.ir.stmt import (
     Copy,
     Fill,
     Gemm,
+    Im2col,
     Launch,
     Parallel,
     Reduce,
+    Reduction,
     Scan,
     Stmt,
     Store,
+    TileOperation,
     Transpose,
 )
 from tileops.ir.walk import (
@@ -86,7 +89,7 @@ class _Splitter:
                 return [dataclasses.replace(stmt, dst=Region(buffer, starts, dst.extents))]
             case Gemm():
                 return self._gemm(stmt)
-            case Copy() | Fill() | Reduce() | Scan() | Transpose() | Atomic():
+            case TileOperation():
                 return self._tile_statement(stmt, _axes(stmt))
         inner = tuple(self.body(b, lanes) for b in sub_bodies(stmt))
         return [with_bodies(stmt, inner) if inner else stmt]
@@ -304,7 +307,7 @@ def _axes(stmt: Stmt) -> list[Axis]:
             return _paired("value", value.squeezed(), "dst", dst.squeezed())
         case Fill(dst=dst) | Atomic(dst=dst):
             return [[("dst", d)] for d in dst.squeezed()]
-        case Reduce(dim=dim):
+        case Reduction(dim=dim):
             return [[("src", dim)], *([("src", m), ("dst", n)] for m, n in stmt.pairs())]
         case Scan(src=src):
             dims = tuple(range(len(src.extents)))
@@ -312,6 +315,8 @@ def _axes(stmt: Stmt) -> list[Axis]:
         case Transpose(src=src):
             dims = tuple(range(len(src.extents)))
             return _paired("src", dims, "dst", (*dims[:-2], dims[-1], dims[-2]))
+        case Im2col():  # its tile is never in parts
+            return []
         case _:
             raise InternalError(f"no parts of {type(stmt).__name__}")
 

@@ -6,7 +6,7 @@ from tileops.codegen.cpu.launches import emit_launch
 from tileops.codegen.cpu.state import Writer
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.ir.program import Program
-from tileops.ir.stmt import Atomic, Gemm, Print, Reduce, Scan
+from tileops.ir.stmt import Atomic, Gemm, Print, Reduction, Scan
 from tileops.ir.walk import walk
 from tileops.pass_configs import DEBUG_CPU
 from tileops.passes.context import Context
@@ -14,7 +14,12 @@ from tileops.passes.pipeline import CPU, run
 from tileops.target import Target
 
 _ALWAYS = ("tileops_cpu_abi.h", "arith.h", "rows.h", "functions.h")
-_NEEDED = ((Gemm, "gemm.h"), ((Reduce, Scan), "reduce.h"), (Atomic, "atomic.h"), (Print, "print.h"))
+_NEEDED = (
+    (Gemm, "gemm.h"),
+    ((Reduction, Scan), "reduce.h"),
+    (Atomic, "atomic.h"),
+    (Print, "print.h"),
+)
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:

@@ -16,7 +16,7 @@ from tileops.ir.stmt import (
     Gemm,
     If,
     Parallel,
-    Reduce,
+    Reduction,
     Scan,
     Stmt,
     Transpose,
@@ -55,7 +55,7 @@ def _work(stmt: Stmt) -> int:
             return max(work_of(then), work_of(orelse))
         case Copy(dst=region) | Fill(dst=region) | Transpose(dst=region):
             return _count(region.extents)
-        case Reduce(src=region) | Scan(src=region):
+        case Reduction(src=region) | Scan(src=region):
             return _count(region.extents)
         case Gemm(a=a, c=c, transpose_a=is_transposed):
             depth = _extent(a.extents[-2 if is_transposed else -1])
