@@ -1,16 +1,50 @@
-"""Owns ``python -m tileops check``: prints what in a file of tile programs is not supported."""
+"""The command ``python -m tileops check``: what in a file of tile programs is not supported.
+
+The file is parsed and never run. What depends on values that only a run has (shapes, dtypes in
+variables, thread indices) is left to the trace, which reports it with the same locations.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
+import inspect
 import json
 import tokenize
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tileops.cli.check_analysis import Report, analyze
+from tileops import language
+from tileops.cli.check_forms import Form, Found, forms
+from tileops.cli.check_names import LANGUAGE, Names, missing_part
+from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.errors import TileopsError
+from tileops.language import unsupported
+from tileops.language.allocation import SCOPES
+from tileops.language.missing import nearest
+
+_NO_TARGET = "tileops does not have it, on any target"
+_NO_NAME = "tileops has no such module or name"
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Finding:
+    """One thing that is not supported. ``line`` and ``column`` count from 1."""
+
+    line: int
+    column: int
+    construct: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was found in one file; ``has_language`` is False for a file without the language."""
+
+    has_language: bool
+    findings: tuple[Finding, ...]
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
@@ -23,21 +57,24 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
 
 def check_files(options: argparse.Namespace) -> int:
     """Print one line a finding; 1 if there is one, else 0."""
-    reports = [(path, _report(path)) for path in options.file]
+    reports = {path: _report(path) for path in options.file}
     if options.json:
-        print(json.dumps([_as_json(path, report) for path, report in reports], indent=1))
+        found = [
+            {"file": str(path), "supported": not report.findings, **dataclasses.asdict(report)}
+            for path, report in reports.items()
+        ]
+        print(json.dumps(found, indent=1))
     else:
-        for path, report in reports:
+        for path, report in reports.items():
             _print(path, report)
-    return 1 if any(report.findings for _, report in reports) else 0
+    return int(any(report.findings for report in reports.values()))
 
 
 def _report(path: Path) -> Report:
     try:
         with tokenize.open(path) as file:
-            source = file.read()
-        return analyze(source, str(path))
-    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+            return analyze(file.read(), str(path))
+    except (SyntaxError, ValueError) as error:
         raise TileopsError(f"{path} is not Python: {error}") from None
 
 
@@ -53,10 +90,158 @@ def _print(path: Path, report: Report) -> None:
         print(f"{path}: {count} {'thing is' if count == 1 else 'things are'} not supported")
 
 
-def _as_json(path: Path, report: Report) -> dict[str, object]:
-    return {
-        "file": str(path),
-        "supported": not report.findings,
-        "has_language": report.has_language,
-        "findings": [dataclasses.asdict(found) for found in report.findings],
+def analyze(source: str, file: str = "<program>") -> Report:
+    """What is not supported in a file's text. SyntaxError if it is not Python."""
+    tree = ast.parse(source, file)
+    names = Names(tree)
+    if not names.imports:
+        return Report(False, ())
+    lines = source.splitlines()
+    found = {
+        Finding(node.lineno, _column(lines, node), construct, reason)
+        for node, construct, reason in _everything(tree, names)
     }
+    return Report(True, tuple(sorted(found)))
+
+
+def _column(lines: list[str], node: Form) -> int:
+    """The column from 1, in characters; ``ast`` counts bytes from 0."""
+    text = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
+    return len(text.encode()[: node.col_offset].decode(errors="ignore")) + 1
+
+
+def _everything(tree: ast.Module, names: Names) -> Found:
+    yield from _imports(tree, names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield from _reference(node, names)
+        elif isinstance(node, ast.Call):
+            yield from _call(node, names)
+    yield from forms(tree, names)
+
+
+# -- names -------------------------------------------------------------------------------------
+def _imports(tree: ast.Module, names: Names) -> Found:
+    for node, path in names.imports:
+        name = path.removeprefix(f"{LANGUAGE}.")
+        if name != path and "." not in name:
+            yield from _unusable_name(node, name)
+        elif (missing := missing_part(path)) is not None:
+            yield node, missing, _NO_NAME
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.Import):
+            modules = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            modules = [statement.module or ""]
+        else:
+            continue
+        if any(module.split(".")[0] == "tvm" for module in modules):
+            yield statement, "tvm", "tileops is not built on TVM and takes none of its objects"
+
+
+def _reference(node: ast.Attribute, names: Names) -> Found:
+    path, name = names.path(node), names.construct(node)
+    if name is not None:
+        yield from _unusable_name(node, name)
+    elif path and not path.startswith(f"{LANGUAGE}.") and missing_part(path) == path:
+        yield node, path, _NO_NAME
+
+
+def _unusable_name(node: Form, name: str) -> Found:
+    """The finding for ``T.<name>``, unless it can be used."""
+    if name in language.__all__:
+        return
+    found = unsupported.lookup(name)
+    if found is not None and vector_parts(name) is None:
+        yield node, f"T.{name}", f"{found.reason}; {_NO_TARGET}"
+    elif missing_part(f"{LANGUAGE}.{name}") is not None:
+        like = nearest(name, language.__all__)
+        hint = f"; did you mean T.{like}?" if like else ""
+        yield node, f"T.{name}", f"the tile language has no such name{hint}"
+
+
+# -- arguments ---------------------------------------------------------------------------------
+def _is_given(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Constant) and node.value is None)
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
+def _is_text_outside(*known: str) -> Callable[[ast.expr], bool]:
+    return lambda node: (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in known
+    )
+
+
+_BAD_SCOPE = "a scope that tileops does not have"
+_BARRIER = (_is_given, "a named barrier")
+_VECTOR_RESULT = (_is_true, "gives a vector")
+# Construct and parameter to what makes an argument unsupported, and why.
+_ARGUMENTS: dict[tuple[str, str], tuple[Callable[[ast.expr], bool], str]] = {
+    ("Kernel", "prelude"): (_is_given, "inserts C or CUDA source text"),
+    ("gemm", "mbar"): (_is_given, "a barrier of the asynchronous gemm"),
+    ("sync_threads", "barrier_id"): _BARRIER,
+    ("sync_threads", "arrive_count"): _BARRIER,
+    ("cast", "round"): (_is_text_outside("", "rn"), "a rounding other than to nearest even"),
+    ("atomic_addx2", "return_prev"): _VECTOR_RESULT,
+    ("atomic_addx4", "return_prev"): _VECTOR_RESULT,
+    ("alloc_var", "scope"): (_is_text_outside("local.var", "local"), _BAD_SCOPE),
+    ("alloc_global", "scope"): (_is_text_outside("global"), _BAD_SCOPE),
+    **{
+        (f"alloc_{kind}", "scope"): (_is_text_outside(*SCOPES), _BAD_SCOPE)
+        for kind in ("shared", "fragment", "local")
+    },
+}
+
+
+def _call(node: ast.Call, names: Names) -> Found:
+    name = names.construct(node.func)
+    if name is None or name not in language.__all__:
+        return
+    construct = getattr(language, name)
+    if isinstance(construct, language.dtype):
+        if len(node.args) > 1:
+            yield node, f"T.{name}", f"a vector of several values; {_NO_TARGET}"
+        return
+    if not inspect.isfunction(construct):  # T.Tensor and its like, whose texts are dtypes
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            yield from _text_dtype(argument)
+        return
+    parameters = inspect.signature(construct).parameters
+    for place, value in _given_arguments(node, list(parameters.values())):
+        rule = _ARGUMENTS.get((name, place))
+        if rule is not None and rule[0](value):
+            yield value, f"T.{name}({place}=...)", f"{rule[1]}; {_NO_TARGET}"
+        if place == "dtype":
+            yield from _text_dtype(value)
+        if place not in parameters and not _takes_any_name(parameters.values()):
+            yield value, f"T.{name}({place}=...)", "no such argument"
+
+
+def _takes_any_name(parameters: Iterable[inspect.Parameter]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _given_arguments(
+    node: ast.Call, parameters: list[inspect.Parameter]
+) -> Iterator[tuple[str, ast.expr]]:
+    """Pairs of a parameter's name and what the call gives for it, as far as the call shows."""
+    if not any(isinstance(argument, ast.Starred) for argument in node.args):
+        for parameter, value in zip(parameters, node.args, strict=False):
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY):
+                break
+            yield parameter.name, value
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            yield keyword.arg, keyword.value
+
+
+def _text_dtype(node: ast.expr) -> Found:
+    """The finding for a vector type that stands as a string where a dtype does."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        found = unsupported.lookup(node.value)
+        is_vector = found is not None and found.reason == unsupported.VECTOR_TYPE
+        if is_vector and is_dtype_like(node.value.rpartition("x")[0]):
+            yield node, repr(node.value), f"{unsupported.VECTOR_TYPE}; {_NO_TARGET}"

@@ -1,4 +1,4 @@
-"""Owns what the names of a file mean: which of them are the tile language's, from its imports.
+"""The names of a file: which of them are the tile language's, as its imports say.
 
 Both spellings of the package, ``tileops`` and ``tilelang``, are read as ``tileops``.
 """
@@ -32,11 +32,6 @@ class Names:
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 self._add_assignment(node.targets[0], node.value)
-
-    @property
-    def found_any(self) -> bool:
-        """True if the file imports the package under one of its names."""
-        return bool(self.imports)
 
     def path(self, node: ast.expr) -> str | None:
         """The dotted path that an expression names, such as ``tileops.language.gemm``."""
@@ -105,8 +100,7 @@ def _canonical(module: str) -> str | None:
 def missing_part(path: str) -> str | None:
     """The shortest beginning of a dotted path that tileops does not have; None if it has it all.
 
-    Only modules of tileops are imported for this, and no more of a path than its modules is looked
-    at: the attributes of a class or function are its own business.
+    Only modules of tileops are imported, and attributes of classes and functions are not looked at.
     """
     parts = path.split(".")
     found: object = importlib.import_module(parts[0])

@@ -125,7 +125,7 @@ def _inner_code(code: CodeType) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType))
 
 
-_REFUSED: dict[type[ast.AST], str] = {
+REFUSED: dict[type[ast.AST], str] = {
     ast.Try: "`try`",
     ast.Delete: "`del`",
     ast.Global: "`global`",
@@ -193,7 +193,7 @@ class _StatementRewriter:
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
         """One rewritten statement, with its location hook."""
-        refused = _REFUSED.get(type(node))
+        refused = REFUSED.get(type(node))
         if refused is None and type(node).__name__ in ("TryStar", "AsyncFunctionDef", "TypeAlias"):
             refused = type(node).__name__
         if refused is not None:

@@ -102,7 +102,7 @@ def _is_odd(expr: Expr) -> bool:
 
 
 # -- constructs ------------------------------------------------------------------------------------
-_SCOPES = {
+SCOPES = {
     "shared": "shared",
     "shared.dyn": "shared",
     "fragment": "fragment",
@@ -115,14 +115,14 @@ _SCOPES = {
 def _alloc(construct: str, default_name: str, shape: object, dtype: object, scope: str) -> Buffer:
     tracer = require_tracer(construct)
     tracer.require_launch(construct)
-    if text_of(construct, "scope", scope) not in _SCOPES:
+    if text_of(construct, "scope", scope) not in SCOPES:
         raise UnsupportedConstructError(f"{construct} with scope {scope!r}")
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
     check_static(tracer, construct, extents)
     name = tracer.take_name(default_name)
     check_bytes(f"the tile `{name}` ({construct})", extents, kind, ON_CHIP_BYTES)
-    buffer = tracer.new_buffer(name, extents, kind, _SCOPES[scope])
+    buffer = tracer.new_buffer(name, extents, kind, SCOPES[scope])
     tracer.define(buffer)
     tracer.emit(Alloc(buffer))
     return buffer
