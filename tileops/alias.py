@@ -1,6 +1,6 @@
-"""Owns ``install_alias``: another package's name, such as ``tilelang``, resolves to tileops.
+"""``install_alias``: another package's name, such as ``tilelang``, resolves to tileops.
 
-It is for programs that cannot be edited. Nothing is copied: ``tilelang.language`` and
+For programs that cannot be edited. Nothing is copied: ``tilelang.language`` and
 ``tileops.language`` are then one module, so that values of the two mix.
 """
 
@@ -10,16 +10,17 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from tileops import forks
 from tileops.errors import ArgumentError, TileopsError
 
 _PACKAGE = "tileops"
 
-# Modules that lie elsewhere here. None: a folder that only leads to others.
+# Modules that have another place here. None: a folder that only leads to others.
 _ELSEWHERE: dict[str, str | None] = {
     "carver": None,
     "carver.arch": "arch",
@@ -48,17 +49,7 @@ class _SameModule(Loader):
         module.__spec__ = self._spec
 
 
-class _Folder(Loader):
-    """Gives an empty module, below which others are found."""
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """None: Python's own empty module."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
-
-
-class Alias(MetaPathFinder):
+class Alias(AbstractContextManager["Alias"], MetaPathFinder):
     """An installed alias. ``undo()``, or leaving a ``with`` block on it, removes the name."""
 
     def __init__(self, name: str) -> None:
@@ -71,10 +62,10 @@ class Alias(MetaPathFinder):
         first, _, rest = fullname.partition(".")
         if first != self.name:
             return None
-        lies = _ELSEWHERE.get(rest, rest)
-        if lies is None:
-            return ModuleSpec(fullname, _Folder(), is_package=True)
-        real = f"{_PACKAGE}.{lies}" if lies else _PACKAGE
+        place = _ELSEWHERE.get(rest, rest)
+        if place is None:
+            return ModuleSpec(fullname, None, is_package=True)
+        real = f"{_PACKAGE}.{place}" if place else _PACKAGE
         try:
             found = importlib.util.find_spec(real)
         except ModuleNotFoundError:
@@ -93,15 +84,7 @@ class Alias(MetaPathFinder):
                 for module in _loaded(self.name):
                     del sys.modules[module]
 
-    def __enter__(self) -> Alias:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
     def __repr__(self) -> str:
@@ -137,15 +120,15 @@ def install_alias(name: str = "tilelang") -> Alias:
 
 
 def elsewhere(module: str) -> str:
-    """Where a module of the other package lies here; ``module`` itself unless it has moved.
+    """The place here of a module of the other package; ``module`` itself unless it has moved.
 
     Both are dotted paths below the package; what is below a moved module moves with it.
     """
     parts = module.split(".")
     for count in range(len(parts), 0, -1):
-        lies = _ELSEWHERE.get(".".join(parts[:count]))
-        if lies is not None:
-            return ".".join((lies, *parts[count:]))
+        place = _ELSEWHERE.get(".".join(parts[:count]))
+        if place is not None:
+            return ".".join((place, *parts[count:]))
     return module
 
 

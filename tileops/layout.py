@@ -1,10 +1,12 @@
-"""Owns the layouts that programs make outside the language: hints that never change results.
+"""Layouts that programs make outside the language: hints that never change results.
 
-Where a tile's elements lie is chosen by the code generators; ``T.annotate_layout`` accepts these.
+The code generators choose the places of a tile's elements; ``T.annotate_layout`` accepts these.
 All take the tile, or its shape, and raise ArgumentTypeError for what has no shape.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tileops.errors import ArgumentTypeError
 from tileops.language import Fragment, Layout
@@ -31,21 +33,6 @@ def make_swizzled_layout(buffer: object, k_major: bool = True, allow_pad: bool =
     return _hint("make_swizzled_layout", buffer)
 
 
-def make_full_bank_swizzled_layout(buffer: object) -> Layout:
-    """The layout of a shared tile that is swizzled over 128 bytes, as a hint."""
-    return _hint("make_full_bank_swizzled_layout", buffer)
-
-
-def make_half_bank_swizzled_layout(buffer: object) -> Layout:
-    """The layout of a shared tile that is swizzled over 64 bytes, as a hint."""
-    return _hint("make_half_bank_swizzled_layout", buffer)
-
-
-def make_quarter_bank_swizzled_layout(buffer: object) -> Layout:
-    """The layout of a shared tile that is swizzled over 32 bytes, as a hint."""
-    return _hint("make_quarter_bank_swizzled_layout", buffer)
-
-
 def make_volta_swizzled_layout(buffer: object, is_a: bool = True, k_inner: bool = True) -> Layout:
     """The layout of a matrix product's shared operand on Volta, as a hint."""
     return _hint("make_volta_swizzled_layout", buffer)
@@ -63,11 +50,6 @@ def make_tcgen05mma_swizzled_layout(
 ) -> Layout:
     """The layout of a matrix product's shared operand on Blackwell, as a hint."""
     return _hint("make_tcgen05mma_swizzled_layout", buffer)
-
-
-def make_linear_layout(buffer: object) -> Layout:
-    """The row-major layout of a tile, as a hint."""
-    return _hint("make_linear_layout", buffer)
 
 
 def make_fully_replicated_layout_fragment(buffer: object, threads: int) -> Fragment:
@@ -92,6 +74,22 @@ def make_gemm_fragment_8x8_transposed() -> Fragment:
 
 def _hint(function: str, buffer: object) -> Layout:
     return Layout(_shape(function, buffer), _identity)
+
+
+def _make(function: str, what: str) -> Callable[[object], Layout]:
+    def make(buffer: object) -> Layout:
+        return _hint(function, buffer)
+
+    make.__name__ = make.__qualname__ = function
+    make.__doc__ = f"{what}, as a hint; ``buffer`` is the tile."
+    return make
+
+
+_SWIZZLED = "The layout of a shared tile that is swizzled over {} bytes"
+make_full_bank_swizzled_layout = _make("make_full_bank_swizzled_layout", _SWIZZLED.format(128))
+make_half_bank_swizzled_layout = _make("make_half_bank_swizzled_layout", _SWIZZLED.format(64))
+make_quarter_bank_swizzled_layout = _make("make_quarter_bank_swizzled_layout", _SWIZZLED.format(32))
+make_linear_layout = _make("make_linear_layout", "The row-major layout of a tile")
 
 
 def _shape(function: str, buffer: object) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Owns the options that a user sets in code: a layer over the environment's settings.
+"""Options that a user sets in code: a layer over the environment's settings.
 
 Each function sets its option for the process and returns a handle. Used in a ``with`` statement the
 handle puts the former value back at the end::
@@ -11,33 +11,24 @@ handle puts the former value back at the end::
 from __future__ import annotations
 
 import os
-from types import TracebackType
-from typing import Any
+from contextlib import AbstractContextManager
 
 from tileops import settings
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 
-class Override:
-    """An option that was set. Leaving a ``with`` block on it restores the former value."""
+class Override(AbstractContextManager["Override"]):
+    """Options that were set. Leaving a ``with`` block on it restores the former values."""
 
-    def __init__(self, name: str, value: object) -> None:
-        self._name = name
-        self._previous: Any = settings.override(name, value)
+    def __init__(self, **values: object) -> None:
+        self._previous = {name: settings.override(name, value) for name, value in values.items()}
 
     def undo(self) -> None:
-        """Put back the value that stood before."""
-        settings.override(self._name, self._previous)
+        """Put back the former values."""
+        for name, value in reversed(self._previous.items()):
+            settings.override(name, value)
 
-    def __enter__(self) -> Override:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
 
@@ -52,12 +43,12 @@ def _path(value: str | os.PathLike[str]) -> str:
 
 def cache_dir(path: str | os.PathLike[str] | None) -> Override:
     """Keep the cache in ``path`` (made when first written); None goes back to the environment."""
-    return Override("cache_dir", settings.UNSET if path is None else _path(path))
+    return Override(cache_dir=settings.UNSET if path is None else _path(path))
 
 
 def cache_path(*layers: str | os.PathLike[str]) -> Override:
     """Search these read-only layers, in order, before the private directory."""
-    return Override("cache_path", tuple(_path(layer) for layer in layers))
+    return Override(cache_path=tuple(_path(layer) for layer in layers))
 
 
 def cache_limit(limit: int | str | None) -> Override:
@@ -72,27 +63,27 @@ def cache_limit(limit: int | str | None) -> Override:
             raise ArgumentError(f"cache_limit({limit!r}): expected {error}") from None
     if limit is not None and limit < 0:
         raise ArgumentError(f"cache_limit({limit}): expected 0 bytes or more")
-    return Override("cache_limit", limit)
+    return Override(cache_limit=limit)
 
 
 def cache_disable(disable: bool = True) -> Override:
     """Keep entries in memory only."""
-    return Override("cache_disable", bool(disable))
+    return Override(cache_disable=bool(disable))
 
 
 def cache_keep(*stages: str) -> Override:
     """Store these stages beside the artifact: ``"all"``, ``"none"``, or suffixes (``"ptx"``)."""
-    return Override("cache_keep", tuple(stages))
+    return Override(cache_keep=tuple(stages))
 
 
 def strict(enable: bool = True) -> Override:
     """Turn every compile from now on into a CompileMissError that names op and key."""
-    return Override("strict", bool(enable))
+    return Override(strict=bool(enable))
 
 
 def verbose(enable: bool = True) -> Override:
     """Set the default of ``verbose=`` in ``jit`` and ``compile``."""
-    return Override("verbose", bool(enable))
+    return Override(verbose=bool(enable))
 
 
 def log(*topics: str) -> Override:
@@ -101,7 +92,7 @@ def log(*topics: str) -> Override:
     ArgumentError for another word.
     """
     try:
-        return Override("log", settings.topics(",".join(topics)))
+        return Override(log=settings.topics(",".join(topics)))
     except ValueError as error:
         raise ArgumentError(f"option.log{topics}: expected {error}") from None
 
@@ -112,19 +103,19 @@ def check(enable: bool = True) -> Override:
     A failure is an ArgumentError that names the op, the buffer, the index and the program's line.
     Loaded kernels are forgotten when the option changes.
     """
-    return Override("check", bool(enable))
+    return Override(check=bool(enable))
 
 
 def target(text: str | None) -> Override:
     """Set the default target, such as ``"cuda:sm_90"``; None goes back to the environment."""
-    return Override("target", settings.UNSET if text is None else text)
+    return Override(target=settings.UNSET if text is None else text)
 
 
 def compile_workers(count: int) -> Override:
     """Compile ``count`` programs at a time in ``par_compile`` and ``warmup``; 1 or more."""
     if count < 1:
         raise ArgumentError(f"compile_workers({count}): expected 1 or more")
-    return Override("compile_workers", count)
+    return Override(compile_workers=count)
 
 
 class _Debug:
@@ -136,13 +127,13 @@ class _Debug:
         The code and its key stay the same. A program that is in the cache gets its dump when it is
         next compiled or looked up: a call of a program that is loaded does neither.
         """
-        return Override("dump_ir", bool(enable))
+        return Override(dump_ir=bool(enable))
 
     def verify_ir(self, enable: bool = True) -> Override:
         """Check the IR's rules after each pass; a fault is an InternalError that names the pass."""
-        return Override("verify_ir", bool(enable))
+        return Override(verify_ir=bool(enable))
 
-    def cpu(self, enable: bool = True, *, nan: bool = True) -> _Overrides:
+    def cpu(self, enable: bool = True, *, nan: bool = True) -> Override:
         """Compile kernels for the CPU to be debugged: not optimised, with symbols and checks.
 
         An index outside an on-chip buffer is an ArgumentError that names the buffer, the index and
@@ -150,30 +141,7 @@ class _Debug:
         buffers start as NaN in every block, so that a read of what was never written is found.
         Loaded kernels are forgotten when the option changes.
         """
-        return _Overrides(Override("debug_nans", bool(nan)), Override("debug_cpu", bool(enable)))
-
-
-class _Overrides:
-    """Several options set as one."""
-
-    def __init__(self, *parts: Override) -> None:
-        self._parts = parts
-
-    def undo(self) -> None:
-        """Put back the values that stood before."""
-        for part in reversed(self._parts):
-            part.undo()
-
-    def __enter__(self) -> _Overrides:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.undo()
+        return Override(debug_nans=bool(nan), debug_cpu=bool(enable))
 
 
 debug = _Debug()

@@ -1,4 +1,4 @@
-"""Owns the settings: the one place that reads the environment, at call time, into a value."""
+"""The settings: the environment, read here alone and at call time, under what options override."""
 
 from __future__ import annotations
 
@@ -113,6 +113,11 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _read_by(parse: Callable[[str], Any], default: object, doc: str) -> Any:  # noqa: ANN401
+    """A setting that an environment variable gives: how its text is read, its line in the docs."""
+    return field(default=default, metadata={"parse": parse, "doc": doc})
+
+
 @dataclass(frozen=True)
 class Settings:
     """All settings at one moment: the environment, with what ``tileops.option`` overrides.
@@ -121,31 +126,86 @@ class Settings:
     home. A relative one is left where the working directory is gone.
     """
 
-    cache_dir: str | None = None
-    cache_path: tuple[str, ...] = ()
-    cache_limit: int | None = 10 * _GIB  # bytes; None is unlimited
-    cache_disable: bool = False
-    cache_trust_shared: bool = False
-    cache_keep: tuple[str, ...] = ("all",)
-    cache_lock_seconds: float = 600.0
-    bundle: tuple[str, ...] = ()
-    strict: bool = False
-    sync: bool = False
-    verbose: bool | None = None
-    log: tuple[str, ...] = ()
-    dump_ir: bool = False
-    verify_ir: bool = False
-    check: bool = False
+    cache_dir: str | None = _read_by(_path, None, "Directory of the cache.")
+    cache_path: tuple[str, ...] = _read_by(
+        _paths, (), "Read-only layers, searched in order before the private directory."
+    )
+    # bytes; None is unlimited
+    cache_limit: int | None = _read_by(
+        parse_bytes,
+        10 * _GIB,
+        "Size past which the least recently used entries are removed; `none` for no limit.",
+    )
+    cache_disable: bool = _read_by(_flag, False, "Use no directory: memory only.")
+    cache_trust_shared: bool = _read_by(
+        _flag,
+        False,
+        "Use a directory or a bundle that other users can write. Its files are code that will run.",
+    )
+    cache_keep: tuple[str, ...] = _read_by(
+        _words,
+        ("all",),
+        "Stages stored beside the artifact: `all`, `none`, or file suffixes such as `ptx,ttgir`.",
+    )
+    cache_lock_seconds: float = _read_by(
+        _seconds,
+        600.0,
+        "Longest wait for another process that compiles the same program; then compile privately.",
+    )
+    bundle: tuple[str, ...] = _read_by(
+        _paths, (), "Bundles searched before a compile, and what `tileops.load_bundle()` loads."
+    )
+    strict: bool = _read_by(_flag, False, "Turn every compile into an error naming op and key.")
+    sync: bool = _read_by(
+        _flag,
+        False,
+        "Wait for the GPU in each call, so that a fault is the error of the op that caused it.",
+    )
+    verbose: bool | None = _read_by(
+        _optional_flag, None, "Default of `verbose=` in jit and compile."
+    )
+    log: tuple[str, ...] = _read_by(
+        topics, (), "Topics to print on stderr: `compile`, `cache`, `tune`, `all`."
+    )
+    dump_ir: bool = _read_by(
+        _flag,
+        False,
+        "Write the IR after each pass as `ir/NN_<pass>.txt` into the program's folder.",
+    )
+    verify_ir: bool = _read_by(
+        _flag,
+        False,
+        "Check the IR's rules after each pass; a fault is an InternalError that names the pass.",
+    )
+    check: bool = _read_by(
+        _flag,
+        False,
+        "Compile checks of on-chip indices into kernels; a failure names the program's line.",
+    )
     debug_cpu: bool = False  # set by option.debug.cpu alone
     debug_nans: bool = True
-    target: str | None = None
-    cxx: str | None = None
-    compile_workers: int | None = None
-    tune_workers: int | None = None
-    tune_cache_disable: bool = False
+    target: str | None = _read_by(
+        _text, None, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
+    )
+    cxx: str | None = _read_by(_text, None, "C++ compiler for CPU kernels.")
+    compile_workers: int | None = _read_by(
+        _positive, None, "Parallel compiles in par_compile and warmup."
+    )
+    tune_workers: int | None = _read_by(
+        _positive,
+        None,
+        "Processes that compile configs for the autotuner; by default the usable processors.",
+    )
+    tune_cache_disable: bool = _read_by(
+        _flag,
+        False,
+        "Neither read nor write results of tunings; compiled programs are cached as usual.",
+    )
     tune_again: bool = False  # set by `tune run --again` alone
-    home: str | None = None
-    xdg_cache_home: str | None = None
+    home: str | None = _read_by(
+        _text, None, "Where `~` is; the cache's last default is `~/.cache/tileops`."
+    )
+    xdg_cache_home: str | None = _read_by(_text, None, "`$XDG_CACHE_HOME/tileops` is the default.")
 
 
 @dataclass(frozen=True)
@@ -158,109 +218,16 @@ class Variable:
     doc: str
 
 
-VARIABLES: tuple[Variable, ...] = (
-    Variable("TILEOPS_CACHE_DIR", "cache_dir", _path, "Directory of the cache."),
+_OF_ALL = ("home", "xdg_cache_home")  # variables that other programs read too
+VARIABLES = tuple(
     Variable(
-        "TILEOPS_CACHE_PATH",
-        "cache_path",
-        _paths,
-        "Read-only layers, searched in order before the private directory.",
-    ),
-    Variable(
-        "TILEOPS_CACHE_LIMIT",
-        "cache_limit",
-        parse_bytes,
-        "Size past which the least recently used entries are removed; `none` for no limit.",
-    ),
-    Variable("TILEOPS_CACHE_DISABLE", "cache_disable", _flag, "Use no directory: memory only."),
-    Variable(
-        "TILEOPS_CACHE_TRUST_SHARED",
-        "cache_trust_shared",
-        _flag,
-        "Use a directory or a bundle that other users can write. Its files are code that will run.",
-    ),
-    Variable(
-        "TILEOPS_CACHE_KEEP",
-        "cache_keep",
-        _words,
-        "Stages stored beside the artifact: `all`, `none`, or file suffixes such as `ptx,ttgir`.",
-    ),
-    Variable(
-        "TILEOPS_CACHE_LOCK_SECONDS",
-        "cache_lock_seconds",
-        _seconds,
-        "Longest wait for another process that compiles the same program; then compile privately.",
-    ),
-    Variable(
-        "TILEOPS_BUNDLE",
-        "bundle",
-        _paths,
-        "Bundles searched before a compile, and what `tileops.load_bundle()` loads.",
-    ),
-    Variable(
-        "TILEOPS_STRICT", "strict", _flag, "Turn every compile into an error naming op and key."
-    ),
-    Variable(
-        "TILEOPS_SYNC",
-        "sync",
-        _flag,
-        "Wait for the GPU in each call, so that a fault is the error of the op that caused it.",
-    ),
-    Variable(
-        "TILEOPS_VERBOSE", "verbose", _optional_flag, "Default of `verbose=` in jit and compile."
-    ),
-    Variable(
-        "TILEOPS_LOG",
-        "log",
-        topics,
-        "Topics to print on stderr: `compile`, `cache`, `tune`, `all`.",
-    ),
-    Variable(
-        "TILEOPS_DUMP_IR",
-        "dump_ir",
-        _flag,
-        "Write the IR after each pass as `ir/NN_<pass>.txt` into the program's folder.",
-    ),
-    Variable(
-        "TILEOPS_VERIFY_IR",
-        "verify_ir",
-        _flag,
-        "Check the IR's rules after each pass; a fault is an InternalError that names the pass.",
-    ),
-    Variable(
-        "TILEOPS_CHECK",
-        "check",
-        _flag,
-        "Compile checks of on-chip indices into kernels; a failure names the program's line.",
-    ),
-    Variable(
-        "TILEOPS_TARGET", "target", _text, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
-    ),
-    Variable("TILEOPS_CXX", "cxx", _text, "C++ compiler for CPU kernels."),
-    Variable(
-        "TILEOPS_COMPILE_WORKERS",
-        "compile_workers",
-        _positive,
-        "Parallel compiles in par_compile and warmup.",
-    ),
-    Variable(
-        "TILEOPS_TUNE_WORKERS",
-        "tune_workers",
-        _positive,
-        "Processes that compile configs for the autotuner; by default the usable processors.",
-    ),
-    Variable(
-        "TILEOPS_TUNE_CACHE_DISABLE",
-        "tune_cache_disable",
-        _flag,
-        "Neither read nor write results of tunings; compiled programs are cached as usual.",
-    ),
-    Variable(
-        "HOME", "home", _text, "Where `~` is; the cache's last default is `~/.cache/tileops`."
-    ),
-    Variable(
-        "XDG_CACHE_HOME", "xdg_cache_home", _text, "`$XDG_CACHE_HOME/tileops` is the default."
-    ),
+        each.name.upper() if each.name in _OF_ALL else f"TILEOPS_{each.name.upper()}",
+        each.name,
+        each.metadata["parse"],
+        each.metadata["doc"],
+    )
+    for each in fields(Settings)
+    if each.metadata
 )
 
 _BY_NAME = {variable.name: variable for variable in VARIABLES}

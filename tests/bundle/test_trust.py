@@ -173,5 +173,5 @@ def test_what_trust_takes(bundle: Path) -> None:
 
 
 def test_the_settings_come_first() -> None:
-    with option.Override("bundle", ("a", "b")), option.Override("cache_trust_shared", value=True):
+    with option.Override(bundle=("a", "b"), cache_trust_shared=True):
         assert bundle_paths.serving()[:2] == (("a", True), ("b", True))

@@ -110,7 +110,7 @@ def one_by_one(bundles: Sequence[Made], namespace: str) -> int:
 
 def all_at_once(bundles: Sequence[Made], namespace: str) -> int:
     """None or all of them: a refused bundle leaves nothing of the others."""
-    with option.Override("bundle", tuple(str(b.path) for b in bundles)):
+    with option.Override(bundle=tuple(str(b.path) for b in bundles)):
         try:
             tileops.load_bundle(namespace=namespace)
         except ArgumentError:

@@ -75,7 +75,7 @@ def run_script(options: argparse.Namespace) -> int:
     before = sys.argv
     sys.argv = [options.program, *options.arguments]
     try:
-        with option.log("tune"), option.Override("tune_again", options.again):
+        with option.log("tune"), option.Override(tune_again=options.again):
             if options.module:
                 if find_spec(options.program) is None:
                     raise CacheError(f"there is no module {options.program!r}")
