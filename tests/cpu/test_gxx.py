@@ -13,10 +13,11 @@ from tests.kit.harness import build_eager
 from tileops import cxx, settings
 from tileops.codegen import cpu
 from tileops.codegen.kernel_code import KernelCode, Specialization
-from tileops.compiler import gxx, toolchain_versions
+from tileops.compiler import gxx
 from tileops.compiler.artifact import StageError
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
+from tileops.jit import tool_versions
 from tileops.pass_configs import DEBUG_CPU
 from tileops.target import parse_target
 
@@ -64,7 +65,7 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch, tmp_path
     monkeypatch.delenv("TILEOPS_CXX", raising=False)
     for call in (
         lambda: gxx.compile_cpp(code_of(), TARGET, {}),
-        lambda: toolchain_versions(TARGET),
+        lambda: tool_versions.of(TARGET),
     ):
         with pytest.raises(ToolchainError, match=r"g\+\+ was not found; .*apt install g\+\+"):
             call()

@@ -10,7 +10,8 @@ from tests.cpu.test_gxx import TARGET, code_of
 from tileops import settings
 from tileops.autotuner.compilers import CompileJob, CompilePool
 from tileops.cache import memo
-from tileops.compiler import cxx_identity, gxx
+from tileops.compiler import content_hash, gxx
+from tileops.compiler import toolchain as compilers
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
 from tileops.ir.codec import encode_program
@@ -160,8 +161,8 @@ def test_the_same_content_elsewhere_is_the_same_compiler(tmp_path, monkeypatch):
 def test_ccache_is_a_wrapper_also_under_the_name_of_a_compiler(tmp_path):
     link(tmp_path / "g++", Path(shutil.which("ccache")))
     for words in ([shutil.which("ccache"), "g++"], [str(tmp_path / "g++")]):
-        assert cxx_identity.composition(words).is_wrapper
-    assert not cxx_identity.composition([shutil.which("g++")]).is_wrapper
+        assert not compilers._cxx_toolchain(words, content_hash).is_settled
+    assert compilers._cxx_toolchain([shutil.which("g++")], content_hash).is_settled
 
 
 def test_a_plain_compiler_is_asked_once(monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any
 
 from tileops import cxx, settings
 from tileops.cache import catalog
-from tileops.compiler import cxx_identity
+from tileops.compiler.toolchain import first_line
 from tileops.errors import ToolchainError
 from tileops.target import Target, host_cpu_level
 
@@ -86,7 +86,7 @@ def _has_runtime() -> bool:
 def _compiler_version() -> str:
     try:
         words = cxx.command(Target("cpu", host_cpu_level()))
-        return f"{shlex.join(words)}: {cxx_identity.first_line(words)}"
+        return f"{shlex.join(words)}: {first_line(words)}"
     except ToolchainError as error:
         return f"not found: {error}"
 

@@ -1,7 +1,4 @@
-"""Owns the way from generated text to an artifact.
-
-The only package that imports Triton or runs a compiler.
-"""
+"""From generated text to an artifact: the only package that imports Triton or runs a compiler."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from pathlib import Path
 
 from tileops.codegen.kernel_code import KernelCode
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
-from tileops.compiler.cxx_identity import content_hash
-from tileops.compiler.toolchain import Toolchain, toolchain_of, toolchain_versions
+from tileops.compiler.toolchain import Toolchain, content_hash, toolchain_of
 from tileops.errors import InternalError
 from tileops.target import Target
 
@@ -24,7 +20,6 @@ __all__ = [
     "compile_kernel",
     "content_hash",
     "toolchain_of",
-    "toolchain_versions",
 ]
 
 
@@ -42,8 +37,7 @@ def compile_kernel(
 
         return compile_triton(code, target, options, folder)
     if code.language == "cpp":
-        from tileops.compiler import gxx
+        from tileops.compiler.gxx import compile_cpp
 
-        artifact: Artifact = gxx.compile_cpp(code, target, options, folder)
-        return artifact
+        return compile_cpp(code, target, options, folder)
     raise InternalError(f"no compiler for language {code.language!r}")

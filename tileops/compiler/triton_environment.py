@@ -1,4 +1,4 @@
-"""Triton's environment during a compile: what changes code is set aside, its tools see little."""
+"""Triton's environment during a compile: variables that change code are set aside."""
 
 # ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
@@ -18,40 +18,12 @@ from tileops import forks, settings
 # Compiles share Triton's process-wide knobs and the environment that its C++ parts read.
 _lock = forks.renewed_lock()
 
-# Read by Triton's C++ parts directly (strings in libtriton.so of 3.6 and 3.9); the rest are Python
-# knobs.
-_CPP_VARIABLES = (
-    "AMDGCN_ENABLE_DUMP",
-    "AMDGCN_USE_BUFFER_ATOMICS",
-    "AMDGCN_USE_BUFFER_OPS",
-    "DISABLE_LLVM_OPT",
-    "DISABLE_MMA_V3",
-    "DISABLE_MMA_V5",
-    "DISABLE_PTXAS_OPT",
-    "LLVM_EXTRACT_DI_LOCAL_VARIABLES",
-    "LLVM_PASS_PLUGIN_PATH",
-    "MLIR_ENABLE_DIAGNOSTICS",
-    "MLIR_ENABLE_DUMP",
-    "NVPTX_ENABLE_DUMP",
-    "TRITON_CONSAN_INIT_ALLOCATIONS",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_DISABLE_LINE_INFO",
-    "TRITON_ENABLE_ASAN",
-    "TRITON_ENABLE_EXPERIMENTAL_CONSAN",
-    "TRITON_F32_DEFAULT",
-    "TRITON_FORCE_DISABLE_FP_FUSION",
-    "TRITON_HIP_USE_ASYNC_COPY",
-    "TRITON_HIP_USE_BLOCK_PINGPONG",
-    "TRITON_HIP_USE_COEXEC_SCHEDULER",
-    "TRITON_HIP_USE_EXPERT_SCHEDULING",
-    "TRITON_HIP_USE_IN_THREAD_TRANSPOSE",
-    "TRITON_OVERRIDE_ARCH",
-    "TRITON_PLUGIN_PATHS",
-)
-
-
-# Families of such names, for versions that read more of them; Triton's own cache is not used here.
-_PREFIXES = ("AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "PTXAS_", "TRITON_")
+# Beginnings of the names that Triton reads, in Python or in C++ (strings in libtriton.so of 3.6 and
+# 3.9), and that newer versions may read. Its own cache is not used here.
+_PREFIXES = (
+    "AMDGCN_", "DISABLE_LLVM_OPT", "DISABLE_MMA_", "DISABLE_PTXAS_OPT", "LLVM_", "MLIR_", "NVPTX_",
+    "PTXAS_", "TRITON_",
+)  # fmt: skip
 _HARMLESS = frozenset({"cache", "redis", "proton", "autotuning"})
 
 
@@ -152,7 +124,7 @@ class _Functions:
 
 
 def _set_aside(knobs: Any, getenv: Any, families: list[Any]) -> dict[str, str]:
-    names = set(_CPP_VARIABLES) | set(settings.names_beginning(_PREFIXES))
+    names = set(settings.names_beginning(_PREFIXES))
     for name in _HARMLESS:
         family = getattr(knobs, name, None)
         names -= {knob.key for knob in family.knob_descriptors.values()} if family else set()
