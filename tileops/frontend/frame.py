@@ -142,9 +142,7 @@ class Frame:
         if loop is not None:
             raise ProgramValueError(
                 f"`{name}` is an immutable value from before the {loop.describe()} and is changed "
-                "in it; make "
-                "it a T.alloc_var to carry a value from one iteration to the next",
-                location=self._tracer.location,
+                "in it; make it a T.alloc_var to carry a value from one iteration to the next",
             )
 
     def augment(self, op: str, current: object, value: object) -> object:
@@ -153,7 +151,6 @@ class Frame:
             raise ProgramTypeError(
                 f"`{current.name}` is a buffer; update its elements, as in {current.name}[i, j] "
                 "+= ...",
-                location=self._tracer.location,
             )
         return _BINARY[op](current, value)
 
@@ -178,7 +175,6 @@ class Frame:
         if self._declare_parameter is None:
             raise ProgramSyntaxError(
                 f"`{name}: ...` without a value is only for parameters of the program",
-                location=self._tracer.location,
             )
         return self._declare_parameter(name, annotation)
 
@@ -341,7 +337,7 @@ class Frame:
         )
         expr = fold.truth(raw)
         if isinstance(expr, Const) and expr.value:
-            raise ProgramError("the condition of `while` is always true", location=tracer.location)
+            raise ProgramError("the condition of `while` is always true")
         tracer.check_expr_alive(expr)
         region = tracer.region
         assert region is not None
@@ -376,7 +372,6 @@ class Frame:
         if self._loops and (loop := self._loops[-1]) is not None and loop.kind == "parallel":
             raise ProgramValueError(
                 f"`{what}` cannot leave a T.Parallel loop, whose iterations have no order",
-                location=self._tracer.location,
             )
 
     # -- blocks ------------------------------------------------------------------------------------
@@ -390,7 +385,6 @@ class Frame:
             raise ProgramTypeError(
                 "`with` needs T.Kernel or another context manager",
                 found=describe(context),
-                location=self._tracer.location,
             )
         return context
 
@@ -404,9 +398,7 @@ class Frame:
         if len(self._tracer.regions) > self._base or any(b.symbolic for b in self._branches):
             raise ProgramSyntaxError(
                 "`return` cannot stand inside a loop, a T.Kernel block or a condition that is "
-                "known only at "
-                "run time",
-                location=self._tracer.location,
+                "known only at run time",
             )
         self._branches.clear()
         return value

@@ -78,7 +78,6 @@ class Inspections:
             raise ProgramValueError(
                 f"`{what}` stands between tile operations and not inside T.Parallel, whose "
                 "iterations have no order; use it before or after the loop",
-                location=tracer.location,
             )
         return True
 
@@ -91,7 +90,6 @@ class Inspections:
             raise ProgramValueError(
                 "`print` shows a whole tensor or an element of one; T.copy a part of it to a tile "
                 "first",
-                location=self._tracer.location,
             )
         return value.region
 

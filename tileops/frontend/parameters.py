@@ -83,12 +83,10 @@ class Parameters:
                 f"the scalar parameter `{name}` cannot have a dtype variable: a call passes a "
                 "Python number, which tells no dtype",
                 expected="the dtype of a scalar, such as T.float32; T.cast converts its value",
-                location=tracer.location,
             )
         if name not in self._order:
             raise ProgramTypeError(
                 f"`{name}` is annotated but is no run-time parameter of the program",
-                location=tracer.location,
             )
         if name in self._declared:
             raise ProgramValueError(
@@ -97,7 +95,6 @@ class Parameters:
         if tracer.launch is not None:
             raise ProgramValueError(
                 f"the annotation of `{name}` stands outside `with T.Kernel`",
-                location=tracer.location,
             )
         if isinstance(annotation, TensorType):
             return self._tensor(name, annotation)
@@ -116,7 +113,6 @@ class Parameters:
             raise ProgramTypeError(
                 f"the scalar parameter `{name}` cannot be {kind}: a call passes Python numbers",
                 expected="an integer, bool or float dtype that a kernel parameter can have",
-                location=tracer.location,
             )
         var = tracer.define(tracer.new_var(name, DType(as_dtype(annotation))), permanent=True)
         self._declared[name] = ScalarParam(name, var, loc=tracer.location)
@@ -128,7 +124,6 @@ class Parameters:
             raise ProgramTypeError(
                 f"the parameter `{name}` must be a tensor in global memory",
                 found=f"scope {annotation.scope!r}",
-                location=tracer.location,
             )
         what, kind, variable = f"the tensor `{name}`", annotation.dtype, annotation.variable
         if variable is not None:
@@ -152,7 +147,6 @@ class Parameters:
             raise ProgramValueError(
                 f"`...` in the strides of the tensor `{name}`",
                 expected="one stride for all leading dimensions, such as a T.dynamic size",
-                location=self._tracer.location,
             )
         return index_expr(stride, f"a stride of `{name}`")
 
@@ -171,9 +165,7 @@ class Parameters:
             else:
                 raise ProgramTypeError(
                     f"the parameter `{name}` has no annotation that ran; write `{name}: "
-                    "T.Tensor(shape, dtype)` "
-                    "before T.Kernel",
-                    location=self._tracer.location,
+                    "T.Tensor(shape, dtype)` before T.Kernel",
                 )
 
 
@@ -192,16 +184,14 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
         if size.kind == "const" and size.var.id not in direct:
             raise ProgramValueError(
                 f"the size constant `{name}` is not an entry of any tensor's shape or strides, so "
-                "no call can "
-                "tell its value",
+                "no call can tell its value",
                 location=where,
             )
         if size.kind == "dynamic" and size.var.id not in reachable:
             if size.var.id in _used_sizes(tracer):
                 raise ProgramValueError(
                     f"the size `{name}` (T.dynamic) is in no input tensor's shape or strides, so "
-                    "no call can "
-                    "tell its value",
+                    "no call can tell its value",
                     location=where,
                 )
             continue
@@ -218,7 +208,6 @@ def _check_leading(tracer: Tracer) -> None:
         raise ProgramValueError(
             f"the size name `{tracer.leading.name}` belongs to the product of the dimensions "
             "that `...` stands for; choose another name",
-            location=tracer.location,
         )
     params = [p for p in tracer.params if isinstance(p, TensorParam)]
     made = [p for p in params if p.allocated and p.leading]

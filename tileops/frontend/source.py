@@ -61,9 +61,8 @@ def _lines_of(func: FunctionType) -> tuple[list[str], int]:
         lines, before = inspect.findsource(func)
     except (OSError, TypeError) as error:
         raise ProgramSyntaxError(
-            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile "
-            "program must be "
-            "defined in a file or a notebook cell, not by exec() or on the command line",
+            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile program "
+            "must be defined in a file or a notebook cell, not by exec() or on the command line",
             location=Location(code.co_filename, code.co_firstlineno),
         ) from error
     return lines[before:], before + 1

@@ -318,25 +318,27 @@ def _finish(
     options: Options,
     location: Location,
 ) -> Program:
-    try:
-        with activate(tracer):
+    with activate(tracer):
+        try:
             returned = body()
             tracer.launches = list(map(over_threads, tracer.launches, tracer.lanes))
-    except ProgramError as error:
-        located = error.at(tracer.location)
-        raise with_reason(located, parameters.nones, func) from error.__cause__
-    except (AttributeError, TypeError, IndexError) as error:
-        raise of_python(error, tracer.location, parameters.nones, func) from error.__cause__
-    parameters.finish()
-    returns, is_tuple = _outputs(tracer, returned, location)
-    check_sizes(tracer, location)
-    if not tracer.launches:
-        raise ProgramValueError("the program has no `with T.Kernel(...)` block", location=location)
-    tracer.options = dict(merged(tracer.options, dict(options)))
-    return tracer.finish(returns, is_tuple)
+        except ProgramError as error:
+            located = error.at(tracer.location)
+            raise with_reason(located, parameters.nones, func) from error.__cause__
+        except (AttributeError, TypeError, IndexError) as error:
+            raise of_python(error, tracer.location, parameters.nones, func) from error.__cause__
+        parameters.finish()
+        returns, is_tuple = _outputs(tracer, returned)
+        check_sizes(tracer, location)
+        if not tracer.launches:
+            raise ProgramValueError(
+                "the program has no `with T.Kernel(...)` block", location=location
+            )
+        tracer.options = dict(merged(tracer.options, dict(options)))
+        return tracer.finish(returns, is_tuple)
 
 
-def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tuple[int, ...], bool]:
+def _outputs(tracer: Tracer, returned: object) -> tuple[tuple[int, ...], bool]:
     """Append the outputs as parameters and find what is returned: all of them and nothing else."""
     first = len(tracer.params)
     for buffer in tracer.outputs:
@@ -358,11 +360,10 @@ def _outputs(tracer: Tracer, returned: object, location: Location) -> tuple[tupl
             raise ProgramValueError(
                 "a program returns tensors that it made with T.empty, and nothing else",
                 found=value.describe() if isinstance(value, BufferRef) else repr(value),
-                location=tracer.location,
             )
         returns.append(numbers[value.node.id])
     if len(set(returns)) != len(returns):
-        raise ProgramValueError("a program returns one output twice", location=tracer.location)
+        raise ProgramValueError("a program returns one output twice")
     for buffer in tracer.outputs:
         if numbers[buffer.id] not in returns:
             raise ProgramValueError(
