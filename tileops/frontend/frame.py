@@ -142,7 +142,7 @@ class Frame:
         if loop is not None:
             raise ProgramValueError(
                 f"`{name}` is an immutable value from before the {loop.describe()} and is changed "
-                "in it; make it a T.alloc_var to carry a value from one iteration to the next",
+                "in it; make it a T.alloc_var to carry a value from one iteration to the next"
             )
 
     def augment(self, op: str, current: object, value: object) -> object:
@@ -150,7 +150,7 @@ class Frame:
         if isinstance(current, BufferRef):
             raise ProgramTypeError(
                 f"`{current.name}` is a buffer; update its elements, as in {current.name}[i, j] "
-                "+= ...",
+                "+= ..."
             )
         return _BINARY[op](current, value)
 
@@ -174,7 +174,7 @@ class Frame:
         """``name: annotation``: the type of a parameter."""
         if self._declare_parameter is None:
             raise ProgramSyntaxError(
-                f"`{name}: ...` without a value is only for parameters of the program",
+                f"`{name}: ...` without a value is only for parameters of the program"
             )
         return self._declare_parameter(name, annotation)
 
@@ -371,7 +371,7 @@ class Frame:
     def _jump(self, what: str) -> None:
         if self._loops and (loop := self._loops[-1]) is not None and loop.kind == "parallel":
             raise ProgramValueError(
-                f"`{what}` cannot leave a T.Parallel loop, whose iterations have no order",
+                f"`{what}` cannot leave a T.Parallel loop, whose iterations have no order"
             )
 
     # -- blocks ------------------------------------------------------------------------------------
@@ -383,8 +383,7 @@ class Frame:
             if context is None:
                 return nullcontext()
             raise ProgramTypeError(
-                "`with` needs T.Kernel or another context manager",
-                found=describe(context),
+                "`with` needs T.Kernel or another context manager", found=describe(context)
             )
         return context
 
@@ -398,7 +397,7 @@ class Frame:
         if len(self._tracer.regions) > self._base or any(b.symbolic for b in self._branches):
             raise ProgramSyntaxError(
                 "`return` cannot stand inside a loop, a T.Kernel block or a condition that is "
-                "known only at run time",
+                "known only at run time"
             )
         self._branches.clear()
         return value

@@ -77,7 +77,7 @@ class Inspections:
         if tracer.in_parallel:
             raise ProgramValueError(
                 f"`{what}` stands between tile operations and not inside T.Parallel, whose "
-                "iterations have no order; use it before or after the loop",
+                "iterations have no order; use it before or after the loop"
             )
         return True
 
@@ -89,7 +89,7 @@ class Inspections:
         if not value.region.buffer.is_on_chip:
             raise ProgramValueError(
                 "`print` shows a whole tensor or an element of one; T.copy a part of it to a tile "
-                "first",
+                "first"
             )
         return value.region
 

@@ -86,16 +86,14 @@ class Parameters:
             )
         if name not in self._order:
             raise ProgramTypeError(
-                f"`{name}` is annotated but is no run-time parameter of the program",
+                f"`{name}` is annotated but is no run-time parameter of the program"
             )
         if name in self._declared:
             raise ProgramValueError(
                 f"the parameter `{name}` is annotated twice", location=tracer.location
             )
         if tracer.launch is not None:
-            raise ProgramValueError(
-                f"the annotation of `{name}` stands outside `with T.Kernel`",
-            )
+            raise ProgramValueError(f"the annotation of `{name}` stands outside `with T.Kernel`")
         if isinstance(annotation, TensorType):
             return self._tensor(name, annotation)
         if isinstance(annotation, PointerType):
@@ -165,7 +163,7 @@ class Parameters:
             else:
                 raise ProgramTypeError(
                     f"the parameter `{name}` has no annotation that ran; write `{name}: "
-                    "T.Tensor(shape, dtype)` before T.Kernel",
+                    "T.Tensor(shape, dtype)` before T.Kernel"
                 )
 
 
@@ -207,7 +205,7 @@ def _check_leading(tracer: Tracer) -> None:
     if names.count(tracer.leading.name) > 1:
         raise ProgramValueError(
             f"the size name `{tracer.leading.name}` belongs to the product of the dimensions "
-            "that `...` stands for; choose another name",
+            "that `...` stands for; choose another name"
         )
     params = [p for p in tracer.params if isinstance(p, TensorParam)]
     made = [p for p in params if p.allocated and p.leading]

@@ -17,11 +17,7 @@ class PrimFunc:
     """A traced program with its Python function. ``attrs`` are free for tools to use."""
 
     def __init__(
-        self,
-        func: FunctionType,
-        name: str,
-        program: Program,
-        names_in_scope: Mapping[str, object],
+        self, func: FunctionType, name: str, program: Program, names_in_scope: Mapping[str, object]
     ) -> None:
         self.func = func
         self.name = name

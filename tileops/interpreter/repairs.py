@@ -21,11 +21,7 @@ from tileops.interpreter.rounding import rounded
 
 Array = np.ndarray[Any, Any]
 
-_NARROW = {
-    "bf16": torch.bfloat16,
-    "fp8e4nv": torch.float8_e4m3fn,
-    "fp8e5": torch.float8_e5m2,
-}
+_NARROW = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 # Largest finite values: the conversion instructions of GPUs saturate fp8.
 _SATURATE = {"fp8e4nv": 448.0, "fp8e5": 57344.0}
 
