@@ -9,7 +9,7 @@ import pytest
 import tileops.language as T
 from tests.kit.traced import body_of, lines
 from tileops.errors import UnsupportedConstructError
-from tileops.frontend.private_names import class_around, mangle
+from tileops.frontend.source import class_around, mangle
 
 
 class _Scaled:

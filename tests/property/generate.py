@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.builder import Builder, freeze
+from tileops.ir.builder import Builder
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Alloc, Bind, Copy, Fill, For, Gemm, If, Launch, Parallel, Reduce, Store
@@ -56,7 +56,7 @@ class Generator:
             for _ in range(rng.randint(2, 4)):
                 self.statement(depth=0)
             self.write_out(rng.choice(self.tiles))
-        self.b.emit_launch(Launch((C(grid),), (block,), rng.choice((32, 128)), freeze(body)))
+        self.b.emit_launch(Launch((C(grid),), (block,), rng.choice((32, 128)), tuple(body)))
         return self.b.finish((), returns_tuple=False)
 
     # -- buffers -------------------------------------------------------------------------------
@@ -121,14 +121,14 @@ class Generator:
             self.scalars.pop()
         start, stop = C(self.rng.randint(0, 1)), C(self.rng.randint(0, 3))
         stages = 2 if kind == "pipelined" else 0
-        self.b.emit(For(kind, var, start, stop, freeze(body), stages))
+        self.b.emit(For(kind, var, start, stop, tuple(body), stages))
 
     def branch(self, depth: int) -> None:
         bodies = []
         for _ in range(2):
             with self.b.body() as body:
                 self.statement(depth + 1)
-            bodies.append(freeze(body))
+            bodies.append(tuple(body))
         cond = fold.binary("lt", self.scalars[0], C(self.rng.randint(0, 2)))
         if not isinstance(cond, type(C(True))):
             self.b.emit(If(cond, *bodies))
@@ -170,7 +170,7 @@ class Generator:
                 self.b.emit(Store(tile, (i, j), bound))
             else:
                 self.b.emit(Store(tile, (i, j), clamp(self.expression(i, j, 3), tile.dtype)))
-        inner = freeze(body)
+        inner = tuple(body)
         if self.rng.random() < 0.4:
             other = Store(tile, (i, j), clamp(self.expression(i, j, 1), tile.dtype))
             inner = (If(self.condition(i, j), inner, (other,) if self.rng.random() < 0.5 else ()),)

@@ -6,7 +6,7 @@ import dataclasses
 
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.builder import Builder, freeze
+from tileops.ir.builder import Builder
 from tileops.ir.expr import Load
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, Size, TensorParam
@@ -40,8 +40,8 @@ def double(location: Location | None = None) -> Program:
         with b.body() as inner:
             index = fold.add(fold.mul(bx, fold.const(128)), i)
             b.emit(Store(a, (index,), fold.mul(Load(F32, a, (index,)), fold.const(2.0))))
-        b.emit(Parallel((i,), (fold.const(128),), freeze(inner)))
-    b.emit_launch(Launch((fold.ceildiv(n, fold.const(128)),), (bx,), 128, freeze(body)))
+        b.emit(Parallel((i,), (fold.const(128),), tuple(inner)))
+    b.emit_launch(Launch((fold.ceildiv(n, fold.const(128)),), (bx,), 128, tuple(body)))
     return b.finish((), returns_tuple=False)
 
 

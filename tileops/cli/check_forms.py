@@ -10,22 +10,12 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from tileops.cli.check_names import Names
-from tileops.frontend.rewrite import REFUSED
+from tileops.frontend import expressions, rewrite
 
 Form = ast.expr | ast.stmt | ast.alias
 Found = Iterator[tuple[Form, str, str]]
 
-# What the front end meets in expressions, and forms that are other classes of newer Pythons.
-_REFUSED = {
-    **{kind.__name__: text for kind, text in REFUSED.items()},
-    "TryStar": "`try`",
-    "AsyncFunctionDef": "`async def`",
-    "TypeAlias": "`type`",
-    "NamedExpr": "`:=`",
-    "Await": "`await`",
-    "Yield": "`yield`",
-    "YieldFrom": "`yield`",
-}
+_REFUSED = {**rewrite.REFUSED, **expressions.REFUSED}
 _OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _COLLECTIONS = (ast.List, ast.Tuple, ast.Dict, ast.Set, *_COMPREHENSIONS)

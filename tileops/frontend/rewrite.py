@@ -1,4 +1,4 @@
-"""Owns the rewrite of a program's syntax tree: control flow and assignment become calls of hooks.
+"""The rewrite of a program's syntax tree: control flow and assignment become calls of hooks.
 
 The rewritten function calls methods of one free variable, ``HOOKS`` (see ``frame``). User names
 stay ordinary Python locals, so closures, helpers and expressions need no translation.
@@ -7,7 +7,6 @@ stay ordinary Python locals, so closures, helpers and expressions need no transl
 from __future__ import annotations
 
 import ast
-import copy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from tileops.errors import ProgramSyntaxError
-from tileops.frontend.by_code import ByCode
-from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement
+from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement, thunk
 from tileops.frontend.scopes import (
     LEAVES,
     assigned_names,
@@ -25,7 +23,7 @@ from tileops.frontend.scopes import (
     region_names,
     target_names,
 )
-from tileops.frontend.source import function_tree, keep_inner, location_of
+from tileops.frontend.source import ByCode, function_tree, keep_inner, location_of
 from tileops.location import Location
 
 
@@ -125,15 +123,19 @@ def _inner_code(code: CodeType) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType))
 
 
-REFUSED: dict[type[ast.AST], str] = {
-    ast.Try: "`try`",
-    ast.Delete: "`del`",
-    ast.Global: "`global`",
-    ast.Nonlocal: "`nonlocal`",
-    ast.AsyncFor: "`async for`",
-    ast.AsyncWith: "`async with`",
-    ast.Match: "`match`",
-    ast.ClassDef: "a class definition",
+# Statements, by the name of the node: some exist only in later versions of Python.
+REFUSED = {
+    "Try": "`try`",
+    "TryStar": "`try`",
+    "Delete": "`del`",
+    "Global": "`global`",
+    "Nonlocal": "`nonlocal`",
+    "AsyncFor": "`async for`",
+    "AsyncWith": "`async with`",
+    "AsyncFunctionDef": "`async def`",
+    "Match": "`match`",
+    "ClassDef": "a class definition",
+    "TypeAlias": "`type`",
 }
 
 
@@ -145,9 +147,7 @@ class _StatementRewriter:
         self.locations: list[Location] = []
         self.expressions = ExpressionRewriter(file, region_names(tree.body))
         self._temporaries = 0
-        self._loops = 0
         self._carried: list[set[str]] = []
-        self._loop_stack: list[ast.stmt] = []
 
     # -- pieces ----------------------------------------------------------------------------------
     def expr(self, node: ast.expr) -> ast.expr:
@@ -193,18 +193,13 @@ class _StatementRewriter:
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
         """One rewritten statement, with its location hook."""
-        refused = REFUSED.get(type(node))
-        if refused is None and type(node).__name__ in ("TryStar", "AsyncFunctionDef", "TypeAlias"):
-            refused = type(node).__name__
-        if refused is not None:
-            raise self.refuse(node, refused)
-        method = getattr(self, "on_" + type(node).__name__, None)
+        kind = type(node).__name__
+        if kind in REFUSED:
+            raise self.refuse(node, REFUSED[kind])
+        method = getattr(self, f"on_{kind}", None)
         return method(node) if method is not None else [self.at(node), node]
 
     # -- simple statements -------------------------------------------------------------------------
-    def on_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        return [self.at(node), node]
-
     def on_Expr(self, node: ast.Expr) -> list[ast.stmt]:
         if isinstance(node.value, ast.Constant):
             return [node]
@@ -212,10 +207,7 @@ class _StatementRewriter:
 
     def on_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = self.expr(node.msg) if node.msg is not None else ast.Constant("assertion failed")
-        return [self.at(node), hook_statement("check", self.expr(node.test), _thunk(message))]
-
-    def on_Raise(self, node: ast.Raise) -> list[ast.stmt]:
-        return [self.at(node), node]
+        return [self.at(node), hook_statement("check", self.expr(node.test), thunk(message))]
 
     def on_Return(self, node: ast.Return) -> list[ast.stmt]:
         value = ast.Constant(None) if node.value is None else self.expr(node.value)
@@ -277,8 +269,7 @@ class _StatementRewriter:
         if isinstance(target, ast.Name):
             return ast.Assign([ast.Name(target.id, ast.Store())], self.bound(target.id, value))
         if isinstance(target, ast.Subscript):
-            subscript = ast.Subscript(self.expr(target.value), self.expr(target.slice), ast.Store())
-            return ast.Assign([ast.copy_location(subscript, target)], value)
+            return ast.Assign([self.stored(target)], value)
         raise self.refuse(target, "assignment to an attribute")
 
     def bound(self, name: str, value: ast.expr) -> ast.expr:
@@ -289,74 +280,56 @@ class _StatementRewriter:
         return hook("bind", *args)
 
     def on_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
-        out: list[ast.stmt] = [self.at(node, target_names(node.target))]
-        if isinstance(node.target, ast.Name):
-            current = self.expr(
-                ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
-            )
-            new = hook(
-                "augment", ast.Constant(type(node.op).__name__), current, self.expr(node.value)
-            )
-            return [*out, self.assign_leaf(node.target, new)]
-        if isinstance(node.target, ast.Subscript):
-            subscript = ast.Subscript(
-                self.expr(node.target.value), self.expr(node.target.slice), ast.Store()
-            )
-            return [
-                *out,
-                ast.AugAssign(
-                    ast.copy_location(subscript, node.target), node.op, self.expr(node.value)
-                ),
-            ]
-        raise self.refuse(node.target, "assignment to an attribute")
+        at, target, value = self.at(node, target_names(node.target)), node.target, node.value
+        if isinstance(target, ast.Name):
+            current = self.expr(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+            op = ast.Constant(type(node.op).__name__)
+            return [at, self.assign_leaf(target, hook("augment", op, current, self.expr(value)))]
+        if isinstance(target, ast.Subscript):
+            return [at, ast.AugAssign(self.stored(target), node.op, self.expr(value))]
+        raise self.refuse(target, "assignment to an attribute")
+
+    def stored(self, target: ast.Subscript) -> ast.Subscript:
+        """A subscript that is assigned to."""
+        new = ast.Subscript(self.expr(target.value), self.expr(target.slice), ast.Store())
+        return ast.copy_location(new, target)
 
     def on_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name):
             raise self.refuse(node, "an annotation of something that is not a name")
         name = node.target.id
-        out: list[ast.stmt] = [self.at(node, (name,))]
+        at, annotation = self.at(node, (name,)), self.expr(node.annotation)
         if node.value is None:
-            annotation = self.expr(node.annotation)
-            return [
-                *out,
-                ast.Assign(
-                    [ast.Name(name, ast.Store())], hook("declare", ast.Constant(name), annotation)
-                ),
-            ]
-        value = hook("annotated", self.expr(node.value), _thunk(self.expr(node.annotation)))
-        return [*out, self.assign_leaf(node.target, value)]
+            declared = hook("declare", ast.Constant(name), annotation)
+            return [at, ast.Assign([ast.Name(name, ast.Store())], declared)]
+        value = hook("annotated", self.expr(node.value), thunk(annotation))
+        return [at, self.assign_leaf(node.target, value)]
 
     # -- control flow ----------------------------------------------------------------------------
     def on_If(self, node: ast.If) -> list[ast.stmt]:
         names = assigned_names([*node.body, *node.orelse])
-        state: list[ast.expr] = [ast.Call(ast.Name("locals", ast.Load()), [], [])] if names else []
-        restore = [
-            _when(hook("restores", ast.Constant(n)), n, hook("before", ast.Constant(n)))
-            for n in names
-        ]
-        merge = [
-            _when(hook("merges", ast.Constant(n)), n, hook("merged", ast.Constant(n)))
-            for n in names
-        ]
+
+        def state() -> list[ast.expr]:
+            return [ast.Call(ast.Name("locals", ast.Load()), [], [])] if names else []
+
         test = self.expr(node.test)
         return [
             self.at(node.test),
-            ast.If(hook("then", test, *copy.deepcopy(state)), self.block(node.body), []),
-            *([hook_statement("middle", *copy.deepcopy(state)), *restore] if names else []),
+            ast.If(hook("then", test, *state()), self.block(node.body), []),
+            *([hook_statement("middle", *state())] if names else []),
+            *(_when("restores", n, "before") for n in names),
             ast.If(hook("otherwise"), self.block(node.orelse) or [ast.Pass()], []),
-            hook_statement("end_if", *copy.deepcopy(state)),
-            *merge,
+            hook_statement("end_if", *state()),
+            *(_when("merges", n, "merged") for n in names),
         ]
 
     def on_For(self, node: ast.For) -> list[ast.stmt]:
         if node.orelse:
             raise self.refuse(node.orelse[0], "`else` of a loop")
         names = target_names(node.target)
-        flat = isinstance(node.target, ast.Name) or (
-            isinstance(node.target, (ast.Tuple, ast.List))
-            and all(isinstance(e, ast.Name) for e in node.target.elts)
-        )
-        if not flat:
+        row = node.target
+        targets = row.elts if isinstance(row, (ast.Tuple, ast.List)) else [row]
+        if not all(isinstance(t, ast.Name) for t in targets):
             raise self.refuse(node.target, "a loop variable that is not a name")
         out: list[ast.stmt] = [self.at(node.iter, names)]
         labels = ast.Tuple([ast.Constant(n) for n in names], ast.Load())
@@ -370,7 +343,7 @@ class _StatementRewriter:
     def on_While(self, node: ast.While) -> list[ast.stmt]:
         if node.orelse:
             raise self.refuse(node.orelse[0], "`else` of a loop")
-        self._carried.append(carried_names([*([ast.Expr(node.test)]), *node.body]))
+        self._carried.append(carried_names([ast.Expr(node.test), *node.body]))
         out = [
             self.at(node.test),
             hook_statement("before_while"),
@@ -397,13 +370,10 @@ class _StatementRewriter:
         return [*out, ast.With(items, body)]
 
 
-def _thunk(body: ast.expr) -> ast.expr:
-    empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return ast.Lambda(empty, body)
-
-
-def _when(test: ast.expr, name: str, value: ast.expr) -> ast.stmt:
-    return ast.If(test, [ast.Assign([ast.Name(name, ast.Store())], value)], [])
+def _when(test: str, name: str, value: str) -> ast.stmt:
+    """Give ``name`` what the hook ``value`` returns if the hook ``test`` says so."""
+    given = ast.Assign([ast.Name(name, ast.Store())], hook(value, ast.Constant(name)))
+    return ast.If(hook(test, ast.Constant(name)), [given], [])
 
 
 def _padded(names: list[str], count: int) -> list[str]:

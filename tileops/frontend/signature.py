@@ -11,9 +11,8 @@ from types import FunctionType
 from tileops.dtypes import aliases
 from tileops.dtypes import names as dtype_names
 from tileops.errors import ProgramSyntaxError
-from tileops.frontend.by_code import ByCode
 from tileops.frontend.scopes import own_nodes
-from tileops.frontend.source import function_tree, location_of
+from tileops.frontend.source import ByCode, function_tree, location_of
 from tileops.location import Location
 
 _TENSOR_TYPES = ("Tensor", "StridedTensor", "Buffer", "ptr")

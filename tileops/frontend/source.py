@@ -1,4 +1,4 @@
-"""Owns finding a function's source: its syntax tree with the file's own lines and columns."""
+"""The source of functions: syntax trees with the lines and columns of their files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,34 @@ import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Generic, TypeVar
 
 from tileops.errors import ProgramSyntaxError
-from tileops.frontend.by_code import ByCode
-from tileops.frontend.private_names import class_around, mangle
 from tileops.location import Location
+
+Value = TypeVar("Value")
+
+
+class ByCode(Generic[Value]):
+    """What is known of code objects.
+
+    Python takes two code objects for equal whose instructions and first lines are: annotations of
+    locals are no instructions, so an edited program may be equal to the one before it.
+    """
+
+    def __init__(self) -> None:
+        # The code is held, so that no other one gets its id.
+        self._known: dict[int, tuple[CodeType, Value]] = {}
+
+    def get(self, code: CodeType) -> Value | None:
+        """What is known of ``code``; None for nothing."""
+        found = self._known.get(id(code))
+        return None if found is None else found[1]
+
+    def put(self, code: CodeType, value: Value) -> Value:
+        """Keep ``value``, unless something is known of ``code``; returns what is known then."""
+        return self._known.setdefault(id(code), (code, value))[1]
+
 
 _parsed = ByCode[ast.FunctionDef]()
 # A file that is older is what Python read when it made the functions that are parsed now.
@@ -218,6 +241,60 @@ def _reads_from_outside(code: CodeType, name: str) -> bool:
     return is_read or any(_reads_from_outside(c, name) for c in inner)
 
 
-def forget(func: FunctionType) -> None:
-    """Drop what is remembered of a function's source (it will not be traced again)."""
-    _parsed.drop(func.__code__)
+# -- private names: in a class `__n` means `_Class__n` ---------------------------------------
+# The fields that hold one identifier which Python's compiler changes.
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Name: ("id",),
+    ast.Attribute: ("attr",),
+    ast.arg: ("arg",),
+    ast.keyword: ("arg",),
+    ast.FunctionDef: ("name",),
+    ast.AsyncFunctionDef: ("name",),
+    ast.ClassDef: ("name",),
+    ast.ExceptHandler: ("name",),
+    ast.alias: ("name", "asname"),
+    ast.MatchAs: ("name",),
+    ast.MatchStar: ("name",),
+    ast.MatchMapping: ("rest",),
+}
+
+
+def class_around(func: FunctionType) -> str | None:
+    """The name of the innermost class whose body ``func`` stands in, None for none."""
+    # Python 3.11 keeps what the source says; a decorator may have set __qualname__.
+    parts = getattr(func.__code__, "co_qualname", func.__qualname__).split(".")
+    for outer, inner in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
+        if "<locals>" not in (outer, inner):
+            return str(outer)
+    return None
+
+
+def mangle(function: ast.FunctionDef, class_name: str) -> None:
+    """Give all of ``function`` but its own name the names that it has inside ``class_name``.
+
+    Its text is compiled again outside the class, where Python leaves them as they are written.
+    """
+    prefix = class_name.lstrip("_")
+    if not prefix:
+        return
+    pending: list[ast.AST] = list(ast.iter_child_nodes(function))
+    while pending:
+        node = pending.pop()
+        for field in _FIELDS.get(type(node), ()):
+            name = getattr(node, field)
+            if name is not None:
+                setattr(node, field, _mangled(name, prefix))
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            node.names = [_mangled(name, prefix) for name in node.names]
+        # The body of a class inside is that class's.
+        inside = (
+            [*node.bases, *node.keywords, *node.decorator_list]
+            if isinstance(node, ast.ClassDef)
+            else ast.iter_child_nodes(node)
+        )
+        pending += inside
+
+
+def _mangled(name: str, prefix: str) -> str:
+    is_private = name.startswith("__") and not name.endswith("__") and "." not in name
+    return f"_{prefix}{name}" if is_private else name

@@ -1,4 +1,4 @@
-"""Owns the builder: the place where a trace records statements, variables and buffers in order."""
+"""The builder: where a trace records statements, variables and buffers, in order."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from tileops.dtypes import DType
-from tileops.errors import InternalError, NoBuilderError
+from tileops.errors import NoBuilderError
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, ScalarParam, Size, TensorParam
-from tileops.ir.stmt import Assert, Body, Launch, Stmt
+from tileops.ir.stmt import Assert, Launch, Stmt
 from tileops.ir.walk import with_origins
 from tileops.location import Location, traced
 
+_AnyStmt = TypeVar("_AnyStmt", bound=Stmt)
 _active: ContextVar[Builder | None] = ContextVar("tileops_builder", default=None)
 
 
@@ -33,7 +35,6 @@ class Builder:
         self._next_id = 0
         self._bodies: list[list[Stmt]] = []
 
-    # -- names ---------------------------------------------------------------------------------
     def new_id(self) -> int:
         """The next id of a variable or buffer."""
         self._next_id += 1
@@ -54,24 +55,16 @@ class Builder:
         """A buffer that no other is equal to."""
         return Buffer(self.new_id(), name, shape, dtype, scope, strides)
 
-    # -- statements ----------------------------------------------------------------------------
-    @property
-    def in_launch(self) -> bool:
-        """True inside a ``with T.Kernel`` block."""
-        return bool(self._bodies)
-
-    @property
-    def depth(self) -> int:
-        """How many statement lists are open."""
-        return len(self._bodies)
-
     def emit(self, stmt: Stmt) -> None:
         """Append a statement to the innermost open list, at the current location."""
         if not self._bodies:
             raise NoBuilderError("a statement outside `with T.Kernel(...)`", location=self.location)
-        if stmt.loc is None and self.location is not None:
-            stmt = dataclasses.replace(stmt, loc=self.location)
-        self._bodies[-1].append(stmt)
+        self._bodies[-1].append(self._located(stmt))
+
+    def _located(self, stmt: _AnyStmt) -> _AnyStmt:
+        if stmt.loc is not None or self.location is None:
+            return stmt
+        return dataclasses.replace(stmt, loc=self.location)
 
     @contextmanager
     def body(self) -> Iterator[list[Stmt]]:
@@ -81,17 +74,12 @@ class Builder:
         try:
             yield statements
         finally:
-            top = self._bodies.pop()
-            if top is not statements:
-                raise InternalError("builder: statement lists closed out of order")
+            self._bodies.pop()
 
     def emit_launch(self, launch: Launch) -> None:
         """Append a launch, at the current location if it has none."""
-        if launch.loc is None and self.location is not None:
-            launch = dataclasses.replace(launch, loc=self.location)
-        self.launches.append(launch)
+        self.launches.append(self._located(launch))
 
-    # -- result --------------------------------------------------------------------------------
     def finish(self, returns: tuple[int, ...], returns_tuple: bool) -> Program:
         """The traced program, its statements numbered. ``returns`` are indices into ``params``."""
         program = Program(
@@ -113,17 +101,6 @@ def active_builder() -> Builder | None:
     return _active.get()
 
 
-def require_builder(construct: str) -> Builder:
-    """The active builder; NoBuilderError naming the construct outside a trace."""
-    builder = _active.get()
-    if builder is None:
-        raise NoBuilderError(
-            f"{construct} was used outside a program; call it inside a function decorated with "
-            "@tileops.jit or @T.prim_func"
-        )
-    return builder
-
-
 @contextmanager
 def activate(builder: Builder) -> Iterator[Builder]:
     """Make ``builder`` the active one of this thread for the block."""
@@ -133,8 +110,3 @@ def activate(builder: Builder) -> Iterator[Builder]:
     finally:
         traced.reset(place)
         _active.reset(token)
-
-
-def freeze(statements: list[Stmt]) -> Body:
-    """A closed statement list as an immutable body."""
-    return tuple(statements)

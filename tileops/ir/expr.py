@@ -15,20 +15,8 @@ from tileops.dtypes import DType
 # Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round
 # towards minus infinity; ceildiv, of integers, towards plus infinity; truncdiv and truncmod towards
 # zero (C). Comparisons and logic give bool.
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "floordiv",
-    "floormod",
-    "ceildiv",
-    "truncdiv",
-    "truncmod",
-    "min",
-    "max",
-)
 INTEGER_DIVISIONS = ("floordiv", "floormod", "ceildiv", "truncdiv", "truncmod")
+ARITHMETIC = ("add", "sub", "mul", "div", *INTEGER_DIVISIONS, "min", "max")
 BITWISE = ("and", "or", "xor", "shl", "shr")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("land", "lor")
@@ -47,9 +35,9 @@ MATH_FUNCTIONS = (
     "mul_rn", "mul_rz", "mul_ru", "mul_rd", "div_rn", "div_rz", "div_ru", "div_rd",
     "fma_rn", "fma_rz", "fma_ru", "fma_rd", "sqrt_rn", "sqrt_rz", "sqrt_ru", "sqrt_rd", "rsqrt_rn",
     "reinterpret",  # bit cast to Call.dtype
-    # what passes make: the half of a byte (the low one where the second argument is even), 8-bit
-    # floats as bytes, to the float32 that a byte stands for and back, and a float64 or integer as
-    # float32 rounded to odd, nearest to which is what a narrower float makes of it
+    # made by passes: half of a byte (the low one if the second argument is even); the float32 that
+    # an 8-bit float as a byte stands for, and back; a float64 or integer as float32 rounded to odd,
+    # which then rounds to a narrower float as the number itself does
     "nibble", "e4m3_value", "e4m3_bits", "e5m2_value", "e5m2_bits", "odd_float32",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Owns the smart constructors of expressions: dtype promotion and constant folding in one place."""
+"""Constructors of expressions that promote dtypes and fold constants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
@@ -44,12 +45,9 @@ def const(value: Number, dtype: DType | None = None) -> Const:
     ProgramValueError for an integer that none of these holds.
     """
     if dtype is None:
-        if isinstance(value, bool):
-            dtype = BOOL
-        elif isinstance(value, int):
+        if isinstance(value, int) and not isinstance(value, bool):
             return Const(_integer_dtype(value), int(value))
-        else:
-            dtype = FLOAT32
+        dtype = BOOL if isinstance(value, bool) else FLOAT32
     if dtype.is_bool:
         return Const(dtype, bool(value))
     if dtype.is_float:
@@ -161,7 +159,7 @@ def _saturated(value: float, dtype: DType) -> int:
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """``a op b`` after promotion; raises ProgramTypeError where the operator has no meaning."""
     if op in LOGICAL:
-        return _logical(op, _truth(a), _truth(b))
+        return _logical(op, truth(a), truth(b))
     if op in ("shl", "shr"):
         b = cast(b, a.dtype)
     else:
@@ -201,7 +199,8 @@ def _check_operands(op: str, dtype: DType) -> None:
         raise ProgramTypeError(f"`{op}` needs integer or bool operands", found=str(dtype))
 
 
-def _truth(a: Expr) -> Expr:
+def truth(a: Expr) -> Expr:
+    """``a`` as a bool: itself, or ``a != 0``."""
     return a if a.dtype.is_bool else binary("ne", a, const(0, a.dtype))
 
 
@@ -213,26 +212,18 @@ def _logical(op: str, a: Expr, b: Expr) -> Expr:
     return Binary(BOOL, op, a, b)
 
 
-def _floordiv(a: int, b: int) -> int:
-    return a // b
-
-
-def _ceildiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def _truncdiv(a: int, b: int) -> int:
     q = abs(a) // abs(b)
     return q if (a < 0) == (b < 0) else -q
 
 
-_INT_FOLD: dict[str, Callable[[int, int], int]] = {
+_FOLD: dict[str, Callable[[Any, Any], Number]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "floordiv": _floordiv,
+    "floordiv": operator.floordiv,
     "floormod": operator.mod,
-    "ceildiv": _ceildiv,
+    "ceildiv": lambda a, b: -(-a // b),
     "truncdiv": _truncdiv,
     "truncmod": lambda a, b: a - b * _truncdiv(a, b),
     "min": min,
@@ -242,8 +233,6 @@ _INT_FOLD: dict[str, Callable[[int, int], int]] = {
     "xor": operator.xor,
     "shl": operator.lshift,
     "shr": operator.rshift,
-}
-_COMPARE_FOLD: dict[str, Callable[[Number, Number], bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
     "lt": operator.lt,
@@ -251,11 +240,7 @@ _COMPARE_FOLD: dict[str, Callable[[Number, Number], bool]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
-_FLOAT64_FOLD: dict[str, Callable[[float, float], float]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-}
+_OF_FLOAT64 = ("add", "sub", "mul")
 
 
 def is_nan(a: Expr) -> bool:
@@ -265,21 +250,19 @@ def is_nan(a: Expr) -> bool:
 
 def _fold(op: str, a: Const, b: Const, result: DType) -> Const | None:
     if op in COMPARISONS:
-        return const(_COMPARE_FOLD[op](a.value, b.value), BOOL)
+        return const(_FOLD[op](a.value, b.value), BOOL)
     if a.dtype.is_float:
         # Only where Python's arithmetic is the dtype's own; narrower floats round at run time.
-        if a.dtype == "float64" and op in _FLOAT64_FOLD:
-            return const(_FLOAT64_FOLD[op](a.value, b.value), result)
-        return None
+        if a.dtype != "float64" or op not in _OF_FLOAT64:
+            return None
+        return const(_FOLD[op](a.value, b.value), result)
     if op in INTEGER_DIVISIONS and b.value == 0:
         raise ProgramValueError("division by zero in a constant expression")
     if op in ("shl", "shr") and not 0 <= b.value < a.dtype.bits:
         raise ProgramValueError(
             f"shift by {b.value} is outside 0..{a.dtype.bits - 1} for {a.dtype}"
         )
-    if op not in _INT_FOLD:
-        return None
-    return const(_INT_FOLD[op](int(a.value), int(b.value)), result)
+    return const(_FOLD[op](int(a.value), int(b.value)), result) if op in _FOLD else None
 
 
 def _identities(op: str, a: Expr, b: Expr) -> Expr | None:
@@ -309,7 +292,7 @@ def _identities(op: str, a: Expr, b: Expr) -> Expr | None:
 def unary(op: str, a: Expr) -> Expr:
     """``neg``, ``not`` (logical) or ``invert`` (bitwise) of ``a``."""
     if op == "not":
-        a = _truth(a)
+        a = truth(a)
         return const(not a.value, BOOL) if isinstance(a, Const) else Unary(BOOL, op, a)
     if op == "neg":
         if a.dtype.is_bool:
@@ -327,7 +310,7 @@ def unary(op: str, a: Expr) -> Expr:
 def select(cond: Expr, a: Expr, b: Expr) -> Expr:
     """``a if cond else b`` after promotion."""
     dtype = promote(a.dtype, b.dtype)
-    a, b, cond = cast(a, dtype), cast(b, dtype), _truth(cond)
+    a, b, cond = cast(a, dtype), cast(b, dtype), truth(cond)
     if isinstance(cond, Const):
         return a if cond.value else b
     return a if a == b else Select(dtype, cond, a, b)
@@ -356,11 +339,6 @@ def mul(a: Expr, b: Expr) -> Expr:
 def ceildiv(a: Expr, b: Expr) -> Expr:
     """``-(-a // b)``; of integers exactly that wherever it fits their dtype."""
     return binary("ceildiv", a, b)
-
-
-def truth(a: Expr) -> Expr:
-    """``a`` as a bool: itself, or ``a != 0``."""
-    return _truth(a)
 
 
 def substitute(expr: Expr, known: Mapping[int, Expr]) -> Expr:

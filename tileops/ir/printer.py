@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from tileops.ir.expr import Expr
 from tileops.ir.program import Program
 from tileops.ir.stmt import Body
@@ -41,3 +45,26 @@ def print_program(program: Program) -> str:
     returned = ", ".join(map(str, program.returns))
     lines.append(f"return {'tuple ' if program.returns_tuple else ''}[{returned}]")
     return "\n".join(lines) + "\n"
+
+
+# The texts of a program by pass, in the order in which the passes run; None if nobody asks.
+Dumps = list[tuple[str, str]]
+_dumps: ContextVar[Dumps | None] = ContextVar("tileops_dumps", default=None)
+
+
+@contextmanager
+def collected_dumps() -> Iterator[Dumps]:
+    """Collect what each pass makes while the block runs."""
+    dumps: Dumps = []
+    token = _dumps.set(dumps)
+    try:
+        yield dumps
+    finally:
+        _dumps.reset(token)
+
+
+def dump(name: str, program: Program) -> None:
+    """Add what pass ``name`` made, if somebody collects it; ``name`` is a verb phrase."""
+    dumps = _dumps.get()
+    if dumps is not None:
+        dumps.append((name, print_program(program)))

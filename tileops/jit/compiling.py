@@ -25,8 +25,7 @@ from tileops.errors import (
     ToolchainError,
     UnsupportedOnTargetError,
 )
-from tileops.ir import dump
-from tileops.ir.printer import print_program
+from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
 from tileops.ir.walk import locations
 from tileops.jit import bundle_programs, tool_versions
@@ -313,10 +312,10 @@ def _dump_ir(request: Request, entry: cache.Entry) -> None:
 
 def _dumps(request: Request, entry: cache.Entry) -> Iterator[tuple[str, str]]:
     """The program as traced, after each pass, as generated text, and after each compiler stage."""
-    with dump.collecting() as dumps:
-        dump.after("trace", request.program)
+    with collected_dumps() as dumps:
+        dump("trace", request.program)
         code = generate(request.program, request.target, request.spec)
-    yield from dumps.texts
+    yield from dumps
     yield "generate", code.source
     for launch in range(len(code.launches)):
         for stage in ("ttir", "ttgir", "llir", "ptx", "amdgcn"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileops import settings
-from tileops.ir import dump
+from tileops.ir.printer import dump
 from tileops.ir.program import Program
 from tileops.ir.verifier import verify
 from tileops.ir.walk import with_origins
@@ -64,7 +64,7 @@ def run(passes: tuple[Pass, ...], program: Program, context: Context) -> Program
         verify(program)
     for step in passes:
         before, program = program, step(program, context)
-        dump.after(step.__name__, program)
+        dump(step.__name__, program)
         if verifies and program is not before:
             verify(program, made_by=step.__name__)
     return program
