@@ -42,7 +42,7 @@ _OPERATIONS = {
     "store": ("atomic_xchg", None),
     "load": ("atomic_add", None),  # of 0
 }
-# Triton has no consume and no sequentially consistent order; the next stronger one stands for it.
+# Triton lacks the consume and sequentially consistent orders; each is the next stronger one.
 _ORDERS = {"consume": "acquire", "seq_cst": "acq_rel"}
 
 
@@ -181,14 +181,14 @@ def _update_tile(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val
     new = combined(ctx, kind, convert(old, work), value)
     if kind in ("max", "min"):
         new = chosen(ctx, new, buffer.dtype)
-    # Where lanes meet, the inactive ones have contributed nothing; else they must not write.
+    # If lanes meet, the inactive ones have contributed nothing; else they must not write.
     with ctx.nested(mask=None if meet else ctx.scope.mask):
         tiles.store_tile(ctx, buffer, indices, new)
     return before
 
 
 def _lanes_of(ctx: Context, stmt: Atomic, indices: Sequence[Expr]) -> frozenset[int]:
-    """The axes along which lanes have elements of their own."""
+    """The axes along which each lane has an element of its own."""
     buffer = stmt.dst.buffer
     storage = ctx.storage(buffer)
     if storage.lanes:
@@ -200,7 +200,7 @@ def _lanes_of(ctx: Context, stmt: Atomic, indices: Sequence[Expr]) -> frozenset[
 
 
 def _total(ctx: Context, kind: str, value: Val, meet: frozenset[int]) -> Val:
-    """The reduction of what the active lanes contribute along the axes on which they meet."""
+    """What the active lanes contribute, reduced along the axes on which they meet."""
     space, dtype = ctx.space, value.dtype
     mask = both(lane_mask(ctx, meet), ctx.scope.mask)
     axes = value.axes | meet | (mask.axes if mask is not None else frozenset())

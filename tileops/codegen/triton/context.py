@@ -19,7 +19,7 @@ from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import Launch
+from tileops.ir.stmt import Body, Launch
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
 from tileops.target import Target
@@ -49,9 +49,10 @@ class Context:
         spec: Specialization,
         ranges: Ranges,
         load_element: Callable[[Context, Load], Val],
-        in_memory: Ids = frozenset(),
+        emit_body: Callable[[Context, Body, Ids], None],
+        in_memory: Ids,
     ) -> None:
-        self.load_element = load_element
+        self.load_element, self.emit_body = load_element, emit_body
         self.program = program
         self.launch = launch
         self.target = target
@@ -109,7 +110,7 @@ class Context:
     def over(self, vars_: Sequence[Var], extents: Sequence[int]) -> Iterator[None]:
         """A nest over ``vars_``, inside the block.
 
-        Each variable stands for the lane numbers of its axis. One of extent 1 has no axis and is 0.
+        A variable is the lane numbers of its axis, or 0 without an axis if its extent is 1.
         """
         pairs = [(v, e) for v, e in zip(vars_, extents, strict=True) if e != 1]
         space = Space(
@@ -178,8 +179,7 @@ class Context:
             return self._recast(
                 self.tile_name(source), self.storages[source.id], self.storages[buffer.id]
             )
-        if buffer.id not in self.defined:
-            self.define(buffer.id)
+        self._define(buffer.id)
         return self.tile_names[buffer.id]
 
     @staticmethod
@@ -191,8 +191,12 @@ class Context:
             text = f"({text}).to({triton_type(new.dtype)}, bitcast=True)"
         return text
 
-    def define(self, buffer_id: int) -> None:
-        """Give a buffer that is used before it is written a value: zero."""
+    def define_all(self, buffer_ids: Ids) -> None:
+        """Give buffers that may be used before they are written a value: zero."""
+        for buffer_id in sorted(buffer_ids):
+            self._define(buffer_id)
+
+    def _define(self, buffer_id: int) -> None:
         if buffer_id in self.defined or buffer_id not in self.storages:
             return
         storage = self.storages[buffer_id]

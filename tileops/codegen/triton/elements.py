@@ -150,7 +150,7 @@ def access_mask(
 
 
 def lane_mask(ctx: Context, axes: frozenset[int]) -> Val | None:
-    """The lanes that are not padding, along the axes of which any is padded."""
+    """The lanes that are not padding along ``axes``; None if none of these is padded."""
     mask: Val | None = None
     space = ctx.space
     for axis in sorted(axes):
@@ -174,7 +174,7 @@ def without_padding(ctx: Context, axis: int, tile: Val, neutral: Val) -> Val:
 
 
 def _bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val | None:
-    """The lanes whose indices lie inside the buffer; None where that is proved of all."""
+    """The lanes whose indices are inside the buffer; None if all are for certain."""
     mask: Val | None = None
     if ctx.is_on("tl.disable_safe_memory_legalize"):
         return None

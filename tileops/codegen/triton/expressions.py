@@ -122,7 +122,7 @@ def _binary(ctx: Context, expr: Binary) -> Val:
 
 
 def _is_pythons_own(ctx: Context, expr: Binary) -> bool:
-    """True where Python's numbers, by which Triton computes static values, give the dtype's."""
+    """True if static values, which Triton computes as Python's numbers, are the dtype's."""
     ranges = ctx.scope.ranges
     if expr.op in ("add", "sub", "mul"):
         return expr.dtype.is_integer and not ranges.wraps(expr)
@@ -168,7 +168,7 @@ def _division(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
 def _divides_safely(ctx: Context, divisor: Expr) -> bool:
     """True for an integer that is neither 0 nor -1: LLVM leaves those quotients open.
 
-    A size divides what lies in a tensor of that size; where it is 0, nothing does.
+    A size divides indices of a tensor of that size; if it is 0, there are none.
     """
     if ctx.scope.ranges.of(divisor).is_beside(-1, 0):
         return True
@@ -259,7 +259,7 @@ def _reads_memory(ctx: Context, expr: Expr) -> bool:
 
 
 def both(a: Val | None, b: Val | None) -> Val | None:
-    """The conjunction of two masks; None stands for true."""
+    """The conjunction of two masks; None is true."""
     if a is None or b is None:
         return b if a is None else a
     return infix("&", a, b)

@@ -144,7 +144,7 @@ def _has_bf16(ctx: Context) -> bool:
 def _before_fp8(ctx: Context, a: Val) -> Val:
     """What is converted to an 8-bit float in place of ``a``.
 
-    Integers that float32 does not hold are far beyond the range of these, which saturate.
+    Conversions saturate, and integers that float32 does not hold are far out of range.
     """
     if a.dtype == "float64":
         a = _odd(ctx, a) if ctx.target.kind == "cuda" else odd_float32(ctx, a)
@@ -155,7 +155,7 @@ def _before_fp8(ctx: Context, a: Val) -> Val:
 
 
 def chosen(ctx: Context, a: Val, dtype: DType) -> Val:
-    """``a``, which holds a value of ``dtype``, as that: float8_e5m2 keeps its infinities."""
+    """``a``, a value of ``dtype`` in a wider one, as ``dtype``; infinities of float8_e5m2 stay."""
     if dtype != "float8_e5m2" or a.dtype == dtype:
         return convert(a, dtype)
     return call(ctx.helper("e5m2_chosen"), a, dtype=dtype)
@@ -180,7 +180,7 @@ def odd_float32(ctx: Context, a: Val) -> Val:
 
 
 def _odd(ctx: Context, a: Val) -> Val:
-    """``odd_float32`` by CUDA's functions, of which float64's makes no subnormal numbers."""
+    """``odd_float32`` by CUDA's functions; the one for float64 makes no subnormal numbers."""
     a = typed(a)
     cut = call(libdevice(ctx, _TOWARDS_ZERO[str(a.dtype)]), a, dtype=FLOAT32)
     return call(ctx.helper("odd"), a, cut, dtype=FLOAT32)

@@ -1,7 +1,7 @@
 """On-chip buffers in memory: each is a slice of a global workspace, one slice a block.
 
-Threads meet in such a buffer only through memory, so a barrier stands between a write and the
-accesses that it must not meet. Loops that use one are not pipelined: Triton would move their loads
+Threads meet in such a buffer only through memory, so a barrier separates a write from the accesses
+that it must not meet. Loops that use one are not pipelined: Triton would move their loads
 over the stores.
 """
 
@@ -32,7 +32,7 @@ _LEAST = 128
 
 @dataclass(frozen=True)
 class Slice:
-    """Where one buffer lies: the names of its workspace and of its slice, and how it is held.
+    """One buffer: the names of its workspace and of its slice, and how it is held.
 
     ``held`` is the buffer with the dtype of its elements in memory; ``elements`` is a slice's size.
     """
@@ -89,11 +89,11 @@ class Memory:
         return self._liveness.root(buffer.id)
 
     def holds(self, buffer: Buffer) -> bool:
-        """True if the buffer, or the one that it is a view of, lies in memory."""
+        """True if the buffer, or what it is a view of, is in memory."""
         return self.root(buffer) in self.slices
 
     def held(self, buffer: Buffer) -> Buffer:
-        """The buffer as it lies in memory."""
+        """The buffer as it is in memory."""
         own = self.slices[self.root(buffer)]
         if buffer.id == own.held.id:
             return own.held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
+from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode, Specialization
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
@@ -12,7 +12,6 @@ from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
 from tileops.codegen.triton.writer import entry_name
 from tileops.errors import InternalError
-from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
 from tileops.ir.walk import walk
@@ -28,26 +27,28 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     """
     known, own = PassContext(target), len(program.workspaces)
     program = run(TRITON, program, known)
-    written: list[_Written] = []
-    workspaces: list[Buffer] = list(program.workspaces[own:])
-    for n, launch in enumerate(program.launches):
-        first = own + len(workspaces)
-        one = _Written(program, launch, known, spec, _entry(program, n), first)
-        written.append(one)
-        workspaces += one.workspaces
-    head = _head(program, written)
-    lines: list[tuple[str, int | None]] = [(text, None) for text in head]
-    for kernel in written:
-        lines += kernel.lines
+    launches: list[LaunchCode] = []
+    workspaces = list(program.workspaces[own:])  # those that passes added
+    helpers: set[str] = set()
+    stages: set[int] = set()
+    lines: list[tuple[str, int | None]] = []
+    for launch in program.launches:
+        ctx = _emitted(program, launch, known, spec)
+        entry = entry_name(program.name)
+        if len(program.launches) > 1:
+            entry = f"{entry}_{len(launches)}"
+        params = ctx.params.finish(ctx.memory.params(own + len(workspaces)))
+        signature = f"def {entry}({', '.join(p.name for p in params)}):"
+        lines += [("", None), ("", None), ("@triton.jit", None), (signature, launch.origin)]
+        lines += ctx.writer.finish()
+        launches.append(_described(ctx, entry, params))
+        workspaces += ctx.memory.workspaces(flat_grid(launch))
+        helpers |= ctx.helpers
+        stages |= ctx.stages
+    lines = [*((text, None) for text in _head(program, helpers, stages)), *lines]
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
-    codes = tuple(k.code for k in written)
-    return KernelCode("triton", source, codes, statements, tuple(workspaces))
-
-
-def _entry(program: Program, index: int) -> str:
-    name = entry_name(program.name)
-    return name if len(program.launches) == 1 else f"{name}_{index}"
+    return KernelCode("triton", source, tuple(launches), statements, tuple(workspaces))
 
 
 def num_warps(threads: int, warp_size: int = 32) -> int:
@@ -56,39 +57,17 @@ def num_warps(threads: int, warp_size: int = 32) -> int:
     return min(16, 1 << (warps.bit_length() - 1))
 
 
-class _Written:
-    """One launch as lines and as the description that a compiler needs."""
-
-    def __init__(
-        self,
-        program: Program,
-        launch: Launch,
-        known: PassContext,
-        spec: Specialization,
-        entry: str,
-        first_workspace: int,
-    ) -> None:
-        ctx = _emitted(program, launch, known, spec)
-        params = ctx.params.finish(ctx.memory.params(first_workspace))
-        self.workspaces = ctx.memory.workspaces(flat_grid(launch))
-        signature = f"def {entry}({', '.join(p.name for p in params)}):"
-        self.lines: list[tuple[str, int | None]] = [("", None), ("", None), ("@triton.jit", None)]
-        self.lines += [(signature, launch.origin), *ctx.writer.finish()]
-        self.helpers = ctx.helpers
-        self.stages = ctx.stages
-        shared = tuple(
-            s.buffer
-            for s in walk(launch.body)
-            if isinstance(s, Alloc) and s.buffer.scope == "shared"
-        )
-        self.code = LaunchCode(
-            entry,
-            params,
-            flat_grid(launch),
-            num_warps(launch.threads, known.target.warp_size),
-            max(ctx.stages, default=1),
-            shared_buffers=shared,
-        )
+def _described(ctx: Context, entry: str, params: tuple[KernelParam, ...]) -> LaunchCode:
+    launch = ctx.launch
+    allocs = [s.buffer for s in walk(launch.body) if isinstance(s, Alloc)]
+    return LaunchCode(
+        entry,
+        params,
+        flat_grid(launch),
+        num_warps(launch.threads, ctx.target.warp_size),
+        max(ctx.stages, default=1),
+        shared_buffers=tuple(b for b in allocs if b.scope == "shared"),
+    )
 
 
 def _emitted(program: Program, launch: Launch, known: PassContext, spec: Specialization) -> Context:
@@ -99,7 +78,9 @@ def _emitted(program: Program, launch: Launch, known: PassContext, spec: Special
     ranges = known.ranges(program, launch)
     in_memory: Ids = frozenset()
     while True:
-        ctx = Context(program, launch, known.target, spec, ranges, load_element, in_memory)
+        ctx = Context(
+            program, launch, known.target, spec, ranges, load_element, emit_body, in_memory
+        )
         try:
             ctx.memory.emit_slices(emit_block_vars(ctx))
             emit_body(ctx, launch.body, frozenset())
@@ -111,9 +92,7 @@ def _emitted(program: Program, launch: Launch, known: PassContext, spec: Special
         return ctx
 
 
-def _head(program: Program, written: list[_Written]) -> list[str]:
-    helpers: set[str] = set().union(*(w.helpers for w in written))
-    stages: set[int] = set().union(*(w.stages for w in written))
+def _head(program: Program, helpers: set[str], stages: set[int]) -> list[str]:
     lines = [f'"""Triton kernels of the program {program.name}."""', ""]
     lines += ["import triton", "import triton.language as tl"]
     if "libdevice" in helpers:

@@ -101,7 +101,7 @@ def _leaving(ctx: Context, stmt: Reduce | Scan, result: Val) -> Val:
 
 
 def neutral_operand(kind: str, dtype: DType, nan_propagate: bool = False) -> Val:
-    """The value beside which a reduction of ``kind`` gives the other one."""
+    """The value that changes nothing in a reduction of ``kind``."""
     return strict(literal(fold.const(_neutral(kind, dtype, nan_propagate), dtype)))
 
 

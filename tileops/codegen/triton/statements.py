@@ -1,14 +1,11 @@
-"""Owns the dispatch over statements: each kind goes to the module that lowers it."""
+"""The dispatch over statements: each kind goes to the function that writes it."""
 
 from __future__ import annotations
 
-from tileops.codegen.triton import (
-    atomics,
-    copies,
-    gemms,
-    loops,
-    reductions,
-)
+from collections.abc import Callable
+from typing import Any
+
+from tileops.codegen.triton import atomics, control, copies, gemms, reductions
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import (
     all_lanes_mask,
@@ -70,73 +67,21 @@ def emit_body(ctx: Context, body: Body, live: Ids) -> None:
 
 
 def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
-    match stmt:
-        case For():
-            loops.emit_for(ctx, stmt, live, emit_body)
-        case While():
-            loops.emit_while(ctx, stmt, live, emit_body)
-        case If():
-            loops.emit_if(ctx, stmt, live, emit_body)
-        case Parallel():
-            loops.emit_parallel(ctx, stmt, live, emit_body)
-        case Copy():
-            copies.emit_copy(ctx, stmt)
-        case Fill():
-            copies.emit_fill(ctx, stmt)
-        case Transpose():
-            copies.emit_transpose(ctx, stmt)
-        case Im2col():
-            copies.emit_im2col(ctx, stmt)
-        case _:
-            _emit_combining(ctx, stmt)
+    kind = type(stmt)
+    if kind in _CONTROL:
+        _CONTROL[kind](ctx, stmt, live)
+    elif kind in _SIMPLE:
+        _SIMPLE[kind](ctx, stmt)
+    else:
+        raise ctx.unsupported(f"`{kind.__name__.lower()}` is not supported on target {ctx.target}")
 
 
-def _emit_combining(ctx: Context, stmt: Stmt) -> None:
-    match stmt:
-        case Gemm():
-            gemms.emit_gemm(ctx, stmt)
-        case Reduce():
-            reductions.emit_reduce(ctx, stmt)
-        case Scan():
-            reductions.emit_scan(ctx, stmt)
-        case Atomic():
-            atomics.emit_atomic(ctx, stmt)
-        case View(buffer=buffer, source=source):
-            ctx.declare_view(buffer, source)
-        case AddressView():
-            _emit_address_view(ctx, stmt)
-        case _:
-            _emit_scalar(ctx, stmt)
-
-
-def _emit_scalar(ctx: Context, stmt: Stmt) -> None:
-    match stmt:
-        case Alloc():
-            _emit_alloc(ctx, stmt)
-        case Bind():
-            _emit_bind(ctx, stmt)
-        case Store(buffer=buffer, indices=indices, value=value):
-            store_element(ctx, buffer, indices, emit_expr(ctx, value))
-        case Assume(cond=cond):
-            if not ctx.space.rank:
-                ctx.writer.line(f"tl.assume({emit_condition(ctx, cond).text})")
-        case Assert(host=True) | Check():  # a pass has put a check's test after it
-            pass
-        case Assert(cond=cond, message=message):
-            _emit_assert(ctx, emit_condition(ctx, cond), message)
-        case Print():
-            _emit_print(ctx, stmt)
-        case Intrinsic(name=name) if name in _NO_OPERATION:
-            pass
-        case Intrinsic(name=name):
-            raise ctx.unsupported(f"`T.{name}` is not supported on target {ctx.target}")
-        case _:
-            name = type(stmt).__name__.lower()
-            raise ctx.unsupported(f"`{name}` is not supported on target {ctx.target}")
+def _emit_view(ctx: Context, stmt: View) -> None:
+    ctx.declare_view(stmt.buffer, stmt.source)
 
 
 def _emit_address_view(ctx: Context, stmt: AddressView) -> None:
-    """Let the buffer name the memory at an address, which is one for all lanes."""
+    """Let the buffer name the memory at an address, the same for all lanes."""
     address = emit_expr(ctx, stmt.address)
     if not address.is_scalar or ctx.space.rank:
         raise ctx.unsupported(
@@ -172,18 +117,32 @@ def _emit_bind(ctx: Context, stmt: Bind) -> None:
     ctx.bind(stmt.var, value, ctx.scope.ranges.with_value(stmt.var, stmt.value))
 
 
-def _tile_of(ctx: Context, region: Region) -> Val:
-    dims, extents = region.squeezed(), extents_of(ctx, region)
-    with ctx.nest([extents[d] for d in dims]) as vars_:
-        return load_region(ctx, region, dims, vars_)
+def _emit_store(ctx: Context, stmt: Store) -> None:
+    store_element(ctx, stmt.buffer, stmt.indices, emit_expr(ctx, stmt.value))
 
 
-def _emit_assert(ctx: Context, cond: Val, message: str) -> None:
-    mask = ctx.scope.mask
+def _emit_assume(ctx: Context, stmt: Assume) -> None:
+    if not ctx.space.rank:
+        ctx.writer.line(f"tl.assume({emit_condition(ctx, stmt.cond).text})")
+
+
+def _emit_assert(ctx: Context, stmt: Assert) -> None:
+    if stmt.host:
+        return
+    cond, mask = emit_condition(ctx, stmt.cond), ctx.scope.mask
     if ctx.space.rank:
         mask = all_lanes_mask(ctx, mask)
     options = "" if mask is None else f", mask={mask.text}"
-    ctx.writer.line(f"tl.device_assert({cond.text}, {message!r}{options})")
+    ctx.writer.line(f"tl.device_assert({cond.text}, {stmt.message!r}{options})")
+
+
+def _emit_check(ctx: Context, stmt: Check) -> None:
+    """Nothing: a pass has put its test after it."""
+
+
+def _emit_intrinsic(ctx: Context, stmt: Intrinsic) -> None:
+    if stmt.name not in _NO_OPERATION:
+        raise ctx.unsupported(f"`T.{stmt.name}` is not supported on target {ctx.target}")
 
 
 def _emit_print(ctx: Context, stmt: Print) -> None:
@@ -201,3 +160,38 @@ def _shown(ctx: Context, arg: Expr | Region) -> str:
     if not arg.buffer.is_on_chip:
         return ctx.params.pointer(arg.buffer)
     return _tile_of(ctx, arg).text
+
+
+def _tile_of(ctx: Context, region: Region) -> Val:
+    dims, extents = region.squeezed(), extents_of(ctx, region)
+    with ctx.nest([extents[d] for d in dims]) as vars_:
+        return load_region(ctx, region, dims, vars_)
+
+
+_CONTROL: dict[type[Stmt], Callable[[Context, Any, Ids], None]] = {
+    For: control.emit_for,
+    While: control.emit_while,
+    If: control.emit_if,
+    Parallel: control.emit_parallel,
+}
+_SIMPLE: dict[type[Stmt], Callable[[Context, Any], None]] = {
+    Copy: copies.emit_copy,
+    Fill: copies.emit_fill,
+    Transpose: copies.emit_transpose,
+    Im2col: copies.emit_im2col,
+    Gemm: gemms.emit_gemm,
+    Reduce: reductions.emit_reduce,
+    Scan: reductions.emit_scan,
+    Atomic: atomics.emit_atomic,
+    Alloc: _emit_alloc,
+    View: _emit_view,
+    AddressView: _emit_address_view,
+    Bind: _emit_bind,
+    Store: _emit_store,
+    Assume: _emit_assume,
+    Assert: _emit_assert,
+    Check: _emit_check,
+    Print: _emit_print,
+    Inspect: _emit_print,
+    Intrinsic: _emit_intrinsic,
+}

@@ -80,7 +80,7 @@ def triton_type(dtype: DType) -> str:
 
 
 def number(value: int | float, dtype: DType = INT32) -> Val:
-    """A literal that no operation of the program stands behind, such as an extent."""
+    """A literal that generated code needs, such as an extent."""
     return Val(str(value), dtype, static=True)
 
 
@@ -173,7 +173,7 @@ def _cut(a: Val, dtype: DType) -> Val:
 
 
 def _bounded(name: str, a: Val, bound: int, keep: str = "") -> Val:
-    """``a`` or the bound, which its dtype can hold."""
+    """``a`` or the bound, a value of its dtype."""
     limit = strict(number(float(bound), a.dtype))
     last = f", {keep}" if keep else ""
     return Val(f"tl.{name}({strict(a).text}, {limit.text}{last})", a.dtype, a.axes)
