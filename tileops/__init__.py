@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
-    from tileops.op.bundled import load_bundle as load_bundle
+    from tileops.op.bundle_ops import load_bundle as load_bundle
     from tileops.profiler import Profiler as Profiler
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
@@ -77,7 +77,7 @@ _HOMES = {
     "set_autotune_inputs": "autotuner.tuner",
     "GemmWarpPolicy": "language",
     "bundle": "jit.bundle_writer",
-    "load_bundle": "op.bundled",
+    "load_bundle": "op.bundle_ops",
     "install_alias": "alias",
     **dict.fromkeys(("on_compile", "stats"), "counters"),
     "warmup": "jit.warmup",

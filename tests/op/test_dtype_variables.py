@@ -21,7 +21,8 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
-from tileops.op.reading import spec_from_json, variant_from_json
+from tileops.op.spec import OpSpec
+from tileops.op.variant import Variant
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 MODULE = T.DTypeVar("dt", T.float16, T.bfloat16, T.float32)
@@ -459,7 +460,7 @@ def test_strict_mode_and_warmup() -> None:
 def test_spec_and_variants_survive_their_json() -> None:
     for program in (add, mixed, scaled, unpacked):
         op = program._eager.op
-        assert spec_from_json(json.loads(json.dumps(op.spec.to_json()))) == op.spec
+        assert OpSpec.from_json(json.loads(json.dumps(op.spec.to_json()))) == op.spec
         for variant in op._variants.values():
             text = json.loads(json.dumps(variant.to_json()))
-            assert variant_from_json(text, op.spec) == variant
+            assert Variant.from_json(text, op.spec) == variant

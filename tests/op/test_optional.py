@@ -11,7 +11,7 @@ import torch
 import tileops
 import tileops.language as T
 from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError
-from tileops.op.reading import spec_from_json
+from tileops.op.spec import OpSpec
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +69,9 @@ def test_schema() -> None:
 @pytest.mark.parametrize("program", [affine, shifted])
 def test_the_spec_survives_its_json(program: tileops.JITImpl) -> None:
     spec = program._eager.op.spec
-    assert spec_from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert OpSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     copying = replace(spec, copies_inputs=True)
-    assert spec_from_json(copying.to_json()) == copying
+    assert OpSpec.from_json(copying.to_json()) == copying
 
 
 @pytest.mark.parametrize("with_scale", [False, True])

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tileops import runtime
 from tileops.errors import InternalError
 from tileops.op.host_program import HostProgram
-from tileops.op.reading import spec_from_json, variant_from_json
 from tileops.op.spec import STATIC_KINDS, ArgSpec, DTypeRule, OpSpec
 from tileops.op.variant import Output, Rule, ScalarRule, SizeRule, TensorRule, Variant
 
@@ -81,7 +80,7 @@ def through_a_file(value: object) -> Any:
 
 @given(drawn(OpSpec))
 def test_specs(spec: OpSpec) -> None:
-    assert spec_from_json(through_a_file(spec.to_json())) == spec
+    assert OpSpec.from_json(through_a_file(spec.to_json())) == spec
 
 
 @given(st.data())
@@ -95,7 +94,7 @@ def test_variants(data: st.DataObject) -> None:
     dtypes = [data.draw(st.none() | NAMES) for _ in spec.dtype_rules]
     variant = dataclasses.replace(data.draw(drawn(Variant)), static=(*statics, *flags, *dtypes))
     plain = variant.to_json()
-    read = variant_from_json(through_a_file(plain), spec)
+    read = Variant.from_json(through_a_file(plain), spec)
     assert read == variant
     assert list(map(type, read.static)) == list(map(type, variant.static))
     assert repr(read.static) == repr(variant.static)  # -0.0 stays what it is
@@ -105,7 +104,7 @@ def test_a_static_that_is_no_number() -> None:
     spec = OpSpec("t", "f", (ArgSpec("x", "float?", "static"),), ())
     variant = Variant((math.nan,), (), (), (), HostProgram((), ()), (), ())
     plain = variant.to_json()
-    assert math.isnan(variant_from_json(through_a_file(plain), spec).static[0])
+    assert math.isnan(Variant.from_json(through_a_file(plain), spec).static[0])
 
 
 @pytest.mark.parametrize("kind", [Variant, TensorRule, Output, SizeRule, ScalarRule])
@@ -138,7 +137,7 @@ def test_what_is_not_known_is_not_passed_over(where: str) -> None:
     plain = through_a_file(PLAIN_VARIANT.to_json())
     plain[where][0]["lanes"] = 4
     with pytest.raises(InternalError, match="unknown member 'lanes'"):
-        variant_from_json(plain, OP)
+        Variant.from_json(plain, OP)
     handle = runtime.create_op(_fresh().to_json())
     with pytest.raises(InternalError, match=f"{where}: unknown member 'lanes'"):
         runtime.add_variant(handle, plain)
@@ -158,27 +157,27 @@ def test_the_native_reader_knows_every_member() -> None:
     with pytest.raises(InternalError, match="op: unknown member 'lanes'"):
         runtime.create_op({**OP.to_json(), "lanes": 4})
     with pytest.raises(InternalError, match="ArgSpec: unknown member 'lanes'"):
-        spec_from_json(plain)
+        OpSpec.from_json(plain)
 
 
 def test_a_schema_of_another_op_is_refused() -> None:
     plain = {**OP.to_json(), "schema": "f(Tensor A, Tensor B) -> Tensor"}
     with pytest.raises(InternalError, match="make the schema f"):
-        spec_from_json(plain)
+        OpSpec.from_json(plain)
 
 
 def test_a_file_from_before_a_field_was_added() -> None:
     plain = through_a_file(PLAIN_VARIANT.to_json())
     del plain["tensors"][0]["pack"]
     del plain["outputs"][0]["pack"]
-    read = variant_from_json(plain, OP)
+    read = Variant.from_json(plain, OP)
     assert (read.tensors[0].pack, read.outputs[0].pack) == (1, 1)
     del plain["tensors"][0]["dtypes"]
     with pytest.raises(InternalError, match=r"TensorRule: .*'dtypes'"):
-        variant_from_json(plain, OP)
+        Variant.from_json(plain, OP)
     plain["tensors"][0]["dtypes"] = [8]
     with pytest.raises(InternalError, match="'dtypes': expected <class 'str'>, got 8"):
-        variant_from_json(plain, OP)
+        Variant.from_json(plain, OP)
 
 
 RULED = dataclasses.replace(OP, dtype_rules=(DTypeRule("dt", (0,), (("float16", "float16"),)),))

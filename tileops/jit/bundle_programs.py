@@ -13,8 +13,8 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
-from tileops.op import bundle_paths
-from tileops.op.identity import Named
+from tileops.op import bundle_ops
+from tileops.op.names import Named
 from tileops.target import CPU_LEVELS, Target
 
 # What a program is, whoever compiled it: IR, options, target, facts.
@@ -27,7 +27,7 @@ _compared: set[tuple[str, str]] = set()
 
 def are_named() -> bool:
     """Whether there is a bundle to look into."""
-    return bool(bundle_paths.serving())
+    return bool(bundle_ops.serving())
 
 
 def find(
@@ -43,7 +43,7 @@ def find(
     ir = print_program(program)
     options = canonical([list(pair) for pair in program.options])
     facts = canonical({"fast": spec.fast, "index64": spec.index64})
-    for text, shared in bundle_paths.serving():
+    for text, shared in bundle_ops.serving():
         programs, trust = Path(text) / "programs", Trust(shared=shared)
         _require(trust, programs.parent, programs)
         index = _index_of(programs, trust)

@@ -31,7 +31,7 @@ from tileops.ir.walk import locations
 from tileops.jit import bundle_programs, tool_versions
 from tileops.jit.checking import checked
 from tileops.jit.record import built_of
-from tileops.op.identity import Named
+from tileops.op.names import Named
 from tileops.target import Target
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from tileops.jit.definition import Definition, with_options
 from tileops.jit.provider import NAMESPACE, Build, CodeProvider, Device, Wanted, facts_text
 from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for
-from tileops.op import names, schema_names
-from tileops.op.identity import Identity, Named, identity_of
+from tileops.op import names
+from tileops.op.names import Identity, Named
 from tileops.op.registration import Op, digest_of
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
@@ -116,7 +116,7 @@ class EagerProvider(CodeProvider):
         namespace, _, name = (definition.options.name or definition.name).rpartition("::")
         namespace = namespace or NAMESPACE
         inputs = (*definition.inputs, *(p.name for p in self.statics))
-        schema_names.check(namespace, name, inputs, program=func.__qualname__)
+        names.check(namespace, name, inputs, program=func.__qualname__)
         spec = spec_of(
             program,
             namespace=namespace,
@@ -160,7 +160,7 @@ class EagerProvider(CodeProvider):
             options.contiguous,
         )
         captured = values_of(definition.func, dict(definition.bound))
-        return identity_of(spec, source_of(definition.func), captured, text_of(given))
+        return Identity.of(spec, source_of(definition.func), captured, text_of(given))
 
     def _mutates(self, program: Program) -> frozenset[str] | None:
         declared = self.definition.options.mutates

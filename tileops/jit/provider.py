@@ -16,9 +16,9 @@ from tileops.jit.checking import described
 from tileops.jit.compiling import Request, note_script, obtain
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
-from tileops.op import names, schema_names
-from tileops.op.identity import Identity, identity_of
-from tileops.op.registration import Op, Provider, digest_of, held_outside, register, retire
+from tileops.op import names
+from tileops.op.names import Identity
+from tileops.op.registration import Op, Provider, digest_of, register, retire
 from tileops.op.spec import OpSpec, spec_of
 from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
@@ -107,12 +107,7 @@ class CodeProvider(Provider):
         holder = names.ready_to_meet(spec.namespace, name, holder)
         # A child has the name, the op, its rules and its place here, or none of them.
         with forks.guard:
-            claim = take(
-                spec.namespace,
-                name,
-                holder,
-                is_held_outside=lambda tried: held_outside(spec.namespace, tried),
-            )
+            claim = take(spec.namespace, name, holder)
             op = register(spec, self, claim, place, is_differentiable=is_differentiable)
             prepare(op)
             self.transforms.install(op)
@@ -295,7 +290,7 @@ class KernelState(CodeProvider):
         with self.lock:
             if self.op is None:
                 inputs = [p.name for p in self.program.params]
-                schema_names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
+                names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
                 spec = spec_of(self.program, namespace=NAMESPACE, name=self.name)
                 origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
                 loc = self.program.launches[0].loc if self.program.launches else None
@@ -311,7 +306,7 @@ class KernelState(CodeProvider):
 
     def identity(self, spec: OpSpec) -> Identity:
         """The program is all that a kernel is; bundles name the target of each kernel."""
-        return identity_of(spec, digest_of(self.program, 64), "", str(self.build.target))
+        return Identity.of(spec, digest_of(self.program, 64), "", str(self.build.target))
 
     def request_for(self, wanted: Wanted) -> Request:
         """What to compile: the program, for a target and facts."""

@@ -14,9 +14,8 @@ from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.definition import Definition
 from tileops.op import arguments
-from tileops.op.bound_dtypes import bound_dtypes, torch_name
 from tileops.op.fake import sizes_given
-from tileops.op.spec import DTypeRule, OpSpec, spec_of
+from tileops.op.spec import DTypeRule, OpSpec, bound_dtypes, spec_of
 from tileops.op.variant import TensorRule, Variant, variant_of
 
 
@@ -89,8 +88,7 @@ def _dtypes(
 ) -> dict[str, DType | None]:
     """The values of the dtype variables: those of the tensors, else as the keywords say."""
     spec = spec_of(program, namespace="tileops", name=definition.name)
-    stored = {n: torch_name(values[n]) for n in definition.inputs if n in values}
-    bound = bound_dtypes(spec, {n: d for n, d in stored.items() if d is not None})
+    bound = bound_dtypes(spec, {n: values[n] for n in definition.inputs if n in values})
     found: dict[str, DType | None] = {}
     for rule, value in zip(spec.dtype_rules, bound, strict=True):
         given = extra.get(rule.name)

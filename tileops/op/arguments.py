@@ -197,7 +197,7 @@ def explain_op(
     )
     if not isinstance(error, NotImplementedError) and not is_a_cast:
         return
-    given = {**dict(zip((a.name for a in spec.inputs()), args, strict=False)), **kwargs}
+    given = spec.named(args, kwargs)
     for arg in spec.args:
         value = given.get(arg.name)
         if arg.name not in given or (value is None and arg.kind.endswith("?")):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.op import compile_cache
-from tileops.op.bound_dtypes import bound_dtypes, torch_name
 from tileops.op.host_program import SlotValue, at_least_one, holds, is_known_empty, is_stepped_over
 from tileops.op.leading import Leading, View, place_of
-from tileops.op.spec import ArgSpec, OpSpec
+from tileops.op.spec import OpSpec, bound_dtypes
 from tileops.op.variant import Output, Rule, TensorRule, Variant
 
 if TYPE_CHECKING:
@@ -26,20 +25,15 @@ def fake_of(
 
     ``rules`` gives a digest of what else traced graphs take from the op.
     """
-    inputs = spec.inputs()
-    statics = spec.statics()
-    optional = [n for n, a in enumerate(inputs) if a.kind == "tensor?"]
+    statics, optional = spec.statics(), spec.optional_tensors()
 
     def fake(*args: object, **kwargs: object) -> object:
-        static = [kwargs.get(a.name) for a in statics]
-        static += [n < len(args) and args[n] is not None for n in optional]
-        if spec.dtype_rules:
-            named = {**dict(zip((a.name for a in inputs), args, strict=False)), **kwargs}
-            given = {n: torch_name(v) for n, v in named.items()}
-            static += bound_dtypes(spec, {n: d for n, d in given.items() if d is not None})
-        chosen = variant(tuple(static))
+        values = spec.named(args, kwargs)
+        static = [values.get(a.name) for a in statics]
+        static += [values.get(a.name) is not None for a in optional]
+        chosen = variant((*static, *bound_dtypes(spec, values)))
         compile_cache.note(spec, chosen, rules())
-        return _Call(spec, chosen, inputs, args, kwargs).outputs()
+        return _Call(spec, chosen, values).outputs()
 
     return fake
 
@@ -51,7 +45,7 @@ def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) ->
     """
     import torch
 
-    call = _Call(spec, variant, (), (), values)
+    call = _Call(spec, variant, values)
     given = [
         (rule, tensor)
         for rule in variant.tensors
@@ -66,18 +60,9 @@ def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) ->
 class _Call:
     """One call of the fake: arguments bound to the rules of a variant."""
 
-    def __init__(
-        self,
-        spec: OpSpec,
-        variant: Variant,
-        inputs: tuple[ArgSpec, ...],
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-    ) -> None:
+    def __init__(self, spec: OpSpec, variant: Variant, values: Mapping[str, Any]) -> None:
         self.spec = spec
         self.variant = variant
-        values: dict[str, Any] = dict(zip((a.name for a in inputs), args, strict=False))
-        values.update(kwargs)
         self.values = values
         self.sizes: dict[int, SlotValue] = {}
         self.leading = Leading(spec.title, spec.copies_inputs)

@@ -1,13 +1,104 @@
-"""Owns the names of ops: who holds which, and what a second definition of a name becomes."""
+"""The names of ops: what they may be, who holds which, and what a second definition becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+
+import torch
 
 from tileops import forks, log
 from tileops.errors import ArgumentError
-from tileops.op.identity import Identity
+from tileops.op.spec import OpSpec
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_EXPECTED = "expected ASCII letters, digits and _, not a keyword"
+
+
+def check(namespace: str, name: str, arguments: Iterable[str], *, program: str) -> None:
+    """ArgumentError for a name that torch's schemas or ``torch.ops`` refuse, naming ``program``."""
+    for part in (namespace, name):
+        if not _is_name(part):
+            raise ArgumentError(
+                f"{program}: the name of an op: {_EXPECTED}, got {part!r}; pass name= to jit"
+            )
+    space = torch._ops._OpNamespace(namespace)
+    if hasattr(type(space), name) or name in vars(space):
+        raise ArgumentError(
+            f"{program}: an op's name cannot be {name!r}, which torch.ops.{namespace} has for "
+            "itself; pass name= to jit"
+        )
+    for argument in arguments:
+        if not _is_name(argument):
+            raise ArgumentError(
+                f"{program}: the name of an argument of an op: {_EXPECTED}, got {argument!r}"
+            )
+
+
+def check_namespace(namespace: object, *, where: str) -> None:
+    """ArgumentError for what cannot be a namespace of ``torch.ops``, naming ``where``."""
+    if not isinstance(namespace, str) or not _is_name(namespace):
+        raise ArgumentError(f"{where}: a namespace of ops: {_EXPECTED}, got {namespace!r}")
+
+
+def _is_name(text: str) -> bool:
+    is_word = keyword.iskeyword(text) or text == "NoneType"
+    return _NAME.fullmatch(text) is not None and not is_word
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells a program from another one of the same name.
+
+    ``parts`` are SHA-256 digests by what they are of, in words that messages use.
+    """
+
+    parts: Mapping[str, str]
+
+    @staticmethod
+    def of(spec: OpSpec, source: str, captured: str, options: str) -> Identity:
+        """The identity of an op's program: texts of its code, what it uses, and its options."""
+        # The same under any name and namespace. Defaults are in the source, and a tuned op has none
+        # here.
+        args = tuple(replace(arg, standard=None) for arg in spec.args)
+        shape = {**replace(spec, args=args).to_json(), "namespace": "", "name": ""}
+        shape["schema"] = spec.schema.partition("(")[2]
+        return Identity(
+            {
+                "source": _digest(source),
+                "captured values": _digest(captured),
+                "options of jit": _digest(options),
+                "schema": _digest(json.dumps(shape, sort_keys=True)),
+            }
+        )
+
+    @property
+    def digest(self) -> str:
+        """The digest of all parts: what ``op.json`` calls the definition."""
+        return _digest(json.dumps(dict(self.parts), sort_keys=True))
+
+    def difference(self, other: Mapping[str, str]) -> str:
+        """The names of the parts that differ from those of another program, in words."""
+        names = sorted({*self.parts, *other})
+        found = [name for name in names if self.parts.get(name) != other.get(name)]
+        return ", ".join(found) or "definition"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Named:
+    """A program: the name of its op, where it was defined, and its identity if that is needed."""
+
+    name: str
+    origin: str
+    identity: Callable[[], Identity]
 
 
 @dataclass(frozen=True)
@@ -18,14 +109,16 @@ class Origin:
     qualname: str
     digest: str
 
-    @property
-    def is_redefinable(self) -> bool:
-        """True where a later program of this origin replaces the earlier one.
+    def __str__(self) -> str:
+        return f"{self.module}.{self.qualname}".replace(".<locals> ", " ")
 
-        That is a notebook cell run again or a module reloaded. Programs made inside a function live
-        side by side: a factory called twice means both.
+    def is_replaced_by(self, other: Origin) -> bool:
+        """True for a notebook cell that is run again or a module that is reloaded.
+
+        Programs made inside a function exist side by side: a factory called twice means both.
         """
-        return "<locals>" not in self.qualname
+        is_same_place = (self.module, self.qualname) == (other.module, other.qualname)
+        return is_same_place and "<locals>" not in self.qualname
 
 
 @dataclass(frozen=True)
@@ -56,7 +149,7 @@ class Claim:
     warning: tuple[str, str] | None = None  # its key and its text
 
     def warn(self) -> None:
-        """Tell the user, under no lock: a warning may run code of the user."""
+        """Tell the user. Not under a lock: a warning may run code of the user."""
         if self.warning is not None:
             log.warn_once(*self.warning)
 
@@ -65,30 +158,36 @@ _holders: dict[tuple[str, str], Holder] = {}
 _taken: set[tuple[str, str]] = set()
 
 
-def claim(
-    namespace: str, name: str, holder: Holder, *, is_held_outside: Callable[[str], str | None]
-) -> Claim:
+def claim(namespace: str, name: str, holder: Holder) -> Claim:
     """Take ``name`` for ``holder``, or a name derived from it.
 
-    ``is_held_outside`` tells where torch has an op of a name, None if it has none. ArgumentError
-    where another library holds the name.
+    ArgumentError if another library holds the name.
     """
     with forks.guard:
-        key = (namespace, name)
-        current = _holders.get(key)
+        current = holder_of(namespace, name)
         if current is not None and current.meet is not None:
             current.meet(holder)
         if current is None:
-            if key not in _taken:
-                _refuse_foreign(namespace, name, holder.origin, is_held_outside)
-            result = Claim(_free(namespace, name, is_held_outside), name)
-        elif current.origin.is_redefinable and _same_place(current.origin, holder.origin):
-            result = Claim(_free(namespace, name, is_held_outside), name, current)
-        else:
-            return _claim_derived(namespace, name, holder, current, is_held_outside)
-        _holders[key] = holder
-        _taken.add((namespace, result.name))
+            _refuse_foreign(namespace, name, holder.origin)
+        elif not current.origin.is_replaced_by(holder.origin):
+            derived = take_derived(namespace, name, holder)
+            return replace(derived, warning=_warning(namespace, name, holder, current, derived))
+        result = Claim(_free(namespace, name), name, current)
+        _take(namespace, name, result.name, holder)
         return result
+
+
+def take_derived(namespace: str, name: str, holder: Holder) -> Claim:
+    """Take ``<name>__<digest>`` for ``holder``."""
+    with forks.guard:
+        derived = _free(namespace, f"{name}__{holder.origin.digest}")
+        _take(namespace, derived, derived, holder)
+        return Claim(derived, derived)
+
+
+def _take(namespace: str, address: str, name: str, holder: Holder) -> None:
+    _holders[namespace, address] = holder
+    _taken.add((namespace, name))
 
 
 def hold(namespace: str, name: str, holder: Holder) -> None:
@@ -98,53 +197,6 @@ def hold(namespace: str, name: str, holder: Holder) -> None:
         _taken.add((namespace, name))
 
 
-def _claim_derived(
-    namespace: str,
-    name: str,
-    holder: Holder,
-    current: Holder,
-    is_held_outside: Callable[[str], str | None],
-) -> Claim:
-    derived = _free(namespace, f"{name}__{holder.origin.digest}", is_held_outside)
-    _holders[namespace, derived] = holder
-    _taken.add((namespace, derived))
-    warning = (
-        f"name {namespace}::{name}",
-        f"the op name {namespace}::{name} is held by {place(current.origin)}; the program "
-        f"{place(holder.origin)} is registered as {namespace}::{derived}. Pass name= to jit to "
-        "choose.",
-    )
-    return Claim(derived, derived, warning=warning)
-
-
-def take_derived(
-    namespace: str, name: str, holder: Holder, *, is_held_outside: Callable[[str], str | None]
-) -> Claim:
-    """Take ``<name>__<digest>`` for a program that never asked for ``name`` itself."""
-    with forks.guard:
-        derived = _free(namespace, f"{name}__{holder.origin.digest}", is_held_outside)
-        _holders[namespace, derived] = holder
-        _taken.add((namespace, derived))
-        return Claim(derived, derived)
-
-
-def reserve(namespace: str, name: str, *, is_held_outside: Callable[[str], str | None]) -> str:
-    """A free name, ``name`` or one derived from it, that nothing else will get."""
-    with forks.guard:
-        found = _free(namespace, name, is_held_outside)
-        _taken.add((namespace, found))
-        return found
-
-
-def _same_place(a: Origin, b: Origin) -> bool:
-    return (a.module, a.qualname) == (b.module, b.qualname)
-
-
-def place(origin: Origin) -> str:
-    """Where a program stands, in words."""
-    return f"{origin.module}.{origin.qualname}".replace(".<locals> ", " ")
-
-
 def holder_of(namespace: str, name: str) -> Holder | None:
     """The program that holds a name; None if nobody does."""
     with forks.guard:
@@ -152,9 +204,9 @@ def holder_of(namespace: str, name: str) -> Holder | None:
 
 
 def ready_to_meet(namespace: str, name: str, holder: Holder) -> Holder:
-    """``holder`` with its identity known, if that is going to be asked for under the guard.
+    """``holder`` with its identity computed, if ``claim`` will ask for it under the guard.
 
-    To find it out reads files and may run code of the user.
+    To compute it reads files and may run code of the user.
     """
     current = holder_of(namespace, name)
     if current is None or current.meet is None or holder.identity is None:
@@ -163,21 +215,36 @@ def ready_to_meet(namespace: str, name: str, holder: Holder) -> Holder:
     return replace(holder, identity=lambda: known)
 
 
-def _refuse_foreign(
-    namespace: str, name: str, origin: Origin, is_held_outside: Callable[[str], str | None]
-) -> None:
-    where = is_held_outside(name)
-    if where is not None:
-        raise ArgumentError(
-            f"{place(origin)}: the op {namespace}::{name} exists already, {where}; pass another "
-            "name= to jit"
-        )
+def _warning(
+    namespace: str, name: str, holder: Holder, current: Holder, derived: Claim
+) -> tuple[str, str]:
+    return (
+        f"name {namespace}::{name}",
+        f"the op name {namespace}::{name} is held by {current.origin}; the program "
+        f"{holder.origin} is registered as {namespace}::{derived.name}. Pass name= to jit to "
+        "choose.",
+    )
 
 
-def _free(namespace: str, name: str, is_held_outside: Callable[[str], str | None]) -> str:
+def _refuse_foreign(namespace: str, name: str, origin: Origin) -> None:
+    if (namespace, name) in _taken or not _is_known_to_torch(namespace, name):
+        return
+    lines = torch._C._dispatch_dump(f"{namespace}::{name}").splitlines()
+    places = [line.removeprefix("debug:").strip() for line in lines if line.startswith("debug:")]
+    where = places[0] if places else "registered by another library"
+    raise ArgumentError(
+        f"{origin}: the op {namespace}::{name} exists already, {where}; pass another name= to jit"
+    )
+
+
+def _is_known_to_torch(namespace: str, name: str) -> bool:
+    return bool(torch._C._jit_get_schemas_for_operator(f"{namespace}::{name}"))
+
+
+def _free(namespace: str, name: str) -> str:
     # A name once used stays used: torch runs a new op's kernel through handles of a removed one.
     candidate, n = name, 0
-    while (namespace, candidate) in _taken or is_held_outside(candidate) is not None:
+    while (namespace, candidate) in _taken or _is_known_to_torch(namespace, candidate):
         n += 1
         candidate = f"{name}_{n}"
     return candidate

@@ -1,10 +1,10 @@
-"""What a call of ``torch.ops.<namespace>.<name>`` from Python passes before torch's dispatcher."""
+"""The Python side of an op in torch: its fake, and what its calls pass before the dispatcher."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -19,24 +19,34 @@ from tileops.op.spec import OpSpec
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-class Overload:
-    """torch's Python class of one op, with our function in the place of torch's own.
+def packet_of(spec: OpSpec) -> Any:  # noqa: ANN401
+    """What ``torch.ops.<namespace>.<name>`` is; its ``default`` is the op."""
+    return getattr(getattr(torch.ops, spec.namespace), spec.name)
 
-    Torch's dispatcher has room for a gradient in Python, which costs each call 6 us, and for none
+
+class Overload:
+    """torch's Python class of one op, with its fake and our function in place of torch's own.
+
+    torch's dispatcher has room for a gradient in Python, which costs each call 6 us, and for none
     that needs to know whether a tensor requires grad: its stable interface does not say. So what
     concerns gradients is decided before the dispatcher, where Python calls an op. Calls from C++
     get torch's rule for ops without a gradient, a warning.
     """
 
-    def __init__(self, spec: OpSpec, *, is_differentiable: bool = True) -> None:
+    def __init__(
+        self, spec: OpSpec, fake: Callable[..., object], *, is_differentiable: bool = True
+    ) -> None:
         self.spec = spec
         self.is_differentiable = is_differentiable
         self.has_gradient = False
-        packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
         self._calls: list[Callable[..., Any]] = []
+        torch.library.register_fake(spec.qualified_name, fake)
+        packet = packet_of(spec)
         if _is_replaceable(packet):
             for owner in (packet.default, packet):
                 self._replace(owner)
+        if any(arg.role == "device" for arg in spec.args):
+            _follow_default_device(packet)
 
     def set_gradient(self) -> None:
         """Autograd has a rule in Python for the op, which plain calls pass by."""
@@ -71,7 +81,7 @@ class Overload:
             gradient.refuse_tangents(self.spec.title, tensors)
         if not gradient.is_wanted(tensors):
             return function(*args, **kwargs)
-        given = self._given(args, kwargs)
+        given = self.spec.named(args, kwargs)
         written = [a.name for a in self.spec.args if a.mutated]
         for name in written:
             gradient.refuse_leaf(self.spec.title, name, given.get(name))
@@ -80,10 +90,6 @@ class Overload:
         if gradient.has_rule(self.spec.qualified_name):  # a user's
             return function(*args, **kwargs)
         return self._recorded(function, args, kwargs, [given.get(name) for name in written])
-
-    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        names = (a.name for a in self.spec.inputs())
-        return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def _recorded(
         self,
@@ -137,32 +143,40 @@ def _is_in_a_graph() -> bool:
     return False
 
 
+def _follow_default_device(packet: Any) -> None:  # noqa: ANN401
+    """Let an op without tensors create its outputs where torch's factories do.
+
+    ``torch.set_default_device`` and ``with torch.device(...)`` fill in the device of the functions
+    in one set of torch's; they leave calls of others alone, custom operators included.
+    """
+    from torch.utils import _device
+
+    known: set[Any] = _device._device_constructors()
+    known.update((packet, packet.default))
+
+
 _verdict: list[bool] = []
 
 
 def _is_replaceable(packet: Any) -> bool:  # noqa: ANN401
+    """Whether torch's Python classes of ops call what is in their ``_op``, tried out on one op.
+
+    If they do not, calls through ``torch.ops`` get torch's own rules.
+    """
     if not _verdict:
-        _verdict.append(_calls_what_stands_in(packet))
+        _verdict.append(_calls_its_op(packet.default) and _calls_its_op(packet))
     return _verdict[0]
 
 
-def _calls_what_stands_in(packet: Any) -> bool:  # noqa: ANN401
-    """Whether torch's Python classes of ops call what stands in their ``_op``, tried out on one.
-
-    Where they do not, calls through ``torch.ops`` get torch's own rules.
-    """
-    for owner in (packet.default, packet):
-        function = getattr(owner, "_op", None)
-        if not callable(function):
-            return False
-        token = object()
-        owner._op = lambda *args, token=token, **kwargs: token
-        try:
-            is_called = owner() is token
-        except RuntimeError:  # torch's own function, which wants arguments
-            is_called = False
-        finally:
-            owner._op = function
-        if not is_called:
-            return False
-    return True
+def _calls_its_op(owner: Any) -> bool:  # noqa: ANN401
+    function = getattr(owner, "_op", None)
+    if not callable(function):
+        return False
+    token = object()
+    owner._op = lambda *args, **kwargs: token
+    try:
+        return owner() is token
+    except RuntimeError:  # torch's own function, which wants arguments
+        return False
+    finally:
+        owner._op = function

@@ -36,6 +36,11 @@ def number(value: object) -> object:
     return value
 
 
+def as_float(value: object) -> object:
+    """The inverse of ``number`` for the value of a float argument."""
+    return float(str(value)) if value in ("inf", "-inf", "nan") else value
+
+
 def fields_from_json(cls: type[Made], data: Mapping[str, Any]) -> Made:
     """The inverse of ``fields_to_json``.
 

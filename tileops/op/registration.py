@@ -15,10 +15,10 @@ from tileops import counters, forks, runtime, settings
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
-from tileops.op import default_device, names
+from tileops.op import names
 from tileops.op.fake import fake_of
-from tileops.op.identity import Identity
-from tileops.op.overload import Overload
+from tileops.op.names import Identity
+from tileops.op.overload import Overload, packet_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
 
@@ -64,10 +64,6 @@ class Op:
         self.bucketing: Callable[[Variant], Buckets] | None = None
         self.rules: Callable[[], str] = str  # a digest of its gradient, batching and autocast
 
-    def fake(self) -> Callable[..., object]:
-        """The fake of the op."""
-        return fake_of(self.spec, self.variant, lambda: self.rules())
-
     def is_new(self, rule: str) -> bool:
         """True at the first request for a rule."""
         is_new = rule not in self._installed
@@ -77,8 +73,7 @@ class Op:
     @property
     def overload(self) -> torch._ops.OpOverload:
         """The callable of torch: ``torch.ops.<namespace>.<name>.default``."""
-        packet = getattr(getattr(torch.ops, self.spec.namespace), self.spec.name)
-        return packet.default  # type: ignore[no-any-return]
+        return packet_of(self.spec).default  # type: ignore[no-any-return]
 
     def variant(self, static: Sequence[object]) -> Variant:
         """The shape rules for compile-time arguments (None where left to the default)."""
@@ -234,9 +229,8 @@ def register(
     runtime.set_sync(settings.current().sync)
     runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
-    torch.library.register_fake(spec.qualified_name, op.fake())
-    op.calls = Overload(spec, is_differentiable=is_differentiable)
-    default_device.follow(spec, spec.name)
+    fake = fake_of(spec, op.variant, lambda: op.rules())
+    op.calls = Overload(spec, fake, is_differentiable=is_differentiable)
     if claim.address != claim.name:
         space = getattr(torch.ops, spec.namespace)
         setattr(space, claim.address, getattr(space, claim.name))
@@ -277,20 +271,6 @@ def refuse_capture(what: str) -> None:
 def retire(op: Op, message: str) -> None:
     """Make calls through the op's old handles raise RedefinedOpError with ``message``."""
     runtime.retire_op(op.handle, message)
-
-
-def held_outside(namespace: str, name: str) -> str | None:
-    """Where torch has an op of this name that is not ours, in words; None if it has none."""
-    qualified = f"{namespace}::{name}"
-    if not torch._C._jit_get_schemas_for_operator(qualified):
-        return None
-    with forks.guard:
-        if qualified in _ops:
-            return None
-    for line in torch._C._dispatch_dump(qualified).splitlines():
-        if line.startswith("debug:"):
-            return line.removeprefix("debug:").strip()
-    return "registered by another library"
 
 
 def static_key(static: Sequence[object]) -> tuple[object, ...]:

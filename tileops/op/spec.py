@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tileops.dtypes import DType, by_storage
-from tileops.errors import InternalError
+from tileops.errors import ArgumentTypeError, InternalError
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import written_ids
-from tileops.op.plain_json import fields_from_json, fields_to_json
+from tileops.op import plain_json
 
 FORMAT = 1
 STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
@@ -44,7 +43,7 @@ class ArgSpec:
             return value is None
         if self.kind.startswith("float") and isinstance(value, int):
             value = float(value)
-        found = _as_json(value)
+        found = standard_of(value)
         return (type(found), repr(found)) == (type(self.standard), repr(self.standard))
 
     def declaration(self, alias: str) -> str:
@@ -143,6 +142,10 @@ class OpSpec:
         """The positional arguments: tensors and run-time scalars."""
         return tuple(a for a in self.args if a.role in ("tensor", "scalar"))
 
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name."""
+        return {**dict(zip((a.name for a in self.inputs()), args, strict=False)), **kwargs}
+
     def normal(self, static: Sequence[object]) -> tuple[object, ...]:
         """What chooses a variant, with None for each argument that is given its standard value."""
         args = self.statics()
@@ -182,7 +185,7 @@ class OpSpec:
 
     def to_json(self) -> dict[str, object]:
         """The part of ``op.json`` that describes the op."""
-        fields = fields_to_json(self)
+        fields = plain_json.fields_to_json(self)
         fields["contiguous"] = "copy" if fields.pop("copies_inputs") else "require"
         fields["returns"] = [f"alloc:{n}" for n in self.returns]
         return {"format": FORMAT, "schema": self.schema, **fields}
@@ -196,7 +199,7 @@ class OpSpec:
             raise InternalError(f"op.json: expected format {FORMAT}, got {version!r}")
         fields["copies_inputs"] = fields.pop("contiguous", "require") == "copy"
         fields["returns"] = [int(text.removeprefix("alloc:")) for text in fields["returns"]]
-        spec = fields_from_json(OpSpec, fields)
+        spec = plain_json.fields_from_json(OpSpec, fields)
         if not all("is_required" in arg for arg in data["args"]):  # as it was written once
             count = len(spec.inputs())
             args = (*with_defaults(list(spec.args[:count])), *spec.args[count:])
@@ -211,14 +214,7 @@ class OpSpec:
 
 def standard_of(value: object) -> Any:  # noqa: ANN401
     """A default, as an op receives it, in the form of ``ArgSpec.standard``."""
-    return _as_json(value)
-
-
-def _as_json(value: object) -> object:
-    # JSON has no infinities and no NaN: those are text, as in ``runtime.static_json``.
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(value) if isinstance(value, list) else plain_json.number(value)
 
 
 def _alias(n: int) -> str:
@@ -288,6 +284,41 @@ def dtype_rules(program: Program, spec: OpSpec) -> tuple[DTypeRule, ...]:
         )
         for v in program.dtype_vars
     )
+
+
+def bound_dtypes(spec: OpSpec, values: Mapping[str, object]) -> tuple[str | None, ...]:
+    """The tile dtype of each dtype rule; None where no tensor with it was given.
+
+    ``values`` are a call's arguments by name. ArgumentTypeError for a dtype that is not allowed, or
+    two tensors of one rule that differ.
+    """
+    stored = {
+        name: str(dtype).removeprefix("torch.")
+        for name, value in values.items()
+        if (dtype := getattr(value, "dtype", None)) is not None
+    }
+    return tuple(_bound(spec, rule, stored) for rule in spec.dtype_rules)
+
+
+def _bound(spec: OpSpec, rule: DTypeRule, stored: Mapping[str, str]) -> str | None:
+    names = [spec.args[n].name for n in rule.args]
+    given = [(name, stored[name]) for name in names if name in stored]
+    if not given:
+        return None
+    first, dtype = given[0]
+    found = rule.tile_dtype(dtype)
+    if found is None:
+        raise ArgumentTypeError(
+            f"{spec.name}: argument '{first}': expected dtype {rule.expected} ({rule.name}), got "
+            f"{dtype}"
+        )
+    for name, other in given[1:]:
+        if rule.tile_dtype(other) != found:
+            raise ArgumentTypeError(
+                f"{spec.name}: argument '{name}': expected dtype {dtype}, which '{first}' has "
+                f"({rule.name}), got {other}"
+            )
+    return found
 
 
 def with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:

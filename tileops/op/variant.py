@@ -11,7 +11,7 @@ from tileops.errors import InternalError, ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
-from tileops.op.plain_json import fields_to_json
+from tileops.op.plain_json import as_float, fields_from_json, fields_to_json
 from tileops.op.spec import DTypeRule, OpSpec, dtype_rules, returned_outputs
 
 
@@ -127,6 +127,21 @@ class Variant:
     def to_json(self) -> dict[str, object]:
         """The form that the C++ core reads."""
         return fields_to_json(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], spec: OpSpec) -> Variant:
+        """The inverse of ``to_json`` for a variant of ``spec``."""
+        kinds = [a.kind.removesuffix("?") for a in spec.statics()]
+        kinds += ["bool"] * len(spec.optional_tensors())  # whether an optional tensor was given
+        kinds += ["str"] * len(spec.dtype_rules)
+        values = data["static"]
+        if len(values) != len(kinds):
+            raise InternalError(
+                f"{spec.name}: expected {len(kinds)} static values, got {values!r:.80}"
+            )
+        pairs = zip(values, kinds, strict=True)
+        static = [as_float(value) if kind == "float" else value for value, kind in pairs]
+        return fields_from_json(Variant, {**data, "static": static})
 
     def inputs(self, sizes: Sequence[SlotValue], scalars: Sequence[SlotValue]) -> dict[str, Any]:
         """The values of a host program's inputs by name, host facts left out."""

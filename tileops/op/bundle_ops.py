@@ -1,4 +1,4 @@
-"""Owns ops that come from bundles: registered by the runtime, with their fakes from the rules."""
+"""Ops of bundles: their loading, and the bundles that programs with source look into."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import torch
 
 from tileops import counters, forks, runtime, settings
 from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
-from tileops.op import bundle_paths, default_device, names, schema_names
+from tileops.op import names
 from tileops.op.fake import fake_of
-from tileops.op.identity import Identity
-from tileops.op.overload import Overload
-from tileops.op.reading import spec_from_json, variant_from_json
+from tileops.op.overload import Overload, packet_of
 from tileops.op.registration import static_key
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant
@@ -25,6 +23,18 @@ Trusted = Literal["user", "shared"]
 
 _lock = forks.renewed_lock()  # over files; a second load in a child finds what is there
 _loaded: dict[str, _BundledOp] = {}  # by qualified name
+_shared: dict[str, bool] = {}  # loaded bundles for programs with source: may others have written it
+
+
+def serving() -> tuple[tuple[str, bool], ...]:
+    """The bundles that programs with source look into before they compile.
+
+    Those of the settings come before loaded ones; each with whether others may have written it,
+    which ``Trust`` takes as ``shared``.
+    """
+    now = settings.current()
+    named = dict.fromkeys(now.bundle, now.cache_trust_shared)
+    return tuple({**named, **{p: s for p, s in _shared.items() if p not in named}}.items())
 
 
 @dataclass(frozen=True)
@@ -33,15 +43,11 @@ class _Part:
 
     spec: OpSpec
     path: str
-    text: str
+    file: str
     aliases: tuple[str, ...]
     variants: tuple[Variant, ...]
     definition: str | None  # None: of format 1
     parts: Mapping[str, str]
-
-    @property
-    def file(self) -> str:
-        return os.path.join(self.path, "ops", _folder(self.text), "op.json")  # noqa: PTH118
 
 
 class _BundledOp:
@@ -78,10 +84,9 @@ class _BundledOp:
 
     def meet(self, holder: names.Holder) -> None:
         """Refuse a program with source that asks for the op's name, unless it is the same."""
-        identity = None if holder.identity is None else holder.identity()
-        _require_same(self.first, identity, names.place(holder.origin))
+        _require_same(self.first, holder)
         for path, shared in self.origins.items():
-            bundle_paths.add(path, shared=shared)
+            _shared.setdefault(path, shared)
 
 
 def load_bundle(
@@ -115,17 +120,12 @@ def load_bundle(
     else:
         found = [os.fspath(path)]
     if namespace is not None:
-        schema_names.check_namespace(namespace, where="load_bundle(namespace=...)")
-    # Not resolve(), which would follow links.
-    return _load([os.path.abspath(p) for p in found], namespace or "", _is_shared(trust))  # noqa: PTH100
-
-
-def _is_shared(trust: str | None) -> bool:
-    if trust is None:
-        return settings.current().cache_trust_shared
-    if trust not in ("user", "shared"):
+        names.check_namespace(namespace, where="load_bundle(namespace=...)")
+    if trust not in (None, "user", "shared"):
         raise ArgumentError(f'load_bundle: trust is "user" or "shared", got {trust!r}')
-    return trust == "shared"
+    shared = trust == "shared" if trust is not None else settings.current().cache_trust_shared
+    # Not resolve(), which would follow links.
+    return _load([os.path.abspath(p) for p in found], namespace or "", shared)  # noqa: PTH100
 
 
 def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._ops.OpOverload]:
@@ -135,15 +135,13 @@ def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._op
         parts = _parts(runtime.read_bundles(paths, shared=shared, namespace=namespace))
         defined = {name for name, each in parts.items() if _is_defined(name, each)}
         texts = runtime.load_bundles(paths, shared=shared, namespace=namespace, left=defined)
-        for name, each in parts.items():
-            if name in defined:
-                for part in each:
-                    bundle_paths.add(part.path, shared=shared)
+        for part in (part for name in parts if name in defined for part in parts[name]):
+            _shared.setdefault(part.path, shared)
         adopted = _parts(texts)
         with forks.guard:
             for name, each in adopted.items():
                 _adopt(name, each, shared)
-    return {name: _overload(each[0].spec) for name, each in parts.items()}
+    return {name: packet_of(each[0].spec).default for name, each in parts.items()}
 
 
 def _parts(texts: Sequence[runtime.BundledOp]) -> dict[str, list[_Part]]:
@@ -152,13 +150,14 @@ def _parts(texts: Sequence[runtime.BundledOp]) -> dict[str, list[_Part]]:
     for item in texts:
         document = json.loads(item.text)
         namespace, _, _ = item.name.partition("::")
-        spec = spec_from_json(document["op"])
-        variants = tuple(variant_from_json(v["variant"], spec) for v in document["variants"])
+        spec = OpSpec.from_json(document["op"])
+        folder = spec.name if spec.namespace == "tileops" else f"{spec.namespace}.{spec.name}"
+        variants = tuple(Variant.from_json(v["variant"], spec) for v in document["variants"])
         found.setdefault(item.name, []).append(
             _Part(
                 replace(spec, namespace=namespace),
                 item.path,
-                item.text,
+                os.path.join(item.path, "ops", folder, "op.json"),  # noqa: PTH118
                 tuple(document.get("aliases", ())),
                 variants,
                 document["definition"] if document["format"] > 1 else None,
@@ -173,13 +172,13 @@ def _is_defined(name: str, parts: Sequence[_Part]) -> bool:
     holder = names.holder_of(*name.split("::"))
     if holder is None or holder.meet is not None:
         return False
-    identity = None if holder.identity is None else holder.identity()
     for part in parts:
-        _require_same(part, identity, names.place(holder.origin))
+        _require_same(part, holder)
     return True
 
 
-def _require_same(part: _Part, identity: Identity | None, other: str) -> None:
+def _require_same(part: _Part, holder: names.Holder) -> None:
+    identity = None if holder.identity is None else holder.identity()
     if identity is not None and part.definition == identity.digest:
         return
     name = part.spec.qualified_name
@@ -187,41 +186,25 @@ def _require_same(part: _Part, identity: Identity | None, other: str) -> None:
     if part.definition is not None and identity is not None:
         reason = f"another program (they differ in: {identity.difference(part.parts)})"
     raise ArgumentError(
-        f"{part.file}: the op {name} is defined in this process already, by {other}, and that of "
-        f"the bundle is {reason}; to have both, load the bundle with namespace=..., or give the "
-        "program another name with jit(name=...)"
+        f"{part.file}: the op {name} is defined in this process already, by {holder.origin}, and "
+        f"that of the bundle is {reason}; to have both, load the bundle with namespace=..., or "
+        "give the program another name with jit(name=...)"
     )
-
-
-def _folder(text: str) -> str:
-    op = json.loads(text)["op"]
-    namespace, name = op["namespace"], op["name"]
-    return name if namespace == "tileops" else f"{namespace}.{name}"
 
 
 def _adopt(name: str, parts: Sequence[_Part], shared: bool) -> None:
     op = _loaded.get(name) or _BundledOp(parts[0])
     _loaded[name] = op
     spec = op.spec
+    origin = names.Origin("the bundle", f"<locals> {op.first.path}", "")
     for part in parts:
         op.add(part, shared=shared)
         for each in (spec.name, *part.aliases):
             if each not in op.names:
                 op.names.add(each)
-                holder = names.Holder(_origin(op), _cannot_retire, meet=op.meet)
+                holder = names.Holder(origin, _cannot_retire, meet=op.meet)
                 names.hold(spec.namespace, each, holder)
-                torch.library.register_fake(f"{spec.namespace}::{each}", fake_of(spec, op.variant))
-                Overload(replace(spec, name=each))
-                default_device.follow(spec, each)
-
-
-def _overload(spec: OpSpec) -> torch._ops.OpOverload:
-    packet = getattr(getattr(torch.ops, spec.namespace), spec.name)
-    return packet.default  # type: ignore[no-any-return]
-
-
-def _origin(op: _BundledOp) -> names.Origin:
-    return names.Origin("the bundle", f"<locals> {next(iter(op.origins))}", "")
+                Overload(replace(spec, name=each), fake_of(spec, op.variant))
 
 
 def _cannot_retire(message: str) -> None:
