@@ -31,7 +31,7 @@ from tileops.jit.statics import (
     with_constant_sizes,
 )
 from tileops.jit.targets import requested_target
-from tileops.op import arguments, gradient
+from tileops.op import call_inputs, gradient
 from tileops.op.registration import Op, refuse_capture
 
 # What a value of a schema type is to Python, exactly: such values need no conversion.
@@ -76,7 +76,7 @@ class JITImpl(GivenOptions, Transformable):
         self._guarded = tuple(n for n, i in enumerate(self._inputs) if i in definition.tensors)
         self._optional = tuple(n for n in self._guarded if self._inputs[n] in definition.optional)
         self._scalars = tuple(
-            (n, arguments.kind_of(definition.scalars[i]))
+            (n, call_inputs.kind_of(definition.scalars[i]))
             for n, i in enumerate(self._inputs)
             if i in definition.scalars
         )
@@ -235,16 +235,16 @@ class JITImpl(GivenOptions, Transformable):
         for n in self._guarded:
             is_left_out = n in self._optional and inputs[n] is None
             if not is_left_out and not isinstance(inputs[n], (torch.Tensor, torch.fx.Proxy)):
-                arguments.refuse_tensor(self._title, self._inputs[n], inputs[n])
+                call_inputs.refuse_tensor(self._title, self._inputs[n], inputs[n])
 
     def _scalar(self, name: str, value: Any) -> Any:  # noqa: ANN401
         where = f"{self._title}: argument '{name}'"
-        return arguments.scalar(where, self.definition.scalars[name], value)
+        return call_inputs.scalar(where, self.definition.scalars[name], value)
 
     def _explain(self, inputs: Sequence[Any], error: Exception) -> None:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
         if not torch.compiler.is_compiling():
-            arguments.explain(
+            call_inputs.explain(
                 self._title, dict(zip(self._inputs, inputs, strict=False)),
                 self.definition.optional, self.definition.scalars, error,
             )  # fmt: skip

@@ -30,7 +30,7 @@ from tileops.jit.provider import (
     state_of,
 )
 from tileops.jit.statics import constant
-from tileops.op import arguments, gradient
+from tileops.op import call_inputs, gradient
 from tileops.op.registration import refuse_capture
 from tileops.op.variant import pack_of
 
@@ -91,7 +91,7 @@ class JITKernel(Transformable):
         return list(result) if isinstance(result, tuple) else result
 
     def _converted(self, name: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
-        return arguments.scalar(f"kernel {self._name}: argument '{name}'", dtype, value)
+        return call_inputs.scalar(f"kernel {self._name}: argument '{name}'", dtype, value)
 
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: RuntimeError) -> None:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""
@@ -100,11 +100,11 @@ class JITKernel(Transformable):
             spec = state.registered().spec
             names = [a.name for a in spec.inputs()]
             made = [p.name for p in state.program.tensors() if p.allocated]
-            arguments.check_names(f"kernel {self._name}", spec.args, len(args), kwargs, made)
+            call_inputs.check_names(f"kernel {self._name}", spec.args, len(args), kwargs, made)
             scalars = {name: dtype for _, name, _, dtype in self._scalars}
             given = dict(zip(names, args, strict=False))
             given.update((name, kwargs[name]) for name in names if name in kwargs)
-            arguments.explain(f"kernel {self._name}", given, (), scalars, error)
+            call_inputs.explain(f"kernel {self._name}", given, (), scalars, error)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name == "__signature__":
@@ -348,7 +348,7 @@ def _signature(program: Program) -> inspect.Signature:
 
 def _scalar(text: str) -> tuple[int, str, type, str]:
     place, name, dtype = text.split(" ")
-    return int(place), name, arguments.kind_of(dtype), dtype
+    return int(place), name, call_inputs.kind_of(dtype), dtype
 
 
 def load_kernel(base: str, program: Program, build: Build) -> JITKernel:

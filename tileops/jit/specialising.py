@@ -13,7 +13,7 @@ from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.definition import Definition
-from tileops.op import arguments
+from tileops.op import call_inputs
 from tileops.op.fake import sizes_given
 from tileops.op.spec import DTypeRule, OpSpec, bound_dtypes, spec_of
 from tileops.op.variant import TensorRule, Variant, variant_of
@@ -129,9 +129,9 @@ def _sizes_from_tensors(
             continue
         if name in definition.scalars:
             where = f"{definition.name}: argument '{name}'"
-            arguments.scalar(where, definition.scalars[name], value)
+            call_inputs.scalar(where, definition.scalars[name], value)
         elif isinstance(value, torch.Tensor) or not hasattr(value, "shape"):
-            arguments.refuse_tensor(definition.name, name, value)
+            call_inputs.refuse_tensor(definition.name, name, value)
     casts = bool(definition.options.autocast)
     given = {rule.name: _as_tensor(rule, values.get(rule.name), casts) for rule in variant.tensors}
     return sizes_given(spec, variant, given)

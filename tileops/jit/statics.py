@@ -13,7 +13,7 @@ import torch
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
 from tileops.language.value import Value
-from tileops.op.arguments import is_carried, shown
+from tileops.op.call_inputs import is_carried, shown
 from tileops.op.spec import ArgSpec, standard_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])

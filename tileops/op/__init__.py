@@ -1,1 +1,1 @@
-"""Owns what a torch op is: its schema, shape rules, fake, gradient rule, name and registration."""
+"""torch ops: their schema, shape rules, fake, gradient rule, name and registration."""

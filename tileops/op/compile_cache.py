@@ -1,4 +1,4 @@
-"""Owns what torch's caches of compiled graphs must know of an op beyond its name.
+"""What torch's caches of compiled graphs must know of an op beyond its name.
 
 Those caches outlive the process and know an op by name alone: after an edit of its shapes, of what
 it writes or of its gradient they would bring back the graph of before.
@@ -17,14 +17,15 @@ from tileops.op.variant import Variant
 
 
 def note(spec: OpSpec, variant: Variant, rules: str) -> None:
-    """Make the keys of what is compiled from now on depend on what a graph has taken from an op.
+    """Make the keys of later compilations depend on what a graph has taken from an op.
 
-    Called when a graph is traced; ``rules`` stands for the op's gradient, batching and autocast.
+    Called when a graph is traced; ``rules`` is a digest of the op's gradient, batching and
+    autocast.
     """
     import torch
 
-    # AOTAutograd asks its cache before it traces. What a backward pass calls comes later, is in no
-    # key, and would make those of other graphs depend on what the cache had.
+    # AOTAutograd asks its cache before it traces. What a backward pass calls comes later and is in
+    # no key; noting it would make the keys of other graphs depend on what the cache had.
     context = torch._guards.TracingContext.try_get()
     if context is None or context.fw_metadata is not None or _is_recorded():
         return
@@ -40,11 +41,11 @@ def note(spec: OpSpec, variant: Variant, rules: str) -> None:
 
 
 def note_numbers(op: str, numbers: Sequence[Any]) -> None:
-    """Make the keys of what is compiled depend on the symbolic numbers that an op was given.
+    """Make the keys of compilations depend on the symbolic numbers that an op was given.
 
-    A compiled graph holds the value of a Python float that an op takes, and torch guards on it. The
-    cache of AOTAutograd does not: it knows such a float as an input, and its guards as those of
-    sizes alone, so that it would bring back the graph of another value.
+    A compiled graph holds the value of a Python float that an op takes, and torch guards on it.
+    AOTAutograd's cache does not: it takes such a float for an input and keeps the guards of sizes
+    alone, so that it would bring back the graph of another value.
     """
     import torch
     from torch._inductor import config
@@ -62,7 +63,7 @@ def note_numbers(op: str, numbers: Sequence[Any]) -> None:
     if not found:
         return
     with forks.guard:
-        # Of this graph alone: a later one with other values may not find what this one left.
+        # Of this graph alone: an earlier graph's values must not get into a later one's keys.
         if _numbers.get("context") is not context:
             _numbers.update(context=context, seen=[])
         _numbers["seen"].append([op, *map(repr, found)])
@@ -80,7 +81,7 @@ def _set_in_keys(config: Any, values: Mapping[str, str]) -> None:  # noqa: ANN40
 
 
 def _is_recorded() -> bool:
-    """Whether a graph is recorded by ``torch.fx``: a variable, from torch 2.14 on of the thread."""
+    """Whether ``torch.fx`` records a graph; from torch 2.14 on, one of this thread."""
     from torch.fx import _symbolic_trace
 
     getter = getattr(_symbolic_trace, "_get_is_fx_tracing", None)

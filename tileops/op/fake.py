@@ -1,4 +1,4 @@
-"""Owns the fake implementation of an op: the checks and output shapes of a call, without data."""
+"""The fake of an op: the checks and output shapes of a call, without data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fake_of(
 def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) -> dict[str, Any]:
     """The sizes by name that tensors among ``values`` give; they are refused as a call does it.
 
-    Sizes that depend on what is left out are not compared, nor are devices.
+    Devices are not compared, nor sizes that depend on arguments that are missing.
     """
     import torch
 
@@ -58,7 +58,7 @@ def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) ->
 
 
 class _Call:
-    """One call of the fake: arguments bound to the rules of a variant."""
+    """One call of the fake: the arguments, bound to the rules of a variant."""
 
     def __init__(self, spec: OpSpec, variant: Variant, values: Mapping[str, Any]) -> None:
         self.spec = spec
@@ -99,7 +99,7 @@ class _Call:
         return [*self.leading.dims, *shape[1:]] if output.leading else shape
 
     def bind(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
-        """Take the sizes of ``tensors``; errors for a dtype, rank or size that does not fit."""
+        """Take the sizes of ``tensors``; raises for a dtype, rank or size that does not fit."""
         for rule, tensor in tensors:
             self._check_kind(rule, tensor)
             self.views[rule.arg] = self.leading.view(rule, tensor)
@@ -107,7 +107,7 @@ class _Call:
         self._bind_free_strides(tensors)
 
     def compare(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> list[SlotValue]:
-        """The values of the host program's slots; errors for extents that are not as they say."""
+        """The values of the host program's slots; raises for extents that differ from them."""
         slots = self.variant.host.evaluate(self._inputs())
         for rule, tensor in tensors:
             self._compare(rule, tensor, slots)
@@ -132,7 +132,7 @@ class _Call:
     def _device(self) -> torch.device:
         import torch
 
-        # As the runtime and torch's own factories: the CPU, unless the call says otherwise.
+        # The CPU unless the call says otherwise, as in the runtime and torch's own factories.
         device = self.values.get("device")
         return torch.device("cpu") if device is None else torch.device(device)
 
@@ -229,7 +229,7 @@ class _Call:
 
 
 def _stepped(rule: TensorRule, view: View) -> list[tuple[int, Rule]]:
-    """The dimensions whose strides matter, with their rules: no element is stepped to in others."""
+    """The dimensions with more than one element, whose strides matter, with their rules."""
     if rule.strides is None or is_known_empty(view.shape):
         return []
     return [(d, r) for d, r in enumerate(rule.strides) if is_stepped_over(view.shape[d])]

@@ -1,4 +1,4 @@
-"""Calls of ops without a gradient: their results have a node that refuses a backward pass."""
+"""Calls of ops without a gradient, whose results have a node that refuses a backward pass."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.autograd import forward_ad
 
 from tileops.errors import ArgumentError, NotDifferentiableError
 
-# The op that a backward pass runs in place of a gradient. It is an op, so that torch.compile takes
-# it into the graph of the backward pass, where it raises when that graph runs.
+# What a backward pass runs in place of a gradient. It is an op so that torch.compile takes it into
+# the graph of the backward pass, where it raises when that graph runs.
 _NAMESPACE, _NAME = "tileops_autograd", "refuse"
 _KEYS = ("CompositeImplicitAutograd", "Autograd", "AutogradOther")
 _DEVICES = ("CPU", "CUDA", "Meta", "XPU", "HPU", "MPS", "PrivateUse1")
@@ -46,11 +46,11 @@ def _requires_grad(tensor: torch.Tensor) -> bool:
 
 
 def refuse_leaf(op: str, argument: str, value: object) -> None:
-    """ArgumentError for what torch lets nobody write in grad mode.
+    """ArgumentError for a tensor that may not be written in grad mode.
 
     That is a leaf that requires grad, a view of one, and a view whose gradient torch cannot follow:
-    one of several that a function returned, or one made without grad. Torch itself would say so
-    when the op has written.
+    one of several that a function returned, or one made without grad. torch itself would raise only
+    after the op has written.
     """
     if not isinstance(value, torch.Tensor) or not value.requires_grad:
         return
@@ -70,7 +70,7 @@ def refuse_leaf(op: str, argument: str, value: object) -> None:
 
 
 def _creation_of(view: torch.Tensor) -> str:
-    """What torch notes of how a view came to be."""
+    """How torch says that a view was made."""
     ask = getattr(torch._C._autograd, "_get_creation_meta", None)
     return "DEFAULT" if ask is None else str(ask(view).name)
 
@@ -80,8 +80,8 @@ def call_without_rule(
 ) -> Any:  # noqa: ANN401
     """The result of ``call(tensors)``, with a node that raises when a backward pass reaches it.
 
-    ``written`` are the places among ``tensors`` of those that the call writes and that require
-    grad: what is in them afterwards has such a node, too.
+    ``written`` are the positions among ``tensors`` of those that the call writes and that require
+    grad: their new content has such a node, too.
     """
     _register()
     apply: Any = _Undifferentiable.apply
@@ -98,10 +98,10 @@ def call_without_rule(
 
 
 class _Guarded:
-    """A call whose error is kept for after torch's function around it.
+    """A call whose error is raised only after torch's function around it.
 
-    An error that passes through that function after a warning in C++, as torch.vmap gives one, is a
-    SystemError without the error's text: torch makes a Python warning of it with the error set.
+    An error that passes through that function after a warning in C++, such as torch.vmap gives,
+    becomes a SystemError without text: torch makes a Python warning while the error is set.
     """
 
     def __init__(self, call: Call) -> None:
@@ -142,7 +142,7 @@ class _Undifferentiable(torch.autograd.Function):
         batched = torch.vmap(
             lambda *values: call(values), in_dims=tuple(in_dims[3:]), randomness=info.randomness
         )
-        # What requires grad outside of this level gets its node there.
+        # A tensor that requires grad outside of this level gets its node there.
         if is_wanted(t for t in tensors if isinstance(t, torch.Tensor)):
             result = call_without_rule(op, lambda values: batched(*values), tensors, ())
         else:
@@ -201,8 +201,8 @@ def _refuse(grad: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, op: st
 def refuse_tangents(op: str, inputs: Iterable[object]) -> None:
     """NotDifferentiableError for an input with a tangent: torch would give a result without one.
 
-    Only inside ``forward_ad.dual_level``, and so inside ``torch.func.jvp``, can there be one:
-    callers look at the level first, which costs nothing.
+    Inputs have tangents only inside ``forward_ad.dual_level``, and so ``torch.func.jvp``: callers
+    look at the level first, which costs nothing.
     """
     for value in inputs:
         if not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Owns host programs: integer expressions over sizes and scalars, evaluated anew at each call.
+"""Host programs: integer expressions over sizes and scalars, evaluated at each call.
 
 The instruction list has two evaluators: C++ over int64 for calls, and the one here over ``int`` or
 ``SymInt`` for fake tensors.
@@ -6,6 +6,7 @@ The instruction list has two evaluators: C++ over int64 for calls, and the one h
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +15,6 @@ from tileops.errors import UnsupportedConstructError
 from tileops.ir.expr import Binary, Call, Cast, Const, Expr, HostAttr, Select, Unary, Var
 
 SlotValue = Any  # int, or torch.SymInt (SymBool inside a condition)
-
-# The operators that take two slots; ``not`` and ``neg`` take one, ``select`` three, ``const`` a
-# literal.
-_BINARY = frozenset(
-    (
-        "add", "sub", "mul", "floordiv", "floormod", "ceildiv", "truncdiv", "truncmod", "min",
-        "max", "and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "land", "lor",
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class HostProgram:
         return HostProgram(tuple(data["inputs"]), tuple(tuple(step) for step in data["code"]))
 
     def rename_inputs(self, names: Mapping[str, str]) -> HostProgram:
-        """The same program reading other inputs; inputs that ``names`` does not hold stay."""
+        """The same program with the inputs in ``names`` renamed."""
         return HostProgram(tuple(names.get(name, name) for name in self.inputs), self.code)
 
     def evaluate(self, values: Mapping[str, SlotValue]) -> list[SlotValue]:
@@ -75,7 +67,8 @@ class HostProgramBuilder:
     def add(self, expr: Expr) -> int:
         """Add an integer or bool expression; returns its reference, which ``slot`` resolves.
 
-        UnsupportedConstructError for what is not known before the launch: a tensor's element.
+        UnsupportedConstructError for a value that is not known before the launch, such as a
+        tensor's element.
         """
         match expr:
             case Var(id=n, name=name):
@@ -110,7 +103,7 @@ class HostProgramBuilder:
                 ref = self.add(a)
                 if dtype.is_bool:
                     return self._emit("ne", ref, self._emit("const", 0))
-                # Host arithmetic is int64: a narrower type of a size is a promise, not a wrap.
+                # Host arithmetic is int64: sizes of a narrower type are promised to fit.
                 return ref
             case _:
                 raise UnsupportedConstructError(
@@ -137,24 +130,20 @@ class HostProgramBuilder:
         return -1 - reference if reference < 0 else len(self._inputs) + reference
 
 
-def _is_plain(*values: SlotValue) -> bool:
-    return all(isinstance(v, int) for v in values)
+def _torch() -> Any:  # noqa: ANN401 - a module
+    import torch  # compile workers use host programs and do not pay for torch
+
+    return torch
 
 
 def _min(a: SlotValue, b: SlotValue) -> SlotValue:
-    if _is_plain(a, b):
-        return min(a, b)
-    import torch
-
-    return torch.sym_min(a, b)  # type: ignore[no-untyped-call]
+    is_plain = isinstance(a, int) and isinstance(b, int)
+    return min(a, b) if is_plain else _torch().sym_min(a, b)
 
 
 def _max(a: SlotValue, b: SlotValue) -> SlotValue:
-    if _is_plain(a, b):
-        return max(a, b)
-    import torch
-
-    return torch.sym_max(a, b)  # type: ignore[no-untyped-call]
+    is_plain = isinstance(a, int) and isinstance(b, int)
+    return max(a, b) if is_plain else _torch().sym_max(a, b)
 
 
 def at_least_one(value: SlotValue) -> SlotValue:
@@ -163,9 +152,9 @@ def at_least_one(value: SlotValue) -> SlotValue:
 
 
 def holds(relation: SlotValue) -> bool:
-    """Whether sizes fit; a compiled graph holds only where the real call would not raise.
+    """Whether sizes fit; a compiled graph is guarded by the relation.
 
-    Sizes that depend on data are known when the graph runs, and torch checks the relation then.
+    torch checks a relation of sizes that depend on data when the graph runs.
     """
     if isinstance(relation, bool):
         return relation
@@ -176,7 +165,7 @@ def holds(relation: SlotValue) -> bool:
 
 def is_stepped_over(extent: SlotValue) -> bool:
     """Whether a dimension has a second element, so that its stride matters."""
-    # One that depends on data is taken for more than 1, as torch's own rules of layouts take it.
+    # Like torch's own layout rules, take an extent that depends on data as more than 1.
     if isinstance(extent, int):
         return extent > 1
     from torch.fx.experimental.symbolic_shapes import guard_or_true
@@ -190,17 +179,15 @@ def is_known_empty(shape: Sequence[SlotValue]) -> bool:
 
 
 def _select(cond: SlotValue, a: SlotValue, b: SlotValue) -> SlotValue:
-    if _is_plain(cond):
+    if isinstance(cond, int):
         return a if cond else b
-    import torch
-
-    truth = cond != 0 if isinstance(cond, torch.SymInt) else cond
-    return torch.sym_ite(truth, a, b)  # type: ignore[no-untyped-call]
+    truth = cond != 0 if isinstance(cond, _torch().SymInt) else cond
+    return _torch().sym_ite(truth, a, b)
 
 
 def _ceildiv(a: SlotValue, b: SlotValue) -> SlotValue:
-    if _is_plain(b) and b > 0:
-        # The form in which users write it: equal symbolic sizes are then seen to be equal.
+    if isinstance(b, int) and b > 0:
+        # As users write it, so that equal symbolic sizes are recognised as equal.
         return (a + b - 1) // b
     return -(-a // b)
 
@@ -210,49 +197,38 @@ def _truncdiv(a: SlotValue, b: SlotValue) -> SlotValue:
 
 
 def _flag(value: SlotValue) -> SlotValue:
-    # C++ slots are int64; a comparison of plain ints must be one as well, a SymBool stays symbolic.
+    # As in C++, where slots are int64. A SymBool stays symbolic.
     return int(value) if isinstance(value, bool) else value
 
 
-def _compare(
-    fn: Callable[[SlotValue, SlotValue], SlotValue],
-) -> Callable[[SlotValue, SlotValue], SlotValue]:
-    return lambda a, b: _flag(fn(a, b))
-
-
-def _logical(conjunction: bool) -> Callable[[SlotValue, SlotValue], SlotValue]:
-    def evaluate(a: SlotValue, b: SlotValue) -> SlotValue:
-        a, b = _flag(a != 0), _flag(b != 0)
-        return a & b if conjunction else a | b
-
-    return evaluate
-
-
 _EVALUATE: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "floormod": lambda a, b: a % b,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
     "ceildiv": _ceildiv,
     "truncdiv": _truncdiv,
     "truncmod": lambda a, b: a - b * _truncdiv(a, b),
     "min": _min,
     "max": _max,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "shl": lambda a, b: a << b,
-    "shr": lambda a, b: a >> b,
-    "eq": _compare(lambda a, b: a == b),
-    "ne": _compare(lambda a, b: a != b),
-    "lt": _compare(lambda a, b: a < b),
-    "le": _compare(lambda a, b: a <= b),
-    "gt": _compare(lambda a, b: a > b),
-    "ge": _compare(lambda a, b: a >= b),
-    "land": _logical(True),
-    "lor": _logical(False),
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "eq": lambda a, b: _flag(a == b),
+    "ne": lambda a, b: _flag(a != b),
+    "lt": lambda a, b: _flag(a < b),
+    "le": lambda a, b: _flag(a <= b),
+    "gt": lambda a, b: _flag(a > b),
+    "ge": lambda a, b: _flag(a >= b),
+    "land": lambda a, b: _flag(a != 0) & _flag(b != 0),
+    "lor": lambda a, b: _flag(a != 0) | _flag(b != 0),
     "not": lambda a: _flag(a == 0),
-    "neg": lambda a: -a,
+    "neg": operator.neg,
     "select": _select,
 }
+
+# The operators of two operands that are an IR node's of the same name.
+_BINARY = frozenset(_EVALUATE) - {"not", "neg", "select"}

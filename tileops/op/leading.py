@@ -1,4 +1,4 @@
-"""Leading dimensions of a call's tensors: they agree, and are viewed as one."""
+"""The leading dimensions of a call's tensors, which agree and are viewed as one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """Shape and strides of a tensor as its rule counts dimensions: the leading ones are one."""
+    """Shape and strides of a tensor with its leading dimensions as one."""
 
     shape: tuple[SlotValue, ...]
     strides: tuple[SlotValue, ...]
@@ -37,8 +37,8 @@ class Leading:
     def view(self, rule: TensorRule, tensor: torch.Tensor) -> View:
         """``tensor`` in the dimensions of its rule.
 
-        ArgumentError for other leading dimensions than an earlier tensor has, and for those that
-        have no one stride where the rule speaks of strides.
+        ArgumentError for leading dimensions that differ from an earlier tensor's, and for those
+        without one common stride if the rule has strides.
         """
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
         if not rule.leading:
@@ -78,7 +78,7 @@ class Leading:
 
 
 def leading_count(rule: TensorRule, shape: Sequence[Any]) -> int:
-    """How many dimensions of a tensor of this shape are leading ones of its rule."""
+    """The number of leading dimensions of a tensor of this shape."""
     return len(shape) - len(rule.shape) + 1
 
 
@@ -96,7 +96,7 @@ def flat_view(rule: TensorRule, shape: Sequence[Any], strides: Sequence[Any] | N
 
 
 def one_stride(shape: Sequence[Any], strides: Sequence[Any]) -> SlotValue | None:
-    """The stride of dimensions viewed as one, 1 for one element; None where they have none."""
+    """The stride of dimensions viewed as one, 1 for one element; None if there is none."""
     step: SlotValue | None = None
     expected: SlotValue = 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -135,13 +135,10 @@ def _product(extents: Sequence[Any]) -> SlotValue:
 
 
 def place_of(rule: TensorRule, tensor: torch.Tensor, kind: str, dim: int) -> str:
-    """What a message calls a dimension of the rule, or its stride: by its place in the tensor."""
+    """A dimension of the rule, or its stride, in words: by its place in the tensor."""
     if not rule.leading:
         return f"{kind} {dim}"
     if dim == 0:
-        return (
-            "the product of the leading dimensions"
-            if kind == "dimension"
-            else ("the stride of the leading dimensions")
-        )
+        what = "product" if kind == "dimension" else "stride"
+        return f"the {what} of the leading dimensions"
     return f"{kind} {dim + tensor.dim() - len(rule.shape)}"

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from tileops import runtime
 from tileops.errors import ArgumentError
-from tileops.op import arguments, compile_cache, gradient
+from tileops.op import call_inputs, compile_cache, gradient
 from tileops.op.spec import OpSpec
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -119,7 +119,7 @@ class Overload:
     def _explain(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
         if torch.compiler.is_compiling():
             return
-        arguments.explain_op(self.spec, args, kwargs, error)
+        call_inputs.explain_op(self.spec, args, kwargs, error)
         if isinstance(error, ArgumentError) and _SHARED in str(error) and _is_in_a_graph():
             told = str(error).partition("; pass")[0]
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Owns dataclasses as plain JSON and back, by their fields: a new one cannot be forgotten."""
+"""Dataclasses as plain JSON and back, by their fields: no field can be forgotten."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def as_float(value: object) -> object:
 def fields_from_json(cls: type[Made], data: Mapping[str, Any]) -> Made:
     """The inverse of ``fields_to_json``.
 
-    A field that the file lacks takes its default: it is newer than the file. InternalError for one
-    that has none, for a member that is no field (what it means is not known here), and for a value
-    of another type.
+    A field that the file lacks, which is newer than the file, takes its default. InternalError if
+    it has none, for a member that is not a field, and for a value of another type.
     """
     hints = _hints(cls)  # type: ignore[arg-type]  # a type is hashable
     if not isinstance(data, Mapping):

@@ -1,4 +1,4 @@
-"""Owns registered ops: creation in torch, the fake, and the answers to the runtime's misses."""
+"""Registered ops: their creation in torch, and the answers to the runtime's misses."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Op:
         self.spec = spec
         self.provider = provider
         self.handle: int = -1
-        # One thread traces a variant. What is noted here together with the runtime is noted under
-        # the guard: a child that knew one without the other could not call the op.
+        # One thread traces a variant. What is noted both here and in the runtime is noted under the
+        # guard: a forked child that had one without the other could not call the op.
         self._lock = forks.renewed_lock()
         self._variants: dict[tuple[object, ...], Variant] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
@@ -60,7 +60,7 @@ class Op:
         self._resolving = threading.local()  # number: the variant that this thread's call has
         self._entries: set[tuple[int, EntryKey]] = set()
         self._installed: set[str] = set()
-        self.calls: Overload  # what calls through torch.ops pass; there once torch has the op
+        self.calls: Overload  # what calls through torch.ops pass; set once torch has the op
         self.bucketing: Callable[[Variant], Buckets] | None = None
         self.rules: Callable[[], str] = str  # a digest of its gradient, batching and autocast
 
@@ -93,7 +93,7 @@ class Op:
         self._variants[static_key(static)] = variant_of(program, self.spec, static)
 
     def keep_given(self) -> None:
-        """A tuner chooses what calls leave out: giving a default's value is another thing."""
+        """Tell default values from missing ones: a tuner chooses the arguments that are missing."""
         with forks.guard:
             args = tuple(replace(a, standard=None) for a in self.spec.args)
             self.spec = replace(self.spec, args=args)
@@ -104,7 +104,7 @@ class Op:
         static = self.spec.normal(static)
         key = static_key(static)
         while True:
-            with forks.guard:  # not in the middle of an unload, whose numbers are of former tables
+            with forks.guard:  # not in the middle of an unload, which makes numbers invalid
                 number = self._numbers.get(key)
             if number is not None:
                 return number
@@ -130,11 +130,11 @@ class Op:
         return tuple(found)
 
     def resolve(self, request: Mapping[str, Any]) -> None:
-        """Answer a miss of the call path; errors are the caller's to see."""
+        """Answer a miss of the call path; errors reach the caller."""
         if request["kind"] == "variant":
             self.publish_variant(request["static"])
             return
-        # Another thread may be between giving the runtime this variant and noting its number here.
+        # Another thread may have given the runtime this variant and not noted its number here yet.
         with forks.guard:
             variant = self._by_number[request["variant"]]
         outer = getattr(self._resolving, "number", None)
@@ -157,7 +157,7 @@ class Op:
         while True:
             number = self.publish_variant(variant.static)
             with forks.guard:
-                # A call that was inside while the op was unloaded has the variant of before.
+                # A call that ran while the op was unloaded has the earlier number.
                 if asked is not None and self._by_number[asked] is variant:
                     number = asked
                 elif self._numbers.get(place) != number:
@@ -214,8 +214,8 @@ def register(
     """Create the op of ``spec`` in torch, under the name that ``claim`` gives.
 
     The caller holds ``forks.guard``: torch's tables are half changed meanwhile.
-    ``is_differentiable`` False: nobody wants gradients of it, and none are missed. ``origin`` says
-    where the program stands, for errors of the device. A replaced op raises RedefinedOpError from
+    ``is_differentiable`` False: a backward pass through it is not an error. ``origin`` says where
+    the program was defined, for errors of the device. A replaced op raises RedefinedOpError from
     now on, and ``torch.ops`` leads to the new one.
     """
     if claim.name != spec.name:
@@ -257,7 +257,7 @@ def _detach_all() -> Callable[[], None]:
 
 
 def refuse_capture(what: str) -> None:
-    """ArgumentError where a stream that torch would use on this thread records a CUDA graph."""
+    """ArgumentError if a stream that torch would use on this thread records a CUDA graph."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return
     for index in range(torch.cuda.device_count()):

@@ -1,4 +1,4 @@
-"""Owns the op as a value: name, arguments and returns, and the schema text that torch reads."""
+"""An op as a value: name, arguments and returns, and the schema text that torch reads."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ STATIC_KINDS = ("int", "bool", "float", "str", "int[]")
 class ArgSpec:
     """One argument of an op.
 
-    ``kind`` is tensor, int, float, bool, str, int[] or device, with ``?`` where None is accepted,
-    which is the default unless ``is_required``. ``role``: tensor, scalar (a run-time value), static
-    (a compile-time value) or device. ``standard``:
-    the value that leaving a static argument out means, as JSON; None where something else chooses.
+    ``kind`` is tensor, int, float, bool, str, int[] or device, with ``?`` if None is accepted; None
+    is then the default unless ``is_required``. ``role`` is tensor, scalar (a run-time value),
+    static (a compile-time value) or device. ``standard`` is the default of a static argument as
+    JSON; None if a tuner or the program chooses the value.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ArgSpec:
             object.__setattr__(self, "standard", tuple(self.standard))
 
     def is_standard(self, value: object) -> bool:
-        """Whether ``value``, as an op receives it, means what leaving the argument out means."""
+        """Whether ``value``, as an op receives it, means the same as no value."""
         if self.standard is None or value is None:
             return value is None
         if self.kind.startswith("float") and isinstance(value, int):
@@ -63,8 +63,8 @@ class ArgSpec:
 class DTypeRule:
     """A dtype that each call decides: the dtype variable ``name`` of the program.
 
-    ``args`` are the numbers of the tensors that have it; ``stored`` are torch's dtypes that these
-    may have, each with the tile dtype that it then is, all by name.
+    ``args`` are the numbers of the tensors that have it; ``stored`` are the names of the torch
+    dtypes that these may have, each with the name of the tile dtype that it stands for.
     """
 
     name: str
@@ -72,7 +72,7 @@ class DTypeRule:
     stored: tuple[tuple[str, str], ...]
 
     def tile_dtype(self, stored: str) -> str | None:
-        """The tile dtype of a tensor that torch stores so; None where it may not have that one."""
+        """The tile dtype of a tensor with torch dtype ``stored``; None if it is not allowed."""
         return dict(self.stored).get(stored)
 
     @property
@@ -82,18 +82,18 @@ class DTypeRule:
 
     @property
     def expected(self) -> str:
-        """What a call may give, in words."""
+        """The torch dtypes that a call may give, in words."""
         *first, last = (stored for stored, _ in self.stored)
         return f"{', '.join(first)} or {last}" if first else last
 
 
 @dataclass(frozen=True)
 class OpSpec:
-    """What torch is told about an op; it never changes after registration.
+    """What torch knows about an op; it never changes after registration.
 
     ``args`` are in schema order: tensors and scalars (positional), then statics and the device
     (keyword only). ``returns`` are numbers of allocated tensors, in the order of the results.
-    ``copies_inputs``: a tensor that is not contiguous is copied where it must be, not refused.
+    ``copies_inputs``: a tensor that must be contiguous and is not is copied, not refused.
     ``dtype_rules`` are dtypes that choose a variant, as compile-time arguments do.
     """
 
@@ -111,7 +111,7 @@ class OpSpec:
 
     @property
     def title(self) -> str:
-        """The name in messages, without the namespace that most ops have."""
+        """The name in messages, without the namespace ``tileops``."""
         return self.name if self.namespace == "tileops" else self.qualified_name
 
     @property
@@ -147,7 +147,7 @@ class OpSpec:
         return {**dict(zip((a.name for a in self.inputs()), args, strict=False)), **kwargs}
 
     def normal(self, static: Sequence[object]) -> tuple[object, ...]:
-        """What chooses a variant, with None for each argument that is given its standard value."""
+        """What chooses a variant, with None for each argument that has its standard value."""
         args = self.statics()
         given = (
             None if arg.is_standard(value) else value
@@ -158,10 +158,10 @@ class OpSpec:
     def parts(
         self, static: Sequence[object]
     ) -> tuple[tuple[object, ...], tuple[bool, ...], dict[str, str | None]]:
-        """What chooses a variant, taken apart.
+        """What chooses a variant, in three parts.
 
-        Compile-time arguments, whether each optional tensor was given, and the dtypes by the names
-        of their rules.
+        The compile-time arguments, whether each optional tensor was given, and the dtypes by the
+        names of their rules.
         """
         first, second = len(self.statics()), len(self.optional_tensors())
         rest = static[first + second :]
@@ -192,7 +192,7 @@ class OpSpec:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> OpSpec:
-        """The inverse of ``to_json``; InternalError for another format, or what is no op."""
+        """The inverse of ``to_json``; InternalError for another format or a malformed op."""
         fields = dict(data)
         version, schema = fields.pop("format", None), fields.pop("schema", None)
         if version != FORMAT:
@@ -200,7 +200,7 @@ class OpSpec:
         fields["copies_inputs"] = fields.pop("contiguous", "require") == "copy"
         fields["returns"] = [int(text.removeprefix("alloc:")) for text in fields["returns"]]
         spec = plain_json.fields_from_json(OpSpec, fields)
-        if not all("is_required" in arg for arg in data["args"]):  # as it was written once
+        if not all("is_required" in arg for arg in data["args"]):  # of an earlier version
             count = len(spec.inputs())
             args = (*with_defaults(list(spec.args[:count])), *spec.args[count:])
             spec = replace(spec, args=args)
@@ -273,7 +273,7 @@ def spec_of(
 def dtype_rules(program: Program, spec: OpSpec) -> tuple[DTypeRule, ...]:
     """The dtype variables of ``program`` as rules of an op's arguments.
 
-    A tensor that was left out where ``spec`` comes from tells nothing.
+    Tensors that ``spec`` lacks, because they were left out, are skipped.
     """
     names = {a.name for a in spec.args}
     return tuple(
@@ -322,7 +322,7 @@ def _bound(spec: OpSpec, rule: DTypeRule, stored: Mapping[str, str]) -> str | No
 
 
 def with_defaults(args: list[ArgSpec]) -> list[ArgSpec]:
-    """The inputs of an op, of which a schema lets only the last ones have a default."""
+    """The inputs of an op; in a schema only the last ones can have a default."""
     last = max((n for n, a in enumerate(args) if not a.kind.endswith("?")), default=-1)
     return [replace(a, is_required=n < last) for n, a in enumerate(args)]
 

@@ -1,4 +1,4 @@
-"""Owns what torch's transforms do with an op: its gradient, its batching rule, its autocast."""
+"""The rules of an op for torch's transforms: its gradient, batching and autocast."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 # What torch's dispatch keys call a device.
 _DEVICE_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
-# A torch.library.Library takes its registrations along when it is destroyed; ops live as long as
-# the process.
+# A destroyed torch.library.Library removes its registrations; ops live as long as the process.
 _libraries: dict[str, torch.library.Library] = {}
 
 
@@ -41,7 +40,7 @@ class Gradient:
 
 
 class Transforms:
-    """The rules of one program or kernel; each op that it becomes gets them.
+    """The rules of one program or kernel, for each op that it becomes.
 
     ``static_values`` gives every compile-time value by name for those that an op received;
     ``digest`` that of functions and values, which torch's caches of graphs must know.
@@ -97,8 +96,8 @@ class Transforms:
             torch.library.register_vmap(name, self._batch)
         if self._autocast and op.is_new("autocast"):
             for device_type, dtype in self._autocast.items():
-                _register_autocast(name, device_type, dtype)
-        # A trace before has noted where the op's calls go, and torch keeps that.
+                _register_autocast(op, device_type, dtype)
+        # torch remembers where the calls of an earlier trace went.
         op.overload._dispatch_cache.clear()
 
     def _digest(self) -> str:
@@ -112,8 +111,8 @@ class Transforms:
         return self._batching(*args, **kwargs)
 
     def _backward(self, ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
-        # A gradient comes as whoever made it left it: expanded from a sum, transposed from a
-        # product. Programs take contiguous tensors.
+        # Programs take contiguous tensors; a gradient may be expanded by a sum or transposed by a
+        # product.
         assert self._gradient is not None
         return self._gradient.backward(ctx, *map(_contiguous, grads))
 
@@ -143,7 +142,7 @@ class Transforms:
 def pass_autograd(spec: OpSpec) -> None:
     """Make calls of an op pass autograd by: their results never require grad.
 
-    Torch's own rule for ops without a gradient looks at each input of each call (0.2 us) in order
+    torch's own rule for ops without a gradient looks at each input of each call (0.2 us) in order
     to warn in the backward pass; it is for programs that say nothing about gradients.
     """
     if any(a.role == "tensor" for a in spec.args):
@@ -199,9 +198,8 @@ def autocast_dtypes(value: object) -> dict[str, torch.dtype]:
     return found
 
 
-def _register_autocast(name: str, device_type: str, dtype: torch.dtype) -> None:
-    namespace, _, op_name = name.partition("::")
-    overload = getattr(getattr(torch.ops, namespace), op_name).default
+def _register_autocast(op: Op, device_type: str, dtype: torch.dtype) -> None:
+    overload = op.overload
     key = f"Autocast{_DEVICE_KEYS[device_type]}"
     below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
@@ -209,12 +207,12 @@ def _register_autocast(name: str, device_type: str, dtype: torch.dtype) -> None:
         with torch._C._ExcludeDispatchKeyGuard(below):
             return overload(*_cast(args, device_type, dtype), **kwargs)
 
-    library: Any = _library(namespace)
-    library.impl(op_name, kernel, key, with_keyset=True)
+    library: Any = _library(op.spec.namespace)
+    library.impl(op.spec.name, kernel, key, with_keyset=True)
 
 
 def _cast(args: Sequence[Any], device_type: str, dtype: torch.dtype) -> list[Any]:
-    # As torch's own rule: float64 stays, it was asked for.
+    # As in torch's own rule, float64 stays: the user asked for it.
     return [
         a.to(dtype)
         if isinstance(a, torch.Tensor)

@@ -1,4 +1,4 @@
-"""Owns the variant of an op for one set of compile-time arguments: how its tensors must look."""
+"""Variants of an op: for each set of compile-time arguments, how its tensors must look."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Rule:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Rule:
-        """The inverse of ``to_json``; InternalError for what is no rule."""
+        """The inverse of ``to_json``; InternalError for anything else."""
         match dict(data):
             case {"solve": [int(number), int(mul), int(add)], **rest} if not rest:
                 return Rule("solve", number, mul, add)
@@ -51,8 +51,8 @@ class TensorRule:
     """What one tensor argument must be. ``strides`` None means contiguous.
 
     ``pack`` elements share one of torch's along the last dimension; rules count elements. ``raw``:
-    any tensor will do. ``leading``: the first rule is for the product of all dimensions that the
-    others leave, and the first stride for the one stride that these have when viewed as one.
+    any tensor is accepted. ``leading``: the first rule is for the product of the leading
+    dimensions, and the first stride for their common stride.
     """
 
     arg: int
@@ -110,10 +110,9 @@ class ScalarRule:
 class Variant:
     """The shape rules of an op under one set of compile-time arguments.
 
-    ``static`` are the values as the op received them (None where left to the default), then for
-    each optional tensor whether it was given, then the dtypes of its dtype rules (None where no
-    tensor that was given has one). ``scalars`` are (argument, name, dtype). ``align_sizes`` must be
-    divisible by 16 for the fast kernel.
+    ``static`` are the values as the op received them (None for the default), then for each optional
+    tensor whether it was given, then the dtypes of its dtype rules (None if no given tensor has
+    one). ``align_sizes`` must be divisible by 16 for the fast kernel.
     """
 
     static: tuple[Any, ...]
@@ -216,8 +215,8 @@ class _VariantBuilder:
             if not s.var.dtype.is_float
         )
         self.host = HostProgramBuilder(names)
-        # Every size and scalar is an input even where no expression needs it, so that slots of the
-        # entries, which share the numbering, do not depend on which expressions a variant has.
+        # Every size and scalar is an input, needed or not: the slots of the entries share the
+        # numbering and must not depend on the variant's expressions.
         for name in names.values():
             self.host.reserve(name)
         self.bound: set[int] = set()
@@ -349,10 +348,9 @@ def _apply(linear: tuple[Var, int, int] | None, op: str, value: int) -> tuple[Va
 def aligned_sizes(program: Program) -> tuple[int, ...]:
     """Numbers of the dynamic sizes that decide whether addresses are 16-byte multiples.
 
-    A row-major tensor's strides are products of its later dimensions; a product that holds a
-    constant or a ``T.const`` size gets its divisibility from there, and one of dynamic sizes alone
-    needs each of them. The last dimension counts also in one-dimensional tensors: its bound masks
-    vector accesses.
+    A row-major tensor's strides are products of its later dimensions. A product with a constant or
+    a ``T.const`` size gets its divisibility from that factor; one of dynamic sizes alone needs each
+    of them. The only dimension of a tensor counts too: its bound masks vector accesses.
     """
     dynamic = {s.var.id: n for n, s in enumerate(program.sizes) if s.kind == "dynamic"}
     found: set[int] = set()

@@ -1,4 +1,4 @@
-"""Owns the Python values that stand for an op's arguments, and the words for what torch refuses."""
+"""The inputs of a call: scalars as the op takes them, and errors for what torch refuses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tileops.errors import (
 )
 from tileops.op.spec import ArgSpec, OpSpec
 
-# Integers travel to an op as 64-bit signed ones, whatever the parameter's dtype.
+# An op takes integers as 64-bit signed ones, whatever the parameter's dtype.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _SYMBOLIC: dict[type, type] = {
     int: torch.SymInt,
     float: torch.SymFloat,
     bool: torch.SymBool,
 }
-# What torch's parser takes for the types of schemas.
+# What torch's parser accepts for the types of schemas.
 _TAKEN: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int, torch.SymInt),
@@ -36,7 +36,7 @@ _TAKEN: dict[str, tuple[type, ...]] = {
 
 def kind_of(dtype: str) -> type:
     """The Python type that a run-time scalar of ``dtype``, a name, has in the op's schema."""
-    # Traced regions ask, and Dynamo of torch 2.11 makes no instance of a subclass of str.
+    # Called in traced regions, where Dynamo of torch 2.11 cannot make an instance of DType.
     return bool if dtype == "bool" else float if "float" in dtype else int
 
 
@@ -48,18 +48,23 @@ def is_stand_in(value: object) -> bool:
 def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     """``value`` as the op takes it for a run-time scalar of ``dtype``; ``where`` begins the errors.
 
-    An integer parameter takes integers and bools, a float parameter those and floats, a bool
-    parameter bools, 0 and 1; NumPy scalars and zero-dimensional tensors count as the number that
-    they hold. What torch itself would cut or lose (a NumPy float for an integer, None for a bool)
-    is an ArgumentTypeError, and what no int64 or float64 holds an ArgumentError.
+    An integer parameter takes integers and bools, a float parameter also floats, a bool parameter
+    bools, 0 and 1; NumPy scalars and zero-dimensional tensors count as their number. Values that
+    torch would truncate or drop (a NumPy float for an integer, None for a bool) raise
+    ArgumentTypeError, and those beyond int64 or float64 ArgumentError.
     """
     kind = kind_of(dtype)
     if isinstance(value, _SYMBOLIC[kind]) or is_stand_in(value):
         return value
-    # A traced region knows the type of a symbolic number, and little else.
+    # In a traced region only the type of a symbolic number is known.
     number = value if type(value) in _SYMBOLIC else _number(where, dtype, value)
     if kind is float and isinstance(number, (int, float)):
-        return _as_float(where, dtype, number)
+        try:
+            return float(number)
+        except OverflowError:
+            raise ArgumentError(
+                f"{where}: expected a value of {dtype}, got {shown(number)}"
+            ) from None
     if isinstance(number, float) or not hasattr(type(number), "__index__"):
         raise ArgumentTypeError(f"{where}: expected a value of {dtype}, got {shown(value)}")
     integer = operator.index(number)
@@ -72,10 +77,10 @@ def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
 
 
 def _number(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
-    """What a zero-dimensional tensor, array or NumPy scalar holds; other values as they are."""
+    """The number in a zero-dimensional tensor, array or NumPy scalar; other values as they are."""
     if not hasattr(value, "item") or not hasattr(value, "ndim"):
         return value
-    if value.ndim > 0:  # one of one element has an __index__, too
+    if value.ndim > 0:  # an array of one element has an __index__, too
         raise ArgumentTypeError(
             f"{where}: expected a value of {dtype}, got {type(value).__name__} of shape "
             f"{tuple(value.shape)}"
@@ -88,20 +93,13 @@ def _number(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     return value.item()
 
 
-def _as_float(where: str, dtype: str, number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        raise ArgumentError(f"{where}: expected a value of {dtype}, got {shown(number)}") from None
-
-
 def is_carried(integer: int) -> bool:
-    """Whether a schema's int, which has 64 bits, holds the number."""
+    """Whether the number fits into a schema's int, which has 64 bits."""
     return _LEAST <= integer <= _MOST
 
 
 def shown(value: object) -> str:
-    """What an error says of a value: a number itself, the type of others."""
+    """A value in an error: the number itself, or the type of another value."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, torch.Tensor):
@@ -116,7 +114,7 @@ def check_names(
 ) -> None:
     """ArgumentTypeError unless ``count`` values by position and ``keywords`` give each input once.
 
-    ``made`` are the tensors that the callee allocates, which a call may not give.
+    ``made`` are the tensors that the callee allocates; a call may not give them.
     """
     inputs = [a for a in args if a.role in ("tensor", "scalar")]
     if count > len(inputs):
@@ -142,11 +140,11 @@ def explain(
     scalars: Mapping[str, str],
     error: Exception,
 ) -> None:
-    """Raise what is wrong with the inputs of a call that failed before the op was reached.
+    """Raise what is wrong with the inputs of a call that failed before it reached the op.
 
-    ``given`` are the inputs by name, ``scalars`` the dtypes of those that are no tensors. Returns
-    where nothing is wrong: the failure was ``error``. torch's own words for a list where a tensor
-    is expected, a sparse tensor or an integer of 65 bits do not say what to do.
+    ``given`` are the inputs by name, ``scalars`` the dtypes of the scalars among them. Returns if
+    nothing is wrong with them: ``error`` has another cause. torch's own words for a list in place
+    of a tensor, a sparse tensor or an integer of 65 bits do not say what to do.
     """
     for name, value in given.items():
         if name in scalars:
@@ -163,7 +161,7 @@ def explain(
 
 
 def refuse_tensor(title: str, name: str, value: object) -> None:
-    """Raise for what is no tensor, or none that lies densely in memory; else return."""
+    """Raise for a value that is not a dense strided tensor."""
     where = f"{title}: argument '{name}'"
     if not isinstance(value, torch.Tensor):
         hint = ""
@@ -184,10 +182,10 @@ def refuse_tensor(title: str, name: str, value: object) -> None:
 def explain_op(
     spec: OpSpec, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> None:
-    """Raise what is wrong with a call of an op by ``torch.ops`` where torch's words name nothing.
+    """Raise what is wrong with a call by ``torch.ops`` if torch's error names no argument.
 
-    Those are the words of its dispatcher for None in the place of a tensor and of pybind11 for a
-    value that no schema carries. Returns where ``error`` is another.
+    That is the dispatcher's error for None in place of a tensor, and pybind11's for a value that
+    no schema carries. Returns for any other ``error``.
     """
     values = (*args, *kwargs.values())
     is_a_cast = (
