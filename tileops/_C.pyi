@@ -157,8 +157,8 @@ def make_op_call(
     either.
     """
 
-def set_has_gradient(call: Callable[..., Any], value: bool) -> None:
-    """Whether autograd has a rule in Python for the op: plain calls pass it by."""
+def set_has_gradient(call: Callable[..., Any]) -> None:
+    """Say that autograd has a rule in Python for the op: plain calls pass it by."""
 
 def set_gradient_source(
     forward_mode: ModuleType,
@@ -168,6 +168,13 @@ def set_gradient_source(
     requires_grad: object,
 ) -> None:
     """Tell where torch keeps what calls ask about gradients; later calls change nothing."""
+
+def find_tensor_state(samples: Sequence[object]) -> bool:
+    """Look for a way to read whether a plain tensor requires grad without Python's attribute.
+
+    It must be right for each of ``samples``, tensors of which some require grad. False if this
+    torch has no such way.
+    """
 
 def find_dispatch_state(keys: int, front: int) -> bool:
     """Look for the functions of torch's dispatcher by which calls pass autograd by.

@@ -1,8 +1,10 @@
-// Owns what calls from Python ask torch about gradients, and the way past autograd for calls that
-// need none.
+// What calls from Python ask torch about gradients, and the way past autograd for calls that need
+// none.
 #pragma once
 
 #include <pybind11/pybind11.h>
+
+#include <vector>
 
 namespace tileops {
 
@@ -25,12 +27,17 @@ bool is_grad_enabled();
 // True inside a transform of torch.func, whose tensors do not show which of them needs a gradient
 // outside. False, too, where `find_dispatch_state` found nothing.
 bool is_in_transform();
-// Of a plain tensor. Under a torch function mode this runs the mode's Python code.
+// Of a plain tensor. If `find_tensor_state` found nothing, this runs the Python code of a torch
+// function mode.
 bool requires_grad(PyObject* tensor);
 inline bool is_plain_tensor(PyObject* value) {
   const GradientSource& source = gradient_source();
   return Py_TYPE(value) == source.tensor || Py_TYPE(value) == source.parameter;
 }
+
+// Looks for a way to read whether a plain tensor requires grad without Python's attribute; false if
+// this torch has none. It must be right for each of `samples`, some of which require grad.
+bool find_tensor_state(const std::vector<pybind11::object>& samples);
 
 // Looks for the functions of torch's dispatcher that a `BelowAutograd` needs; false where this
 // torch has none. `keys` are the bits of autograd's dispatch keys, `front` is the number of the key

@@ -350,12 +350,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_gradient_source", &set_gradient_source, py::arg("forward_mode"),
         py::arg("is_grad_enabled"), py::arg("tensor"), py::arg("parameter"),
         py::arg("requires_grad"));
+  m.def("find_tensor_state", &find_tensor_state, py::arg("samples"));
   m.def("find_dispatch_state", &find_dispatch_state, py::arg("keys"), py::arg("front"));
   m.def("forget_dispatch_state", &forget_dispatch_state);
   m.def("below_autograd", &below_autograd, py::arg("function"));
   m.def("make_op_call", &make_op_call, py::arg("function"), py::arg("general"), py::arg("explain"),
         py::kw_only(), py::arg("asks_gradient"));
-  m.def("set_has_gradient", &set_has_gradient, py::arg("call"), py::arg("value"));
+  m.def("set_has_gradient", &set_has_gradient, py::arg("call"));
   m.def("direct_call", &direct_call, py::arg("cls"), py::arg("op"), py::arg("count"),
         py::arg("tensors"), py::arg("scalars"), py::kw_only(), py::arg("asks_gradient"));
   m.def("run_raw", &run_raw_from_python, py::arg("handle"), py::arg("variant"));

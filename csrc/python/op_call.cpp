@@ -130,8 +130,8 @@ py::object make_op_call(const py::object& op, const py::object& general, const p
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(call));
 }
 
-void set_has_gradient(const py::object& call, bool value) {
-  checked(call).has_gradient = value;
+void set_has_gradient(const py::object& call) {
+  checked(call).has_gradient = true;
 }
 
 }  // namespace tileops

@@ -17,7 +17,8 @@ struct OpCall {
 // An OpCall around torch's function `op`.
 pybind11::object make_op_call(const pybind11::object& op, const pybind11::object& general,
                               const pybind11::object& explain, bool asks_gradient);
-void set_has_gradient(const pybind11::object& call, bool value);
+// Autograd has a rule in Python for the op: plain calls pass it by.
+void set_has_gradient(const pybind11::object& call);
 // The OpCall that an object is; null where it is something else.
 OpCall* as_op_call(PyObject* object);
 

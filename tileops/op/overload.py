@@ -52,7 +52,7 @@ class Overload:
         """Autograd has a rule in Python for the op, which plain calls pass by."""
         self.has_gradient = True
         for call in self._calls:
-            runtime.set_has_gradient(call, True)
+            runtime.set_has_gradient(call)
 
     def _replace(self, owner: Any) -> None:  # noqa: ANN401
         function = owner._op

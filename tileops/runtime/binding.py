@@ -56,6 +56,9 @@ def native() -> Any:  # noqa: ANN401 - a module
         torch.nn.Parameter,
         torch.Tensor.requires_grad,
     )
+    with torch.inference_mode(False):
+        plain, leaf = torch.empty(1, device="cpu"), torch.empty(1, device="cpu", requires_grad=True)
+        module.find_tensor_state([plain, leaf, plain[:], leaf[:], torch.nn.Parameter(plain)])
     if not _passes_autograd(module):
         module.forget_dispatch_state()
     return module
