@@ -1,4 +1,4 @@
-// Owns reading bundles: the chain of digests from bundle.json down to a program's files.
+// The reader of bundles: it follows the digests from bundle.json down to a program's files.
 #include "core/bundle.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ const std::string& checked_name(const std::string& name) {
       !name.empty() && name.size() <= 255 && name[0] != '.' &&
       name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
           std::string::npos;
-  if (!plain) raise(ErrorKind::kInternal, "'", name, "' is no name of a file");
+  if (!plain) raise(ErrorKind::kInternal, "'", name, "' is not the name of a file");
   return name;
 }
 
@@ -60,7 +60,7 @@ BundledEntry read_entry(const json::Value& value) {
   return entry;
 }
 
-// The part of the text that describes the op itself; it stands first, then the variants.
+// The part of the text that describes the op itself; it comes first, then the variants.
 std::string identity_of(const json::Value& op) {
   std::string text = op.at("schema").as_string("schema");
   for (const json::Value& arg : op.at("args").as_array("args")) {

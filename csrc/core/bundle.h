@@ -1,4 +1,4 @@
-// Owns the reader of bundles: folders of ops with their compiled programs, made ahead of time.
+// The reader of bundles: folders of ops with their compiled programs, made ahead of time.
 //
 //   bundle.json                  format; size and SHA-256 of each op.json
 //   ops/<folder>/op.json         the op, its variants, and for each entry the hash of its program;
@@ -20,7 +20,7 @@ namespace tileops {
 struct BundleIndex {
   std::vector<std::pair<std::string, FileFact>> ops;
 
-  // InternalError for what is no index, or for a name that could lead out of the bundle.
+  // InternalError for a malformed index, and for a name that could lead out of the bundle.
   static BundleIndex from_json(const json::Value& value);
 };
 

@@ -1,4 +1,4 @@
-// Owns the list of counter blocks.
+// The list of counter blocks.
 #include "core/counters.h"
 
 #include <mutex>

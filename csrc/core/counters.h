@@ -1,4 +1,4 @@
-// Owns the event counters: one block a thread, so that counting on the call path shares no cache
+// The event counters: one block a thread, so that counting on the call path shares no cache
 // line.
 #pragma once
 

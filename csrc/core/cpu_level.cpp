@@ -1,4 +1,4 @@
-// Owns the levels of processors, found from CPUID.
+// The levels of processors, found from CPUID.
 #include "core/cpu_level.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-// Owns which generated CPU code this processor can run.
+// The generated CPU code that this processor can run.
 #pragma once
 
 #include <string>

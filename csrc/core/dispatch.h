@@ -1,4 +1,4 @@
-// Owns the dispatch table: from key words to an immutable value; readers never lock.
+// The dispatch table: from key words to an immutable value; readers never lock.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Owns loading of the CUDA driver and the per-device facts.
+// The loading of the CUDA driver and the per-device facts.
 #include "core/driver.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Owns the table of CUDA driver functions: found by dlopen at first use, never linked.
+// The table of CUDA driver functions: found by dlopen at first use, never linked.
 #pragma once
 
 #include <cuda.h>
@@ -72,7 +72,7 @@ struct DeviceInfo {
   int64_t facts[kHostFacts];
 };
 
-TILEOPS_API int device_count();  // 0 where there is no driver
+TILEOPS_API int device_count();  // 0 without a driver
 TILEOPS_API const DeviceInfo& device_info(
     int index);  // raises DriverError for an index that does not exist
 TILEOPS_API std::string device_name(int index);

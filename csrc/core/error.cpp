@@ -1,4 +1,4 @@
-// Owns the Python class names of the runtime's error kinds.
+// The Python class names of the runtime's error kinds.
 #include "core/error.h"
 
 namespace tileops {

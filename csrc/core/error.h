@@ -1,4 +1,4 @@
-// Owns the one exception type of the runtime, its kinds, and the export macro.
+// The one exception type of the runtime, its kinds, and the export macro.
 #pragma once
 
 #include <stdexcept>

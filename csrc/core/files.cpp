@@ -1,4 +1,4 @@
-// Owns guarded reads: plain files only, bounded, compared with what their writer noted.
+// Guarded reads: plain files only, bounded, compared with what their writer noted.
 #include "core/files.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ class Descriptor {
   raise(ErrorKind::kArgument, path, ": ", what);
 }
 
-// Fills `entry` through one of getpwuid_r and getgrgid_r; false where there is no such entry.
+// Fills `entry` through one of getpwuid_r and getgrgid_r; false if there is no such entry.
 template <class Get, class Id, class Record>
 bool look_up(Get get, Id id, Record& entry, std::vector<char>& space) {
   Record* found = nullptr;

@@ -1,4 +1,4 @@
-// Owns reading files whose size and digest are known beforehand.
+// Reading of files whose size and digest are known beforehand.
 #pragma once
 
 #include <sys/stat.h>
@@ -23,12 +23,12 @@ struct FileFact {
 // refused, and for a group that is not this user's private one. Python's cache has the same rule.
 class Trust {
  public:
-  // `shared`: whoever wrote it, as with a library.
+  // `shared`: anybody may have written it, as with a library.
   explicit Trust(bool shared) : shared_(shared) {}
 
   // ArgumentError naming the path and the user, group or permission that is refused.
   void require(const std::string& path, const struct stat& status) const;
-  // Likewise for what lies at `path`, links followed; nothing for what is not there.
+  // The same for the file at `path`, links followed; nothing if there is none.
   void require(const std::string& path) const;
 
  private:

@@ -1,4 +1,4 @@
-// Owns the ring of recent launches and its text.
+// The ring of recent launches and its text.
 #include "core/flight.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Owns the record of recent CUDA launches: what an error of the driver may stem from.
+// The record of recent CUDA launches: one of them may have caused an error of the driver.
 #pragma once
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// Owns the one table of host hooks, and what Python announces to it.
+// The one table of host hooks, and what Python announces to it.
 #include "core/hooks.h"
 
 #include <utility>

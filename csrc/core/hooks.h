@@ -1,4 +1,4 @@
-// Owns the function pointers through which a host (Python's binding, torch's threads) reaches into
+// The function pointers through which a host (Python's binding, torch's threads) reaches into
 // the runtime.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Owns reading and evaluating host programs, every step checked for overflow.
+// The reader and evaluator of host programs; every step is checked for overflow.
 #include "core/host_program.h"
 
 #include <algorithm>

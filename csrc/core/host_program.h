@@ -1,4 +1,4 @@
-// Owns host programs: the integer expressions over sizes, scalars and device facts that a call
+// Host programs: the integer expressions over sizes, scalars and device facts that a call
 // evaluates.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Owns loading and unloading of kernel images.
+// The loading and unloading of kernel images.
 #include "core/image.h"
 
 #include <dlfcn.h>
@@ -185,7 +185,7 @@ void CpuImage::open() {
           " was built for another runtime (no symbol tileops_cpu_abi_1)");
   }
   handle_ = handle;
-  source_.bytes = std::string();  // a second copy in memory serves nobody
+  source_.bytes = std::string();  // a second copy in memory is of no use
   count(Counter::kLoads);
 }
 

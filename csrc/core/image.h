@@ -1,4 +1,4 @@
-// Owns kernel images: bytes or files that become loaded code, per device, at first use.
+// Kernel images: bytes or files that become loaded code, per device, at first use.
 #pragma once
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// Owns the JSON reader's implementation: one pass, no recursion deeper than the limit.
+// The JSON reader's implementation: one pass, no recursion deeper than the limit.
 #include "core/json.h"
 
 #include <algorithm>
@@ -333,7 +333,7 @@ int64_t Value::as_int(const char* where) const {
 int64_t Value::as_int_in(int64_t low, int64_t high, const char* where) const {
   const int64_t value = as_int(where);
   if (value < low || value > high) {
-    raise(ErrorKind::kInternal, where, ": ", value, " lies outside ", low, "..", high);
+    raise(ErrorKind::kInternal, where, ": ", value, " is outside ", low, "..", high);
   }
   return value;
 }

@@ -1,4 +1,4 @@
-// Owns the JSON reader: strict, limited in depth and size, integers exact in 64 bits.
+// The JSON reader: strict, limited in depth and size, integers exact in 64 bits.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ struct Limits {
 };
 
 // Parses one value that fills the whole text. Raises InternalError with the byte offset for
-// anything that is no JSON (RFC 8259), duplicate keys, integers outside int64, invalid UTF-8, or
+// anything that is not JSON (RFC 8259), duplicate keys, integers outside int64, invalid UTF-8, or
 // what exceeds the limits.
 Value parse(std::string_view text, const Limits& limits = Limits());
 

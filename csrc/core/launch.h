@@ -1,4 +1,4 @@
-// Owns running an entry: grids, workspaces, CUDA launches and CPU loops over blocks.
+// The running of an entry: grids, workspaces, CUDA launches and CPU loops over blocks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Owns CPU launches: the loop over blocks, threads' scratch memory, and what a failed check
+// CPU launches: the loop over blocks, threads' scratch memory, and what a failed check
 // becomes.
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 namespace tileops {
 namespace {
 
-// Scratch of the calling thread, kept between calls; null where there is no memory for it.
+// Scratch of the calling thread, kept between calls; null if there is no memory for it.
 char* thread_scratch(uint64_t bytes) {
   struct Free {
     void operator()(char* memory) const { std::free(memory); }

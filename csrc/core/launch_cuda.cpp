@@ -1,4 +1,4 @@
-// Owns CUDA launches and the layout of workspaces.
+// CUDA launches and the layout of workspaces.
 #include "core/counters.h"
 #include "core/error.h"
 #include "core/flight.h"
@@ -159,7 +159,7 @@ void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, 
   if (!any) return;
   ContextScope context(device_info(device_index));
   CUdeviceptr status = 0;
-  // A captured graph is replayed without this function, so nobody would read the word.
+  // A captured graph is replayed without this function, so nothing would read the word.
   if (__builtin_expect(entry.status >= 0, 0)) {
     status = reinterpret_cast<CUdeviceptr>(frame.workspaces[entry.status]);
     check_driver(driver().memset_d8_async(status, 0, sizeof(int64_t), stream), "cuMemsetD8Async");

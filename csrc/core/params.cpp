@@ -1,4 +1,4 @@
-// Owns the packing of parameters, type by type.
+// The packing of parameters, type by type.
 #include "core/params.h"
 
 #include <cmath>

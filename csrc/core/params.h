@@ -1,4 +1,4 @@
-// Owns the conversion of call values into kernel parameters, for both kinds of kernel.
+// The conversion of call values into kernel parameters, for both kinds of kernel.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct CallFrame {
   std::size_t size_count = 0;
 };
 
-// Storage for the parameters of one CUDA launch; not initialised, because it lies on the hot path's
+// Storage for the parameters of one CUDA launch; not initialised, because it is on the hot path's
 // stack.
 struct CudaParams {
   alignas(64) CUtensorMap maps[kMaxMaps];

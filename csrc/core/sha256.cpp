@@ -1,4 +1,4 @@
-// Owns the compression function and the padding of SHA-256.
+// The compression function and the padding of SHA-256.
 #include "core/sha256.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Owns SHA-256 (FIPS 180-4), by which the bytes of a bundle are known.
+// SHA-256 (FIPS 180-4), by which the bytes of a bundle are known.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Owns reading op.json and variant descriptions.
+// The reader of op.json and variant descriptions.
 #include "core/spec.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ double read_float(const json::Value& value) {
   if (value.text == "inf") return kInfinity;
   if (value.text == "-inf") return -kInfinity;
   if (value.text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  raise(ErrorKind::kInternal, "'", value.text, "' is no float");
+  raise(ErrorKind::kInternal, "'", value.text, "' is not a float");
 }
 
 StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
@@ -67,7 +67,7 @@ StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
 }
 
 ArgSpec read_arg(const json::Value& value) {
-  // What is_required says stands in the schema, which torch reads.
+  // The schema, which torch reads, says what is required.
   value.check_members({"name", "kind", "role", "mutated", "is_required", "standard"}, "args");
   ArgSpec arg;
   arg.name = value.at("name").as_string("args.name");
@@ -117,7 +117,7 @@ TensorRule read_tensor(const json::Value& value, const OpSpec& op, const Variant
   rule.arg = static_cast<uint16_t>(
       value.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensors.arg"));
   if (op.args[rule.arg].kind != ArgKind::kTensor)
-    raise(ErrorKind::kInternal, "tensors.arg is no tensor");
+    raise(ErrorKind::kInternal, "tensors.arg is not a tensor");
   rule.name = value.at("name").as_string("tensors.name");
   for (const json::Value& dtype : value.at("dtypes").as_array("tensors.dtypes")) {
     rule.dtypes.push_back(dtype.as_string("tensors.dtypes"));
@@ -149,7 +149,8 @@ void check_host_inputs(const HostProgram& host, const VariantSpec& variant) {
         (input.kind == HostInput::kSize && input.index >= variant.sizes.size()) ||
         (input.kind == HostInput::kScalar && (input.index >= variant.scalars.size() ||
                                               is_float_type(variant.scalars[input.index].type)));
-    if (bad) raise(ErrorKind::kInternal, "a host program input does not exist or is no integer");
+    if (bad)
+      raise(ErrorKind::kInternal, "a host program input does not exist or is not an integer");
   }
 }
 
@@ -187,7 +188,7 @@ DTypeRule read_dtype_rule(const json::Value& value, const OpSpec& op) {
     const auto arg = static_cast<uint16_t>(
         item.as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "dtype_rules.args"));
     if (op.args[arg].kind != ArgKind::kTensor)
-      raise(ErrorKind::kInternal, "dtype_rules.args is no tensor");
+      raise(ErrorKind::kInternal, "dtype_rules.args is not a tensor");
     rule.args.push_back(arg);
   }
   for (const json::Value& item : value.at("stored").as_array("dtype_rules.stored")) {
@@ -304,7 +305,7 @@ VariantSpec VariantSpec::from_json(const json::Value& value, const OpSpec& op) {
     rule.arg = static_cast<uint16_t>(
         item.at("arg").as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "scalars.arg"));
     if (op.args[rule.arg].role != ArgRole::kScalar)
-      raise(ErrorKind::kInternal, "scalars.arg is no scalar");
+      raise(ErrorKind::kInternal, "scalars.arg is not a scalar");
     rule.name = item.at("name").as_string("scalars.name");
     rule.dtype = item.at("dtype").as_string("scalars.dtype");
     rule.type = scalar_type_of_dtype(rule.dtype, "scalars.dtype");

@@ -1,4 +1,4 @@
-// Owns the parsed forms of op.json, variants and entries: what is fixed when an op, variant or
+// The parsed forms of op.json, variants and entries: what is fixed when an op, variant or
 // entry is added.
 #pragma once
 
@@ -76,7 +76,7 @@ struct TensorRule {
   std::vector<DimRule> strides;  // where not contiguous
   int64_t pack = 1;              // elements in one of torch's, along the last dimension
   bool raw = false;              // any tensor: only its address is taken
-  bool leading = false;          // the first dimension stands for any number of them
+  bool leading = false;          // the first dimension is the product of any number of them
 };
 
 struct SizeSpec {

@@ -1,4 +1,4 @@
-// Owns reading entry descriptions: launches, their parameters and their images.
+// The reader of entry descriptions: launches, their parameters and their images.
 #include "core/error.h"
 #include "core/params.h"
 #include "core/spec.h"
@@ -158,7 +158,7 @@ TensorSource read_source(const json::Value& value, const OpSpec& op, std::size_t
     const auto index = static_cast<uint16_t>(
         arg->as_int_in(0, static_cast<int64_t>(op.args.size()) - 1, "tensor_order.arg"));
     if (op.args[index].kind != ArgKind::kTensor)
-      raise(ErrorKind::kInternal, "tensor_order.arg is no tensor");
+      raise(ErrorKind::kInternal, "tensor_order.arg is not a tensor");
     return {false, index};
   }
   return {true, static_cast<uint16_t>(value.at("output").as_int_in(

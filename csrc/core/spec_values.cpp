@@ -1,4 +1,4 @@
-// Owns static argument values and scalar types: reading, key words, text.
+// Static argument values and scalar types: reading, key words, text.
 #include <cstring>
 #include <limits>
 

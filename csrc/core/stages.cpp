@@ -1,4 +1,4 @@
-// Owns the sums of the clock of stages.
+// The sums of the clock of stages.
 #include "core/stages.h"
 
 namespace tileops {

@@ -1,4 +1,4 @@
-// Owns the clock of a call's stages: where host time goes, for measurements.
+// The clock of a call's stages: where host time goes, for measurements.
 #pragma once
 
 #include <atomic>

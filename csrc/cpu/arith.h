@@ -1,4 +1,4 @@
-// Owns scalar arithmetic whose C++ operator would not do: minimum and maximum, division of floats
+// Scalar arithmetic whose C++ operator would not do: minimum and maximum, division of floats
 // to integers.
 #ifndef TILEOPS_CPU_ARITH_H_
 #define TILEOPS_CPU_ARITH_H_

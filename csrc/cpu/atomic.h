@@ -1,4 +1,4 @@
-// Owns atomic updates of elements by any number of threads: each returns the value before it.
+// Atomic updates of elements by any number of threads: each returns the value before it.
 #ifndef TILEOPS_CPU_ATOMIC_H_
 #define TILEOPS_CPU_ATOMIC_H_
 

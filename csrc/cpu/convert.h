@@ -1,4 +1,4 @@
-// Owns conversions between scalar types: exact widening, rounding to nearest even, saturating float
+// Conversions between scalar types: exact widening, rounding to nearest even, saturating float
 // to int.
 //
 // All functions are free of branches so that the compiler vectorises loops over them. Rules, as on

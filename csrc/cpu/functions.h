@@ -1,4 +1,4 @@
-// Owns the mathematical functions of kernels. The float32 ones that programs use most are free of
+// The mathematical functions of kernels. The float32 ones that programs use most are free of
 // branches, so that loops over them become vector code; the others go through the C library's
 // float64 functions.
 //

@@ -1,4 +1,4 @@
-// Owns the register-blocked matrix product of tiles: c (+)= op(a) op(b), in the accumulator's
+// The register-blocked matrix product of tiles: c (+)= op(a) op(b), in the accumulator's
 // arithmetic.
 //
 // op(b) is packed into panels of NR columns, zero padded, so that the inner loop reads it in order

@@ -1,4 +1,4 @@
-// Owns integer arithmetic with defined results: floor division, shifts, bit counts. Nothing here
+// Integer arithmetic with defined results: floor division, shifts, bit counts. Nothing here
 // traps.
 //
 // Signed overflow wraps (kernels are compiled with -fwrapv). Division by zero gives -1 for

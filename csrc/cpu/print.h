@@ -1,4 +1,4 @@
-// Owns what T.print writes: one line a value, with the block that wrote it.
+// What T.print writes: one line a value, with the block that wrote it.
 #ifndef TILEOPS_CPU_PRINT_H_
 #define TILEOPS_CPU_PRINT_H_
 

@@ -1,4 +1,4 @@
-// Owns reductions and scans of tiles; they accumulate in the destination's type, rounding at each
+// Reductions and scans of tiles; they accumulate in the destination's type, rounding at each
 // step.
 #ifndef TILEOPS_CPU_REDUCE_H_
 #define TILEOPS_CPU_REDUCE_H_

@@ -1,4 +1,4 @@
-// Owns arithmetic in a rounding mode of its own. The processor's own mode is set around each
+// Arithmetic in a rounding mode of its own. The processor's own mode is set around each
 // operation, so that the result is IEEE 754's for every operand, subnormals, zeros and overflow
 // included.
 #ifndef TILEOPS_CPU_ROUNDING_H_

@@ -1,4 +1,4 @@
-// Owns copies and fills of rows: the inner dimension of tile copies, with conversion where dtypes
+// Copies and fills of rows: the inner dimension of tile copies, with conversion where dtypes
 // differ.
 #ifndef TILEOPS_CPU_ROWS_H_
 #define TILEOPS_CPU_ROWS_H_

@@ -1,4 +1,4 @@
-// Owns the binary interface between the runtime and generated CPU kernels: parameters, status,
+// The binary interface between the runtime and generated CPU kernels: parameters, status,
 // entry points.
 //
 // No standard header is included: generated code must compile in a fraction of a second.

@@ -1,4 +1,4 @@
-// Owns the scalar types of generated CPU kernels: fixed-width integers, storage of narrow floats,
+// The scalar types of generated CPU kernels: fixed-width integers, storage of narrow floats,
 // vectors.
 //
 // A narrow float is stored as its bits and computed with as a `float` that holds one of its values:

@@ -1,4 +1,4 @@
-// Owns the short way from a program object to its op: a call that needs no more than the op runs no
+// The short way from a program object to its op: a call that needs no more than the op runs no
 // Python code.
 //
 // The class keeps a `__call__` written in Python, which compilers of Python read, and which takes

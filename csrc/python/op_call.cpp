@@ -1,4 +1,4 @@
-// Owns what stands in torch's Python class of an op before torch's own function.
+// The callable that replaces torch's own function in torch's Python class of an op.
 //
 // A call of plain tensors and numbers that needs no gradient goes to torch's function at once. Any
 // other goes through a function of Python, which knows what torch's does not: that the op has no

@@ -1,4 +1,4 @@
-// Owns what stands in torch's Python class of an op before torch's own function.
+// The callable that replaces torch's own function in torch's Python class of an op.
 #pragma once
 
 #include <pybind11/pybind11.h>

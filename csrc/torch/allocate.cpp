@@ -1,4 +1,4 @@
-// Owns asking torch's allocator for memory.
+// Memory from torch's allocator.
 #include "torch/allocate.h"
 
 namespace tileops {

@@ -1,4 +1,4 @@
-// Owns the tensors that a call makes: outputs and the memory of workspaces.
+// The tensors that a call makes: outputs and the memory of workspaces.
 #pragma once
 
 #include "torch/bind.h"

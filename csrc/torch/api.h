@@ -1,4 +1,4 @@
-// Owns the control plane of libtileops: what a binding or a C++ program calls to define ops and add
+// The control plane of libtileops: what a binding or a C++ program calls to define ops and add
 // kernels.
 #pragma once
 
@@ -48,7 +48,7 @@ TILEOPS_API Resolver set_resolver(uint64_t handle, Resolver resolver);
 // From now on a static argument that is given its default's value selects a variant of its own.
 TILEOPS_API void keep_given(uint64_t handle);
 TILEOPS_API void retire_op(uint64_t handle, const std::string& message);
-// Where the program stands in its author's files, for errors of the device.
+// Where the program is defined, for errors of the device.
 TILEOPS_API void set_origin(uint64_t handle, const std::string& text);
 // Takes the op's variants, entries and code out of its calls' reach: the next call asks the
 // resolver again. Calls that are inside finish with what they found.
@@ -64,7 +64,7 @@ struct LoadedOp {
 
 // How a bundle is loaded.
 struct BundleOptions {
-  bool shared = false;         // true: whoever may have written it
+  bool shared = false;         // true: others may have written it
   std::string ns;              // for all of its ops, in place of their own; empty: their own
   std::set<std::string> left;  // ops that are not registered, by qualified name
 };
@@ -110,7 +110,7 @@ struct RawCall {
   bool fast = true, index64 = false;
   std::vector<int64_t> sizes;
   std::vector<int64_t>
-      int_scalars;  // one for each scalar of the variant, used where its type is no float
+      int_scalars;  // one for each scalar of the variant, used if its type is not a float
   std::vector<double> float_scalars;  // likewise where it is
   std::vector<uint64_t> tensors;
   uint64_t workspace = 0;
@@ -128,7 +128,7 @@ void install_torch_hooks();
 extern "C" TILEOPS_API int tileops_load_bundle(const char* path);
 // The same with options, a JSON object: "namespace", of the ops in place of their own, and "trust",
 // "shared" for a bundle that others may have written or "user", which is the default unless the
-// environment has TILEOPS_CACHE_TRUST_SHARED. A null pointer stands for no options.
+// environment has TILEOPS_CACHE_TRUST_SHARED. A null pointer means no options.
 extern "C" TILEOPS_API int tileops_load_bundle_ex(const char* path, const char* json);
 // The text of the last failure on this thread; empty if there was none. Valid until the next one.
 extern "C" TILEOPS_API const char* tileops_last_error();

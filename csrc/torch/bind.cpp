@@ -1,4 +1,4 @@
-// Owns the hot checks of a call; every failure leaves through torch/messages.cpp.
+// The hot checks of a call; torch/messages.cpp raises every failure.
 #include "torch/bind.h"
 
 #include <algorithm>

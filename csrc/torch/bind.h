@@ -1,4 +1,4 @@
-// Owns the checks of a call's tensors against a variant, and the sizes that they bind.
+// The checks of a call's tensors against a variant, and the sizes that they bind.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class SmallBuffer {
 inline constexpr std::size_t kMaxSizes = 128;
 inline constexpr std::size_t kMaxOutputs = 32;
 
-// A contiguous copy that stands for an argument; what an op writes is copied back.
+// A contiguous copy in place of an argument; what an op writes is copied back.
 struct ContiguousCopy {
   std::size_t arg;
   AtenTensorHandle original;
@@ -37,7 +37,7 @@ struct ContiguousCopy {
 struct Binding {
   const Op* op;
   const Variant* variant;
-  TensorFacts tensors[kMaxArgs];  // by argument; `handle` null where the argument is no tensor or
+  TensorFacts tensors[kMaxArgs];  // by argument; `handle` null if the argument is not a tensor or
                                   // was not given
   int64_t sizes[kMaxSizes];
   ScalarValue scalars[kMaxArgs];
@@ -47,7 +47,7 @@ struct Binding {
   int capability = 0;
   bool fast = true, index64 = false;
   // The leading dimensions of the tensors whose rules have some, and the argument that they were
-  // read from. `flat` holds what stands for the shapes and strides of such tensors.
+  // read from. `flat` holds the shapes and strides of such tensors.
   const int64_t* leading = nullptr;
   std::size_t leading_rank = 0, leading_arg = 0;
   int64_t flat_inline[32];

@@ -1,4 +1,4 @@
-// Owns the ops that come from bundles: registered with torch, without source, compiler or Python.
+// The ops that come from bundles: registered with torch, without source, compiler or Python.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -50,7 +50,7 @@ bool is_cpu(const BundledEntry& entry) {
   return entry.target.rfind("cpu:", 0) == 0;
 }
 
-// The entries that some device here could run; of several for one CPU key the best stands first,
+// The entries that some device here could run; of several for one CPU key the best comes first,
 // because a key keeps its first entry.
 std::vector<const BundledEntry*> usable_entries(const BundledVariant& variant) {
   std::vector<const BundledEntry*> usable;
@@ -376,7 +376,7 @@ extern "C" int tileops_load_bundle_ex(const char* path, const char* json) {
   using namespace tileops;
   try {
     last_error().clear();
-    // Where there is no Python, nothing else has read the one variable that finds faults.
+    // Without Python, nothing else has read the one variable that finds faults.
     if (is_set("TILEOPS_SYNC")) set_sync(true);
     const BundleOptions options = options_of(json);
     return static_cast<int>(load_bundles({path == nullptr ? "" : path}, options).size());

@@ -1,4 +1,4 @@
-// Owns the call path: from the boxed stack to launches and back.
+// The call path: from the boxed stack to launches and back.
 #include <dlfcn.h>
 
 #include "core/counters.h"
@@ -289,7 +289,7 @@ __attribute__((cold, noinline)) void run_and_wait(const Binding& call, const Ent
   }
 }
 
-// The memory of a call's workspaces, and where each lies in it.
+// The memory of a call's workspaces, and where each is in it.
 class Workspaces {
  public:
   Workspaces(const Binding& call, const EntrySpec& spec, CallFrame& frame)

@@ -1,4 +1,4 @@
-// Owns contiguous copies of arguments, made for ops that declare contiguous="copy".
+// Contiguous copies of arguments, made for ops that declare contiguous="copy".
 #include "torch/bind.h"
 
 namespace tileops {

@@ -1,4 +1,4 @@
-// Owns finding torch's CUDA functions in a library that this one is not linked with.
+// The search for torch's CUDA functions in a library that this one is not linked with.
 #include "torch/cuda_bridge.h"
 
 #include <dlfcn.h>

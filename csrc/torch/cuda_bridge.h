@@ -1,4 +1,4 @@
-// Owns the access to functions that only CUDA builds of torch export.
+// The access to functions that only CUDA builds of torch export.
 #pragma once
 
 #include <cuda.h>

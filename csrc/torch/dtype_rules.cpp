@@ -1,4 +1,4 @@
-// Owns the dtypes that a call's tensors give to an op's dtype rules.
+// The dtypes that a call's tensors give to an op's dtype rules.
 #include "torch/bind.h"
 
 namespace tileops {

@@ -1,4 +1,4 @@
-// Owns the mapping between dtype names and torch's numbers for them.
+// The mapping between dtype names and torch's numbers for them.
 #include <dlfcn.h>
 
 #include <vector>

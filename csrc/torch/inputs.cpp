@@ -1,4 +1,4 @@
-// Owns unboxing: the representation of each kind of argument in the stable ABI.
+// Unboxing: the representation of each kind of argument in the stable ABI.
 #include "torch/inputs.h"
 
 #include <cstring>
@@ -35,7 +35,7 @@ std::string read_string(StringHandle text) {
 }
 
 void free_payload(ArgKind kind, StableIValue word) {
-  // A failed free leaks one object; there is nobody left to tell.
+  // A failed free leaks one object; nobody could be told.
   if (kind == ArgKind::kTensor)
     aoti_torch_delete_tensor_object(as_handle<AtenTensorHandle>(word));
   else if (kind == ArgKind::kString)
@@ -81,7 +81,7 @@ Inputs::~Inputs() {
     const ArgSpec& arg = op_.args[i];
     if (!has_value(i)) continue;
     free_payload(arg.kind, payload(i));
-    // An optional value lies in a box that torch allocated with new (see to<std::optional<T>> in
+    // An optional value is in a box that torch allocated with new (see to<std::optional<T>> in
     // torch's headers).
     if (arg.optional) delete as_handle<StableIValue*>(words_[i]);
   }

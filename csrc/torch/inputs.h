@@ -1,4 +1,4 @@
-// Owns the arguments of one call: read from the boxed stack, freed on every path.
+// The arguments of one call: read from the boxed stack, freed on every path.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Owns the texts of call errors: each names op, argument, what was expected and what was given.
+// The texts of call errors: each names op, argument, what was expected and what was given.
 #include "core/error.h"
 #include "torch/bind.h"
 

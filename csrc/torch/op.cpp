@@ -1,4 +1,4 @@
-// Owns ops at run time: variants, entries, unloading, and the once-only resolution of what is
+// Ops at run time: variants, entries, unloading, and the once-only resolution of what is
 // missing.
 #include "torch/op.h"
 
@@ -157,7 +157,7 @@ void Op::release() {
 }
 
 bool Op::begin_resolving(const std::vector<uint64_t>& key) {
-  GilReleaseScope no_gil;  // whoever resolves needs the interpreter's lock
+  GilReleaseScope no_gil;  // the resolver needs the interpreter's lock
   std::lock_guard<Mutex> lock(resolve_mutex_);
   auto flight = resolving_.find(key);
   if (flight == resolving_.end()) {

@@ -1,4 +1,4 @@
-// Owns the run-time form of an op: its variants, their entries, and how a missing one is resolved.
+// The run-time form of an op: its variants, their entries, and how a missing one is resolved.
 #pragma once
 
 #include <atomic>
@@ -64,7 +64,7 @@ class Op {
   // chooses for those.
   void keep_given() { keeps_given_.store(true, std::memory_order_relaxed); }
   bool keeps_given() const { return keeps_given_.load(std::memory_order_relaxed); }
-  // Where the program stands in its author's files, for errors of the device; empty if unknown.
+  // Where the program is defined, for errors of the device; empty if unknown.
   std::string origin() const {
     const std::string* text = origin_.load(std::memory_order_acquire);
     return text == nullptr ? std::string() : *text;

@@ -1,4 +1,4 @@
-// Owns the question whether two tensors share memory, where one of them is written.
+// The check whether two tensors share memory if one of them is written.
 //
 // Generated code may move a load before a store to another tensor, and blocks run in any order: a
 // program sees its tensors as separate memory, so tensors that are not are refused.

@@ -1,4 +1,4 @@
-// Owns what is done with an entry without tensors: loading it before its first call, and running it
+// What is done with an entry without tensors: loading it before its first call, and running it
 // on raw addresses, so that the launch path can be tested against a recorded driver.
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Owns the table of recent calls, one a thread, so that reading it takes no lock.
+// The table of recent calls, one a thread, so that reading it takes no lock.
 #include "torch/recent.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Owns each thread's memory of recent calls: arguments that are equal but for their addresses need
+// Each thread's memory of recent calls: arguments that are equal but for their addresses need
 // neither checks nor look-up nor arithmetic again.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Owns the table of all ops and their registration with torch.
+// The table of all ops and their registration with torch.
 #include <atomic>
 #include <mutex>
 #include <set>

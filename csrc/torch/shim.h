@@ -1,4 +1,4 @@
-// Owns the inclusion of torch's stable C ABI, pinned to the oldest torch that is supported, and
+// The inclusion of torch's stable C ABI, pinned to the oldest torch that is supported, and
 // handles over it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Owns the pool of boxed entry points: stub number n loads n and jumps to tileops_invoke.
+// The pool of boxed entry points: stub number n loads n and jumps to tileops_invoke.
 //
 // A boxed function of the stable ABI gets no closure, so the address that torch calls must itself
 // say which op it is. The stubs are tail jumps with no frame of their own: unwinding through them

@@ -1,4 +1,4 @@
-// Owns the interface of the stub pool.
+// The interface of the stub pool.
 #pragma once
 
 #include <cstddef>

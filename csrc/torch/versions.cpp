@@ -1,4 +1,4 @@
-// Owns autograd's version counters of the tensors that a call writes.
+// Autograd's version counters of the tensors that a call writes.
 #include <algorithm>
 
 #include "torch/bind.h"
@@ -20,7 +20,7 @@ TensorHandle empty_view(AtenTensorHandle base, int64_t rank) {
 
 // Counts one write to a tensor without changing it. False where torch allows none.
 bool count_write(AtenTensorHandle base, const TensorFacts& facts) {
-  // One element is no empty view; its copy onto itself counts as well.
+  // One element is not an empty view; its copy onto itself counts as well.
   if (facts.rank == 0) return aoti_torch_copy_(base, base, 0) == 0;
   const TensorHandle view = empty_view(base, facts.rank);
   // Torch has no fill of two float4 in a byte.

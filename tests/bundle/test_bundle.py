@@ -290,7 +290,7 @@ def test_missing_parts(run_python: Run, tmp_path: Path) -> None:
         tileops.load_bundle(tmp_path)
     fact = {"size": 1, "sha256": "0" * 64}
     (tmp_path / "bundle.json").write_text(json.dumps({"format": 1, "ops": {"../x": fact}}))
-    with pytest.raises(tileops.TileopsError, match=r"'\.\./x' is no name of a file"):
+    with pytest.raises(tileops.TileopsError, match=r"'\.\./x' is not the name of a file"):
         tileops.load_bundle(tmp_path)
 
 

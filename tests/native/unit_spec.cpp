@@ -313,9 +313,9 @@ TEST(bundles_lead_nowhere_else) {
   for (const char* bad : {"..", ".", "", "a/b", ".hidden"}) {
     const std::string text =
         std::string(R"({"format": 1, "ops": {")") + bad + "\": " + fact("") + "}}";
-    CHECK_ERROR("is no name of a file", BundleIndex::from_json(json::parse(text)));
+    CHECK_ERROR("is not the name of a file", BundleIndex::from_json(json::parse(text)));
   }
-  CHECK_ERROR("is no name of a file",
+  CHECK_ERROR("is not the name of a file",
               BundledOp::from_text(
                   changed(corpus("op_cpu.json"), "\"program\": \"", "\"program\": \"../")));
 }

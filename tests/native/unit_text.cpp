@@ -133,7 +133,7 @@ TEST(host_program_refuses_malformed_code) {
       {R"({"inputs": ["size:-1"], "code": []})", "input 'size:-1'"},
       {R"({"inputs": ["size:1x"], "code": []})", "input 'size:1x'"},
       {R"({"inputs": ["host:colour"], "code": []})", "input 'host:colour'"},
-      {R"({"inputs": ["size:0"], "code": [["add", 0, 1]]})", "host.code: 1 lies outside 0..0"},
+      {R"({"inputs": ["size:0"], "code": [["add", 0, 1]]})", "host.code: 1 is outside 0..0"},
       {R"({"inputs": ["size:0"], "code": [["add", 0]]})", "wrong length"},
       {R"({"inputs": ["size:0"], "code": [["power", 0, 0]]})", "operation 'power'"},
       {R"({"inputs": [], "code": [["const", 1, 2]]})", "wrong length"},
