@@ -1,7 +1,7 @@
 """The types of the native module ``tileops._C``, the control plane of libtileops.
 
 ``tileops.runtime`` loads it at the first use and has all of its names. Errors are the classes of
-``tileops.errors``; InternalError stands for a malformed description.
+``tileops.errors``; InternalError means a malformed description.
 """
 
 import os

@@ -78,6 +78,12 @@ def test_the_runtime_has_all_of_them() -> None:
         _: Any = runtime.no_such_function  # type: ignore[attr-defined]
 
 
+def test_the_wheel_has_it() -> None:
+    (line,) = re.findall(r"^tileops = .*$", (ROOT / "pyproject.toml").read_text(), re.M)[-1:]
+    assert '"*.pyi"' in line
+    assert '"py.typed"' in line
+
+
 def test_mypy_reads_the_stub(tmp_path: Any) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "use.py").write_text(

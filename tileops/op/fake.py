@@ -137,9 +137,10 @@ class _Call:
         return torch.device("cpu") if device is None else torch.device(device)
 
     def _inputs(self) -> dict[str, Any]:
-        sizes = [self.sizes[n] for n in range(len(self.variant.sizes))]
-        scalars = [self.values[rule.name] for rule in self.variant.scalars]
-        return self.variant.inputs(sizes, scalars)
+        found = {f"size:{n}": self.sizes[n] for n in range(len(self.variant.sizes))}
+        for n, rule in enumerate(self.variant.scalars):
+            found[f"scalar:{n}"] = self.values[rule.name]
+        return found
 
     def _where(self, name: str) -> str:
         return f"{self.spec.title}: argument '{name}'"

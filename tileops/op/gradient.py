@@ -61,7 +61,7 @@ def refuse_leaf(op: str, argument: str, value: object) -> None:
             "a leaf that requires grad" if base is value else "a view of a leaf that requires grad"
         )
     elif base is not value and _creation_of(value) != "DEFAULT":
-        reason = f"a view that torch lets nobody write in grad mode ({_creation_of(value)})"
+        reason = f"a view that may not be written in grad mode ({_creation_of(value)})"
     if reason:
         raise ArgumentError(
             f"{op}: argument '{argument}' is {reason}, and the op writes into it; "

@@ -29,7 +29,7 @@ Buckets = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class Provider(Protocol):
-    """What stands behind an op: it traces programs and supplies compiled kernels."""
+    """The program or kernel behind an op: it traces and supplies compiled kernels."""
 
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The program for these compile-time arguments, its sizes symbolic."""

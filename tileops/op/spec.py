@@ -287,7 +287,7 @@ def dtype_rules(program: Program, spec: OpSpec) -> tuple[DTypeRule, ...]:
 
 
 def bound_dtypes(spec: OpSpec, values: Mapping[str, object]) -> tuple[str | None, ...]:
-    """The tile dtype of each dtype rule; None where no tensor with it was given.
+    """The tile dtype of each dtype rule; None if no tensor with it was given.
 
     ``values`` are a call's arguments by name. ArgumentTypeError for a dtype that is not allowed, or
     two tensors of one rule that differ.

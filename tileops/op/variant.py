@@ -10,7 +10,7 @@ from tileops.dtypes import DType, storage_names
 from tileops.errors import InternalError, ProgramTypeError, ProgramValueError
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
-from tileops.op.host_program import HostProgram, HostProgramBuilder, SlotValue
+from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.plain_json import as_float, fields_from_json, fields_to_json
 from tileops.op.spec import DTypeRule, OpSpec, dtype_rules, returned_outputs
 
@@ -141,12 +141,6 @@ class Variant:
         pairs = zip(values, kinds, strict=True)
         static = [as_float(value) if kind == "float" else value for value, kind in pairs]
         return fields_from_json(Variant, {**data, "static": static})
-
-    def inputs(self, sizes: Sequence[SlotValue], scalars: Sequence[SlotValue]) -> dict[str, Any]:
-        """The values of a host program's inputs by name, host facts left out."""
-        values: dict[str, Any] = {f"size:{n}": value for n, value in enumerate(sizes)}
-        values.update((f"scalar:{n}", value) for n, value in enumerate(scalars))
-        return values
 
 
 def pack_of(dtype: DType) -> int:
