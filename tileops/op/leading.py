@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,16 +44,20 @@ class Leading:
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
         if not rule.leading:
             return View(shape, strides)
-        count = leading_count(rule, shape)
+        count = _count(rule, shape)
         self._agree(rule.name, shape, count)
         if rule.strides is not None and not self._copies:
             self.refuse_layout(rule, tensor)
-        return flat_view(rule, shape, strides)
+        step = None if is_known_empty(shape) else one_stride(shape[:count], strides[:count])
+        if step is None:  # the call copies it, or no stride matters
+            strides = _row_major(shape)
+            step = strides[count - 1] if count > 0 else 1
+        return View((math.prod(shape[:count]), *shape[count:]), (step, *strides[count:]))
 
     def refuse_layout(self, rule: TensorRule, tensor: torch.Tensor) -> None:
         """ArgumentError for leading dimensions that cannot be viewed as one."""
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-        count = leading_count(rule, shape)
+        count = _count(rule, shape)
         if is_known_empty(shape) or one_stride(shape[:count], strides[:count]) is not None:
             return
         raise ArgumentError(
@@ -77,22 +82,9 @@ class Leading:
             )
 
 
-def leading_count(rule: TensorRule, shape: Sequence[Any]) -> int:
+def _count(rule: TensorRule, shape: Sequence[Any]) -> int:
     """The number of leading dimensions of a tensor of this shape."""
     return len(shape) - len(rule.shape) + 1
-
-
-def flat_view(rule: TensorRule, shape: Sequence[Any], strides: Sequence[Any] | None) -> View:
-    """A tensor in the dimensions of its rule; row-major where its own strides do not allow it."""
-    steps = _row_major(shape) if strides is None else tuple(strides)
-    if not rule.leading:
-        return View(tuple(shape), steps)
-    count = leading_count(rule, shape)
-    step = None if is_known_empty(shape) else one_stride(shape[:count], steps[:count])
-    if step is None:
-        steps = _row_major(shape)
-        step = steps[count - 1] if count > 0 else 1
-    return View((_product(shape[:count]), *shape[count:]), (step, *steps[count:]))
 
 
 def one_stride(shape: Sequence[Any], strides: Sequence[Any]) -> SlotValue | None:
@@ -125,13 +117,6 @@ def _row_major(shape: Sequence[Any]) -> tuple[SlotValue, ...]:
         strides.insert(0, step)
         step = step * at_least_one(extent)
     return tuple(strides)
-
-
-def _product(extents: Sequence[Any]) -> SlotValue:
-    total: SlotValue = 1
-    for extent in extents:
-        total = total * extent
-    return total
 
 
 def place_of(rule: TensorRule, tensor: torch.Tensor, kind: str, dim: int) -> str:
