@@ -69,23 +69,20 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.language.definitions": frozenset({"frontend"}),
     # The names of other systems' caches, as thin facades over jit.
     "tileops.cache.kernel_cache": frozenset({"jit"}),
-    # The decorator that joins search and program; the only part of the tuner that knows programs.
+    # The tuner of programs: what is asked, its inputs, the session, and what users call.
     "tileops.autotuner.decorator": frozenset({"jit"}),
-    "tileops.autotuner.tuner": frozenset({"jit", "op", "ir", "cache", "codegen"}),
-    "tileops.autotuner.deciding": frozenset({"jit", "op", "ir", "cache"}),
-    "tileops.autotuner.trying": frozenset({"jit", "op", "ir"}),
-    "tileops.autotuner.tuned": frozenset({"jit", "op", "ir"}),
-    "tileops.autotuner.making": frozenset({"jit", "op", "ir"}),
-    "tileops.autotuner.automatic": frozenset({"ir"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
-    # The records of tunings lie in the cache's folders, under its locks.
+    "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
+    "tileops.autotuner.request": frozenset({"jit", "cache"}),
+    "tileops.autotuner.session": frozenset({"jit", "op"}),
+    "tileops.autotuner.custom_timer": frozenset({"jit", "op"}),
+    "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),
+    "tileops.autotuner.spaces": frozenset({"ir"}),
+    "tileops.autotuner.workshop": frozenset({"jit", "op", "ir", "cache"}),
+    # The workers compile; their temporary files are the cache's.
+    "tileops.autotuner.compilers": frozenset({"jit", "codegen", "ir", "cache"}),
+    # The records of tunings are in the cache's folders, under its locks.
     "tileops.autotuner.database": frozenset({"cache"}),
-    # Its folder for temporary files.
-    "tileops.autotuner.compilers": frozenset({"cache"}),
-    # The process that compiles: everything that a compile needs, in a process of its own.
-    "tileops.autotuner.worker": frozenset({"jit", "codegen", "ir"}),
-    # From programs to what the processes of a tuning get.
-    "tileops.autotuner.preparing": frozenset({"jit", "ir", "op"}),
     # The names that a user's terminal calls.
     "tileops.__main__": frozenset({"cli"}),
 }

@@ -26,7 +26,11 @@ def main(rank: int, world: int, folder: Path, plan: dict) -> None:
     share._silence_s = plan.get("silence_s", 4.0)
     work = Work(plan)
     start = time.monotonic()
-    answer = None if plan.get("warm") else ranks.together(share, 10, work, chunk=2)
+    answer = (
+        None
+        if plan.get("warm")
+        else ranks.together(share, [str(n) for n in range(10)], work, chunk=2)
+    )
     seconds = time.monotonic() - start
     done = {"answer": answer, "measured": work.looked, "decided": work.decided, "seconds": seconds}
     (folder / f"{rank}.json").write_text(json.dumps(done))
@@ -36,20 +40,20 @@ def main(rank: int, world: int, folder: Path, plan: dict) -> None:
 class Work:
     def __init__(self, plan: dict) -> None:
         self.plan = plan
-        self.looked: list[int] = []
+        self.looked: list[str] = []
         self.decided = 0
 
-    def look(self, numbers: range) -> None:
-        for number in numbers:
+    def look(self, names: list[str]) -> None:
+        for name in names:
             if len(self.looked) == self.plan.get("die_after", -1):
                 os._exit(9)
             time.sleep(self.plan.get("pause_s", 0.05))
-            self.looked.append(number)
+            self.looked.append(name)
 
-    def results(self) -> dict[int, dict]:
-        return {number: {"ms": self.plan["times"][number]} for number in self.looked}
+    def results(self) -> dict[str, dict]:
+        return {name: {"ms": self.plan["times"][int(name)]} for name in self.looked}
 
-    def decide(self, results: dict[int, dict]) -> dict:
+    def decide(self, results: dict[str, dict]) -> dict:
         if self.plan.get("die_deciding"):
             os._exit(9)
         self.decided += 1

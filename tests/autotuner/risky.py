@@ -14,8 +14,8 @@ import torch
 
 import tileops
 import tileops.language as T
-from tileops.autotuner.compilers import CompileJob
-from tileops.ir.codec import encode_program
+from tests.autotuner.finding import request_of
+from tileops.jit.compiling import Request
 
 RISKS = ("good", "loop", "wrong", "flags", "slow")
 
@@ -45,35 +45,32 @@ def risky(A, how: str = "good", block_N: int = 256):
 refused = tileops.jit(name="tuning_refused", compile_flags=["-fno-such-flag"])(risky.func)
 
 
-def jobs(x: torch.Tensor, names: Sequence[str] = RISKS) -> list[CompileJob]:
-    """One job for each way."""
-    found = []
-    for how in names:
+def requests(x: torch.Tensor, names: Sequence[str] = RISKS) -> dict[str, Request]:
+    """One request for each way, by its name; what follows a dot tells equal ways apart."""
+    found = {}
+    for name in names:
+        how = name.partition(".")[0]
         program = refused.get_tir(x) if how == "flags" else risky.get_tir(x, how=how)
-        found.append(CompileJob(encode_program(program), "cpu", True, False, "risky"))
+        found[name] = request_of(program, op="risky")
     return found
 
 
 def main(store: str, cache: str, rank: int) -> None:
     import torch.distributed as dist
 
-    from tests.autotuner.test_campaign import setting
-    from tileops.autotuner.campaign import find_fastest
-    from tileops.autotuner.ranks import Part, share_of
+    from tests.autotuner.finding import find_fastest
+    from tests.autotuner.test_workshop import OPTIONS
+    from tileops.autotuner.ranks import share_of
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     torch.manual_seed(rank)  # ranks have their own data
     x = torch.randn(20_000)
-    from pathlib import Path
-
     share = share_of("risky")
     assert share is not None
-    work = jobs(x)
-    part = Part(share, [str(number) for number in range(len(work))])
-    found = find_fastest(work, setting(x, Path(cache)), part=part)
-    status = [o.measured.status for o in found.outcomes]
-    reasons = [o.measured.reason for o in found.outcomes]
-    print(json.dumps({"ranking": found.ranking, "status": status, "reasons": reasons}))
+    with tileops.option.cache_dir(cache):
+        found = find_fastest(requests(x), [x], OPTIONS, share=share, workers=2)
+    report = {"ranking": found.ranking, "status": found.status, "reasons": found.reasons}
+    print(json.dumps(report))
     sys.stdout.flush()
     os._exit(0)
 

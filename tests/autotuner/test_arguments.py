@@ -18,7 +18,7 @@ from tests.autotuner.tuned_programs import (
     fresh_in_place,
     fresh_other,
 )
-from tileops.autotuner.arguments import check_inputs
+from tileops.autotuner.inputs import check_inputs
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
@@ -47,8 +47,8 @@ OP = "op tuned_double_const: |tuned_double_const: "
 @pytest.mark.parametrize(
     ("configs", "words"),
     [
-        ([{"blok": 8}], f"({OP})configs: 'blok' is no compile-time parameter"),
-        ([{"A": 8}], f"({OP})configs: 'A' is no compile-time parameter"),
+        ([{"blok": 8}], f"({OP})configs: 'blok' is not a compile-time parameter"),
+        ([{"A": 8}], f"({OP})configs: 'A' is not a compile-time parameter"),
         ([], f"({OP})configs: the space is empty"),
         (None, f"({OP})configs: expected dicts, a space or a function, got None"),
         (5, f"({OP})configs: expected dicts"),
@@ -58,7 +58,7 @@ OP = "op tuned_double_const: |tuned_double_const: "
         (lambda a: None, f"({OP})configs: expected dicts"),
         (lambda a: [{"blok": 1}], f"({OP})configs: 'blok'"),
         (lambda a, b, c: SPACE, f"({OP})configs raised TypeError"),
-        ([{1: 8, "blok": 8}], f"({OP})configs: '1' is no compile-time parameter"),
+        ([{1: 8, "blok": 8}], f"({OP})configs: '1' is not a compile-time parameter"),
         ([{"block": {8}}], f"({OP})config .*8.* cannot be kept in a file"),
         ([{"block": 8, "pass_configs": "x"}], "pass_configs: expected a dict of options, got 'x'"),
         ([{"block": len}], f"({OP})config .*len.* cannot be kept in a file"),

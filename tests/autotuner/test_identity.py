@@ -15,8 +15,8 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops.autotuner.checking import Reference
-from tileops.autotuner.identity import identity
+from tileops.autotuner.checking import identity
+from tileops.autotuner.param import TuningOptions
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
 
@@ -80,7 +80,7 @@ def test_recursive_functions_end() -> None:
 
 def test_another_process_has_the_same_text() -> None:
     code = (
-        "from tests.autotuner import test_identity as t; from tileops.autotuner.identity import identity;"
+        "from tests.autotuner import test_identity as t; from tileops.autotuner.checking import identity;"
         "print([identity(f) for pair in t.CHANGES for f in pair])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "77"}
@@ -91,17 +91,21 @@ def test_another_process_has_the_same_text() -> None:
 
 
 def test_checks_are_told_apart_by_what_they_compare_with() -> None:
-    same = Reference(scaled(2)).identity
-    assert same == Reference(scaled(2)).identity
-    assert Reference().identity == Reference(None, print).identity == ""
+    def identity_of(**options: Any) -> str:
+        return TuningOptions(**options).check_identity
+
+    same = identity_of(ref_prog=scaled(2))
+    assert same == identity_of(ref_prog=scaled(2))
+    assert identity_of() == identity_of(manual_check_prog=print) == ""
+    assert identity_of(ref_prog=scaled(2), skip_check=True) == ""
     others = [
-        Reference(scaled(3)),
-        Reference(scaled(2), rtol=0.0),
-        Reference(scaled(2), atol=0.0),
-        Reference(scaled(2), max_mismatched_ratio=0.5),
-        Reference(scaled(2), lambda got, want: None),
+        identity_of(ref_prog=scaled(3)),
+        identity_of(ref_prog=scaled(2), rtol=0.0),
+        identity_of(ref_prog=scaled(2), atol=0.0),
+        identity_of(ref_prog=scaled(2), max_mismatched_ratio=0.5),
+        identity_of(ref_prog=scaled(2), manual_check_prog=lambda got, want: None),
     ]
-    assert len({same, *(o.identity for o in others)}) == 6
+    assert len({same, *others}) == 6
 
 
 def test_a_repaired_reference_or_another_tolerance_checks_again(tuning_cache: Path) -> None:

@@ -10,22 +10,30 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.autotuner.kernels import loadable
 from tests.kit.processes import is_running
-from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
-from tileops.autotuner.checking import Checker, Reference
-from tileops.autotuner.measuring import Plan, Session, measure
+from tileops.autotuner.benches import (
+    Bench,
+    ChildBench,
+    LocalBench,
+    NoSecondContextError,
+    Runner,
+)
+from tileops.autotuner.checking import Checker
+from tileops.autotuner.database import Measured
+from tileops.autotuner.measuring import Measurement
+from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.rounds import Rules
-from tileops.autotuner.running import Runner
 from tileops.autotuner.workshop import Workshop
 
 CPU = torch.device("cpu")
 # Quick: the outcome of these tests does not hang on precision.
-PLAN = Plan(warmup=2, timeout_s=4.0, rules=Rules(rep=10))
+RULES = Rules(rep=10)
 
 
 def double(a: torch.Tensor) -> torch.Tensor:
@@ -44,8 +52,22 @@ def bench(inputs: list[object]) -> Iterator[ChildBench]:
     made.close()
 
 
-def checker(bench: Bench) -> Checker:
-    return Checker(Reference(double, rtol=0.0, atol=0.0, max_mismatched_ratio=0.0), bench.inputs)
+def measurement(bench: Bench, *progress: Any, **options: Any) -> Measurement:
+    exact = {"ref_prog": double, "rtol": 0.0, "atol": 0.0, "max_mismatched_ratio": 0.0}
+    asked = TuningOptions(**{"warmup": 2, "timeout": 4.0, **exact, **options})
+    return Measurement(bench, Checker(asked, bench.inputs), asked, RULES, *progress)
+
+
+def measure(bench: Bench, loadables: dict[str, Any], **options: Any) -> dict[str, Measured]:
+    made = measurement(bench, **options)
+    for name, found in loadables.items():
+        made.add(name, found)
+    made.finish()
+    return made.found
+
+
+def is_estimate(measured: Measured) -> bool:
+    return measured.samples == 3  # the runs of the first look
 
 
 def test_every_kind_of_failure_is_recorded_and_the_good_one_wins(
@@ -53,11 +75,8 @@ def test_every_kind_of_failure_is_recorded_and_the_good_one_wins(
 ) -> None:
     names = ["segfault", "slow", "wrong", "good", "loop", "abort"]
     start = time.monotonic()
-    found, seconds = measure(
-        bench, [(n, loadable(n, libraries)) for n in names], checker(bench), PLAN
-    )
+    found = measure(bench, {n: loadable(n, libraries) for n in names})
     assert time.monotonic() - start < 60
-    assert seconds > 0
     status = {name: found[name].status for name in names}
     assert status == {
         "segfault": "illegal_access", "slow": "ok", "wrong": "wrong_result", "good": "ok",
@@ -67,26 +86,25 @@ def test_every_kind_of_failure_is_recorded_and_the_good_one_wins(
     assert "1 of 5000 elements" in found["wrong"].reason
     assert "4 s" in found["loop"].reason
     assert "killed by" in found["abort"].reason
-    good, slow = found["good"].latency_ms, found["slow"].latency_ms
+    good, slow = found["good"].latency, found["slow"].latency
     assert good is not None
     assert slow is not None
     assert good < slow
-    assert found["good"].low_ms <= good <= found["good"].high_ms  # type: ignore[operator]
-    assert all(found[n].latency_ms is None for n in names if n not in ("good", "slow"))
+    assert found["good"].low <= good <= found["good"].high  # type: ignore[operator]
+    assert all(found[n].latency is None for n in names if n not in ("good", "slow"))
 
 
 def test_the_order_is_by_speed_and_progress_hears_of_all(
     bench: ChildBench, libraries: Path
 ) -> None:
     heard: list[tuple[str, bool]] = []
-    session = Session(
-        bench, checker(bench), PLAN, lambda name, m: heard.append((name, m.is_estimate))
-    )
+    session = measurement(bench, lambda name, m: heard.append((name, is_estimate(m))))
     for name in ("slower", "good", "slow"):
-        assert session.add(name, loadable(name, libraries)).is_estimate
+        session.add(name, loadable(name, libraries))
+        assert is_estimate(session.found[name])
     assert session.finish() == ["good", "slow", "slower"]
     assert heard[:3] == [("slower", True), ("good", True), ("slow", True)]
-    assert {name for name, is_estimate in heard[3:] if not is_estimate} == {
+    assert {name for name, is_first in heard[3:] if not is_first} == {
         "good",
         "slow",
         "slower",
@@ -94,27 +112,28 @@ def test_the_order_is_by_speed_and_progress_hears_of_all(
 
 
 def test_what_comes_after_the_timing_is_timed_alone(bench: ChildBench, libraries: Path) -> None:
-    session = Session(bench, checker(bench), PLAN)
+    session = measurement(bench)
     session.add("slow", loadable("slow", libraries))
     assert session.finish() == ["slow"]
     before = session.found["slow"]
     session.add("good", loadable("good", libraries))
     assert session.finish() == ["good", "slow"]
     assert session.found["slow"] is before
-    assert not session.found["good"].is_estimate
+    assert not is_estimate(session.found["good"])
 
 
 def session_status(bench: ChildBench, name: str, libraries: Path) -> str:
-    return Session(bench, checker(bench), PLAN).add(name, loadable(name, libraries)).status
+    session = measurement(bench)
+    session.add(name, loadable(name, libraries))
+    return session.found[name].status
 
 
 def test_early_stop_leaves_the_estimate_of_what_is_slow(bench: ChildBench, libraries: Path) -> None:
-    plan = Plan(warmup=2, timeout_s=20.0, early_stop_factor=2.0, rules=Rules(rep=10))
-    configs = [(n, loadable(n, libraries)) for n in ("slower", "good")]
-    found, _ = measure(bench, configs, checker(bench), plan)
+    configs = {n: loadable(n, libraries) for n in ("slower", "good")}
+    found = measure(bench, configs, timeout=20.0, early_stop_factor=2.0)
     assert found["slower"].status == "ok"
-    assert found["slower"].is_estimate
-    assert not found["good"].is_estimate
+    assert is_estimate(found["slower"])
+    assert not is_estimate(found["good"])
     # What is not timed is not kept loaded, and can be loaded again.
     assert "good" in bench._loaded
     assert "slower" not in bench._loaded
@@ -130,9 +149,8 @@ def test_programs_that_write_into_arguments_get_copies(libraries: Path) -> None:
             assert bool((y == 7.0).all())
             y.copy_(2 * x)
 
-        check = Checker(Reference(reference, rtol=0, atol=0, max_mismatched_ratio=0), bench.inputs)
-        configs = [("good", loadable("good", libraries, in_place=True))]
-        found, _ = measure(bench, configs, check, PLAN)
+        configs = {"good": loadable("good", libraries, in_place=True)}
+        found = measure(bench, configs, ref_prog=reference)
         assert found["good"].status == "ok", found["good"].reason
     finally:
         bench.close()
@@ -141,8 +159,7 @@ def test_programs_that_write_into_arguments_get_copies(libraries: Path) -> None:
 
 def test_the_local_bench_gives_the_same_results(inputs: list[object], libraries: Path) -> None:
     bench = LocalBench(CPU, inputs)
-    configs = [(n, loadable(n, libraries)) for n in ("wrong", "good")]
-    found, _ = measure(bench, configs, checker(bench), PLAN)
+    found = measure(bench, {n: loadable(n, libraries) for n in ("wrong", "good")})
     bench.close()
     assert {n: m.status for n, m in found.items()} == {"wrong": "wrong_result", "good": "ok"}
 
@@ -165,7 +182,7 @@ def test_where_no_child_can_be_it_measures_here_and_says_so_once(
 
 
 def is_local(inputs: list[object]) -> bool:
-    with Workshop([CPU], inputs, "") as shop:
+    with Workshop({}, inputs, TuningOptions(), [CPU]) as shop:
         ((device, bench),) = shop.benches()
         return device == "cpu" and isinstance(bench, LocalBench)
 
@@ -214,8 +231,7 @@ def test_a_loop_dies_with_its_parent(libraries: Path, tmp_path: Path) -> None:
 def test_each_timed_run_starts_from_the_callers_values(libraries: Path) -> None:
     """Runs that change their input are timed on what they will get, not on what runs left."""
     a, out = torch.ones(3000), torch.full((3000,), 7.0)
-    runner = Runner(CPU)
-    runner.set_inputs([a, out])
+    runner = Runner(CPU, "event", [a, out])
     runner.load("good", loadable("good", libraries, in_place=True))
     assert len(runner.times("good", 3)) == 3
     (copies,) = runner._copies.values()

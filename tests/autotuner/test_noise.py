@@ -16,8 +16,8 @@ import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer
 from tileops.autotuner import benches, spaces
 from tileops.autotuner.database import Row, folders, read_best, read_rows
-from tileops.autotuner.evidence import is_faster, is_noisy, preferred, quartiles
-from tileops.autotuner.rounds import Race, Rules
+from tileops.autotuner.rounds import Race, Rules, is_faster, is_noisy, quartiles
+from tileops.autotuner.session import preferred
 from tileops.cache.directory import resolve
 from tileops.settings import current
 
@@ -48,13 +48,13 @@ def raced(clock: Disturbed, default: str | None) -> tuple[Race, list[str]]:
     return race, race.run()
 
 
-def rows_of(race: Race, names: list[str]) -> dict[int, Row]:
+def rows_of(race: Race, names: list[str]) -> dict[str, Row]:
     rows = {}
-    for n, name in enumerate(names):
+    for name in names:
         found = race.samples[name]
         low, high = quartiles(found.rounds)
-        rows[n] = Row(
-            {}, "", "ok", found.median, low, high, noisy=is_noisy(found.rounds), sure=found.sure
+        rows[name] = Row(
+            "ok", found.median, low, high, noisy=is_noisy(found.rounds), sure=found.sure
         )
     return rows
 
@@ -90,8 +90,7 @@ def test_what_stays_disturbed_is_marked_and_yields_to_the_default() -> None:
         race, order = raced(Disturbed({"other": 1.0, "default": 1.0}, seed, 1e9, 70), "default")
         rows = rows_of(race, ["default", "other"])
         marked += any(row.noisy for row in rows.values())
-        leader = 0 if order[0] == "default" else 1
-        taken += preferred(leader, 0, rows) != 0
+        taken += preferred(order[0], "default", rows) != "default"
     assert marked >= 18
     assert taken == 0  # nothing proves that one of two equals is faster
 
@@ -101,11 +100,12 @@ def test_evidence_wins_over_noise() -> None:
         clock = Disturbed({"other": 1.0, "default": 500.0}, seed, 1e9, 70)
         race, order = raced(clock, "default")
         assert order[0] == "other"
-        assert preferred(1, 0, rows_of(race, ["default", "other"])) == 1, seed
+        rows = rows_of(race, ["default", "other"])
+        assert preferred("other", "default", rows) == "other", seed
 
 
 def row(low: float, middle: float, high: float, **marks: bool) -> Row:
-    return Row({}, "", "ok", middle, low, high, 10, **marks)
+    return Row("ok", middle, low, high, 10, **marks)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,13 @@ def row(low: float, middle: float, high: float, **marks: bool) -> Row:
         (row(0.2, 1.0, 15.0, noisy=True, sure=True), row(1.0, 1.1, 1.2), 1),
         (row(0.2, 0.5, 0.9, noisy=True), row(1.0, 1.1, 1.2), 1),  # quartiles apart
         (row(0.9, 1.0, 1.1), row(0.2, 1.1, 15.0, noisy=True), 0),
-        (row(0.2, 1.0, 15.0, noisy=True), Row({}, "", "error"), 1),  # the default is no choice
+        (row(0.2, 1.0, 15.0, noisy=True), Row("error"), 1),  # the default is no choice
     ],
 )
 def test_what_is_preferred(mine: Row, default: Row, expected: int) -> None:
-    assert preferred(1, 0, {0: default, 1: mine}) == expected
-    assert preferred(1, None, {1: mine}) == 1
+    names = ("default", "mine")
+    assert preferred("mine", "default", {"default": default, "mine": mine}) == names[expected]
+    assert preferred("mine", None, {"mine": mine}) == "mine"
 
 
 def test_paired_rounds_show_a_difference_that_drift_hides() -> None:
@@ -193,7 +194,8 @@ def test_the_default_counts_once_however_it_is_written(tuning_cache: Path) -> No
 
 def test_configs_are_completed_by_the_default() -> None:
     default = {"a": 1, "b": 2}
-    found = spaces.with_default([{"b": 3}, {"a": 1}, {"b": 3, "a": 1}, {"a": 4}], default)
-    assert found == [{"a": 1, "b": 3}, {"a": 1, "b": 2}, {"a": 4, "b": 2}]
-    assert spaces.with_default([{"b": 3}], default)[-1] == default
-    assert spaces.with_default([{"b": 3}, {"b": 3}], None) == [{"b": 3}]
+    found = spaces.by_name([{"b": 3}, {"a": 1}, {"b": 3, "a": 1}, {"a": 4}], default)
+    assert list(found.values()) == [{"a": 1, "b": 3}, {"a": 1, "b": 2}, {"a": 4, "b": 2}]
+    assert all(spaces.canonical(config) == name for name, config in found.items())
+    assert list(spaces.by_name([{"b": 3}], default).values())[-1] == default
+    assert list(spaces.by_name([{"b": 3}, {"b": 3}], None).values()) == [{"b": 3}]

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 import torch
 
+from tests.autotuner.finding import Found, find_in
 from tileops.autotuner.benches import NoSecondContextError
-from tileops.autotuner.campaign import Findings, Setting, find_fastest
-from tileops.autotuner.compilers import Compiled, CompileJob
-from tileops.autotuner.measuring import Plan
+from tileops.autotuner.compilers import Compiled
+from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.rounds import Rules
+from tileops.autotuner.workshop import Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = 24
+CONFIGS = [str(number) for number in range(24)]
 RUN_MS = 10.0
 # Bound by measurement: nothing is dropped or settled before every config has had its runs.
 RULES = Rules(rep=10, least=10, drop=10.0, margin=-0.9, finalists=2)
@@ -40,7 +41,7 @@ class SleepingBench:
         self.first_s = first_s
 
     def _ms(self, name: str) -> float:
-        return RUN_MS * (0.8 if name.startswith("7.") else 1.0)
+        return RUN_MS * (0.8 if name == "7" else 1.0)
 
     def run(
         self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
@@ -65,50 +66,47 @@ class SleepingBench:
         pass
 
 
-class Shop:
+class Shop(Workshop):
     """A workshop of such devices; there is nothing to compile."""
-
-    class pool:
-        @staticmethod
-        def compile(jobs: list[CompileJob]) -> list[Any]:
-            assert jobs == []
-            return []
 
     def __init__(self, first_s: tuple[float, ...]) -> None:
         self.made = [(f"device {n}", SleepingBench(s)) for n, s in enumerate(first_s)]
+        devices = [torch.device("cpu", n) for n in range(len(first_s))]
+        super().__init__(
+            dict.fromkeys(CONFIGS), [], TuningOptions(warmup=1, rep=10), devices, rules=RULES
+        )  # type: ignore[arg-type]
+        loadable = {"op": {"args": []}}
+        self._compiled = {name: Compiled("ok", hash=name, loadable=loadable) for name in CONFIGS}
 
-    def start(self, jobs: int) -> None:
-        assert jobs == 0
+    def _start_children(self) -> None:
+        pass
 
-    def benches(self) -> list[tuple[str, SleepingBench]]:
+    def benches(self) -> list[tuple[str, SleepingBench]]:  # type: ignore[override]
         return self.made
 
 
-def tuned_on(*first_s: float) -> tuple[Findings, list[set[str]], float]:
+def tuned_on(*first_s: float) -> tuple[Found, list[set[str]], float]:
     """What a tuning on such devices found, what each ran, and seconds."""
     return tuned_in(Shop(first_s))
 
 
-def tuned_in(shop: Shop) -> tuple[Findings, list[set[str]], float]:
-    devices = tuple(torch.device("cpu", n) for n in range(len(shop.made)))
-    setting = Setting(devices, [], "", plan=Plan(warmup=1, rules=RULES))
-    jobs = [CompileJob("", "cpu", True, False, "op")] * CONFIGS
-    known = {n: Compiled("ok", hash=f"{n}", loadable={"op": {"args": []}}) for n in range(CONFIGS)}
+def tuned_in(shop: Shop) -> tuple[Found, list[set[str]], float]:
     start = time.monotonic()
-    found = find_fastest(jobs, setting, known=known, shop=shop)  # type: ignore[arg-type]
+    with shop:
+        found = find_in(shop, CONFIGS)
     return found, [bench.ran for _, bench in shop.made], time.monotonic() - start
 
 
 def test_two_devices_take_about_half_the_time_of_one() -> None:
     alone, (everything,), seconds = tuned_on(0.0)
     both, (first, second), less = tuned_on(0.0, 0.0)
-    assert len(everything) == CONFIGS
-    assert alone.ranking[0] == both.ranking[0] == 7
-    assert sorted(both.ranking) == list(range(CONFIGS))
+    assert everything == set(CONFIGS)
+    assert alone.ranking[0] == both.ranking[0] == "7"
+    assert sorted(both.ranking) == sorted(CONFIGS)
     assert first | second == everything
     # What the second measured best may race once more on the first.
     assert len(first & second) <= RULES.finalists
-    assert min(len(first), len(second)) >= CONFIGS // 2 - 1 - RULES.finalists
+    assert min(len(first), len(second)) >= len(CONFIGS) // 2 - 1 - RULES.finalists
     assert less <= LIMIT * seconds, (less, seconds)
 
 
@@ -116,8 +114,8 @@ def test_a_device_that_looks_slowly_is_given_its_half_all_the_same() -> None:
     _, (quick, slow), _ = tuned_on(0.0, 0.1)
     # Timing takes longer than looking: a device that took what the other has not begun would
     # be at it alone.
-    assert len(slow) == CONFIGS // 2
-    assert len(quick) <= CONFIGS // 2 + RULES.finalists
+    assert len(slow) == len(CONFIGS) // 2
+    assert len(quick) <= len(CONFIGS) // 2 + RULES.finalists
 
 
 class LeavingBench(SleepingBench):
@@ -137,9 +135,9 @@ def test_what_a_device_that_is_gone_leaves_the_others_measure(gone: tuple[int, .
     for place in gone:
         shop.made[place] = (f"device {place}", LeavingBench())
     found, ran, _ = tuned_in(shop)
-    assert {outcome.measured.status for outcome in found.outcomes} == {"ok"}
-    assert found.ranking[0] == 7
-    assert sorted(found.ranking) == list(range(CONFIGS))
+    assert set(found.status.values()) == {"ok"}
+    assert found.ranking[0] == "7"
+    assert sorted(found.ranking) == sorted(CONFIGS)
     assert all(len(ran[place]) == 4 for place in gone)  # it is asked no more
 
 
@@ -147,8 +145,8 @@ def test_where_every_device_is_gone_the_configs_fail() -> None:
     shop = Shop((0.0, 0.0))
     shop.made = [(name, LeavingBench()) for name, _ in shop.made]
     found, _, _ = tuned_in(shop)
-    assert {outcome.measured.status for outcome in found.outcomes} == {"error"}
-    assert found.ranking == ()
+    assert set(found.status.values()) == {"error"}
+    assert found.ranking == []
 
 
 def seconds_of(world: int, folder: Path, sleep_s: float) -> tuple[float, list[list[int]]]:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from tileops.autotuner.ranks import Part, Share, StoreLostError, share_of, together
+from tileops.autotuner.ranks import Share, StoreLostError, share_of, together
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = [5.0, 4.0, 3.0, 9.0, 1.0, 2.0, 8.0, 7.0, 6.0, 2.5]
+NAMES = [str(number) for number in range(10)]
 
 
 def run(folder: Path, plans: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
@@ -35,7 +36,7 @@ def test_contradicting_timers_agree_and_each_config_is_measured_once(tmp_path: P
     found = [r for r in run(tmp_path, [{}, reverse, {}]) if r is not None]
     assert len(found) == 3
     assert len({json.dumps(r["answer"]) for r in found}) == 1
-    assert sorted(n for r in found for n in r["measured"]) == list(range(10))
+    assert sorted(n for r in found for n in r["measured"]) == sorted(NAMES)
     assert sum(r["decided"] for r in found) == 1
 
 
@@ -44,17 +45,17 @@ def test_a_rank_that_dies_hangs_nobody(tmp_path: Path) -> None:
     assert found[1] is None
     survivor = found[0]
     assert survivor is not None
-    assert survivor["answer"] == {"best": 4}
+    assert survivor["answer"] == {"best": "4"}
     assert survivor["seconds"] < 30
     # What the dead one looked at died with it.
-    assert sorted(survivor["measured"]) == list(range(10))
+    assert sorted(survivor["measured"]) == sorted(NAMES)
 
 
 def test_a_rank_that_dies_while_it_decides_is_replaced(tmp_path: Path) -> None:
     found = run(tmp_path, [{"die_deciding": True, "pause_s": 0.01}, {"pause_s": 0.6}])
     if found[0] is None:  # it was the first to be done
         assert found[1] is not None
-        assert found[1]["answer"] == {"best": 4}
+        assert found[1]["answer"] == {"best": "4"}
     else:
         assert found[0]["answer"] == found[1]["answer"]  # type: ignore[index]
 
@@ -62,9 +63,9 @@ def test_a_rank_that_dies_while_it_decides_is_replaced(tmp_path: Path) -> None:
 def test_a_rank_that_is_warm_hangs_nobody(tmp_path: Path) -> None:
     found = run(tmp_path, [{}, {"warm": True}])
     assert found[0] is not None
-    assert found[0]["answer"] == {"best": 4}
+    assert found[0]["answer"] == {"best": "4"}
     assert found[0]["seconds"] < 5
-    assert sorted(found[0]["measured"]) == list(range(10))
+    assert sorted(found[0]["measured"]) == sorted(NAMES)
 
 
 class TestOneProcess:
@@ -88,7 +89,7 @@ class TestOneProcess:
         self.make(0, store).publish({"best": 3})
 
         work = Doing()
-        assert together(self.make(1, store), 5, work) == {"best": 3}
+        assert together(self.make(1, store), NAMES[:5], work) == {"best": 3}
         assert work.looked == []
 
     def test_claims_are_disjoint_and_complete(self, store: Any) -> None:
@@ -102,24 +103,24 @@ class TestOneProcess:
         theirs: list[int] = []
 
         class Meeting(Doing):
-            def results(self) -> dict[int, Any]:
+            def results(self) -> dict[str, Any]:
                 if not theirs:  # the other rank comes while this one measures
-                    assert self.looked == [0, 1, 2, 3]
+                    assert self.looked == NAMES[:4]
                     theirs.extend(other.claim(7, 2))
                     for number in theirs:
                         other.post(number, {"ms": number})
                 return super().results()
 
         work = Meeting()
-        assert together(self.make(0, store), 7, work, chunk=3) == {"count": 7}
-        assert (work.looked, theirs) == ([0, 1, 2, 3, 6], [4, 5])
+        assert together(self.make(0, store), NAMES[:7], work, chunk=3) == {"count": 7}
+        assert (work.looked, theirs) == ([*NAMES[:4], "6"], [4, 5])
 
     def test_what_a_silent_rank_took_is_measured_by_the_one_that_decides(self, store: Any) -> None:
         silent = self.make(1, store)
         taken = silent.claim(4, 2)
         work = Doing()
-        assert together(self.make(0, store), 4, work) == {"count": 4}
-        assert work.looked == [2, 3, *taken]
+        assert together(self.make(0, store), NAMES[:4], work) == {"count": 4}
+        assert work.looked == ["2", "3", *map(str, taken)]
 
     def test_where_the_store_is_lost_a_rank_goes_on_alone(self, store: Any) -> None:
         class Lost(Share):
@@ -127,44 +128,44 @@ class TestOneProcess:
                 raise StoreLostError("connection reset")
 
         work = Doing()
-        assert together(Lost(store, "lost", 0, 2), 5, work) == {"count": 5}
-        assert work.looked == [0, 1, 2, 3, 4]
+        assert together(Lost(store, "lost", 0, 2), NAMES[:5], work) == {"count": 5}
+        assert work.looked == NAMES[:5]
 
 
-class TestParts:
-    """Configs with names: ranks number them their own way."""
+class TestOrders:
+    """Ranks may list the configs in any order, and know some of them already."""
 
     NAMES = ("a", "b", "c", "d")
 
     def together(
         self, store: Any, names: Any, known: Any = (), **more: Any
     ) -> tuple[Any, list[str]]:
-        work = Naming(names)
+        work = Naming()
         results = {name: {"ms": Naming.TIMES[name]} for name in known}
-        part = Part(Share(store, "one", 0, 2, silence_s=0.3), names, results, **more)
-        return part.together(work), work.looked
+        share = Share(store, "one", 0, 2, silence_s=0.3)
+        return together(share, names, work, results, **more), work.looked
 
-    def test_the_answer_comes_in_the_numbers_of_each_rank(self) -> None:
+    def test_the_answer_is_one_whatever_the_order(self) -> None:
         store = dist.HashStore()
         first, looked = self.together(store, self.NAMES)
         assert sorted(looked) == list(self.NAMES)
-        assert first["ranking"] == [2, 0, 3, 1]
+        assert first["ranking"] == ["c", "a", "d", "b"]
         second, looked = self.together(store, self.NAMES[::-1])
         assert looked == []
-        assert second["ranking"] == [1, 3, 0, 2]
-        assert second["outcomes"]["1"] == first["outcomes"]["2"] == {"ms": 1.0}
+        assert second == first
+        assert second["outcomes"]["c"] == {"ms": 1.0}
 
     def test_what_is_known_is_not_looked_at_and_counts(self) -> None:
         answer, looked = self.together(dist.HashStore(), self.NAMES, known=("b", "c", "x"))
         assert sorted(looked) == ["a", "d"]
-        assert answer["ranking"] == [2, 0, 3, 1]
-        assert set(answer["outcomes"]) == {"0", "1", "2", "3"}  # this rank has no number for x
+        assert answer["ranking"] == ["x", "c", "a", "d", "b"]
+        assert set(answer["outcomes"]) == {*self.NAMES, "x"}
 
     def test_a_budget_ends_the_search_of_all(self) -> None:
         store = dist.HashStore()
         answer, looked = self.together(store, self.NAMES, is_over=lambda: True)
         assert looked == ["a"]
-        assert answer == {"outcomes": {"0": {"ms": 2.0}}, "ranking": [0]}
+        assert answer == {"outcomes": {"a": {"ms": 2.0}}, "ranking": ["a"]}
         assert self.together(store, self.NAMES)[0] == answer
 
     def test_a_seed_shuffles_in_all_ranks_alike(self) -> None:
@@ -175,40 +176,36 @@ class TestParts:
 
 
 class Naming:
-    """Work on configs with names that notes what it was asked to look at."""
+    """Work that has a time for each config, and notes what it was asked to look at."""
 
     TIMES = {"a": 2.0, "b": 4.0, "c": 1.0, "d": 3.0, "x": 0.5}
 
-    def __init__(self, names: Any) -> None:
-        self.names = names
+    def __init__(self) -> None:
         self.looked: list[str] = []
 
-    def look(self, numbers: Any) -> None:
-        self.looked += [self.names[number] for number in numbers]
+    def look(self, names: list[str]) -> None:
+        self.looked += names
 
-    def results(self) -> dict[int, Any]:
-        return {self.names.index(name): {"ms": self.TIMES[name]} for name in self.looked}
+    def results(self) -> dict[str, Any]:
+        return {name: {"ms": self.TIMES[name]} for name in self.looked}
 
-    def decide(self, results: dict[int, Any]) -> dict[str, Any]:
-        return {
-            "outcomes": {str(n): result for n, result in results.items()},
-            "ranking": sorted(results, key=lambda n: results[n]["ms"]),
-        }
+    def decide(self, results: dict[str, Any]) -> dict[str, Any]:
+        return {"outcomes": results, "ranking": sorted(results, key=lambda n: results[n]["ms"])}
 
 
 class Doing:
     """Work that notes what it was asked to look at."""
 
     def __init__(self) -> None:
-        self.looked: list[int] = []
+        self.looked: list[str] = []
 
-    def look(self, numbers: range) -> None:
-        self.looked += numbers
+    def look(self, names: list[str]) -> None:
+        self.looked += names
 
-    def results(self) -> dict[int, Any]:
-        return {number: {"ms": number} for number in self.looked}
+    def results(self) -> dict[str, Any]:
+        return {name: {"ms": int(name)} for name in self.looked}
 
-    def decide(self, results: dict[int, Any]) -> dict[str, Any]:
+    def decide(self, results: dict[str, Any]) -> dict[str, Any]:
         return {"count": len(results)}
 
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from tileops.autotuner.evidence import bounds
-from tileops.autotuner.rounds import Race, Rules
+from tileops.autotuner.rounds import Race, Rules, bounds
 
 
 class Clock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import pytest
 import tileops
 from benchmarks.programs import bench_matmul
 from tests.autotuner.tuned_programs import fresh_lazy
-from tileops.autotuner import automatic, database, search, spaces
+from tileops.autotuner import database, search, spaces
 from tileops.autotuner.database import Best, Record, Row, TuningKey
+from tileops.autotuner.param import TuningOptions
 from tileops.errors import ArgumentError
 from tileops.target import parse_target
 
@@ -24,23 +27,31 @@ class Asked:
         self.times = times
         self.calls: list[tuple[int, float]] = []
 
-    def __call__(self, numbers: Sequence[int], effort: float) -> Mapping[int, float | None]:
-        self.calls += [(n, effort) for n in numbers]
-        return {n: self.times[n] for n in numbers}
+    def __call__(self, names: Sequence[str], effort: float) -> Mapping[str, float | None]:
+        self.calls += [(int(n), effort) for n in names]
+        return {n: self.times[int(n)] for n in names}
 
     def clock(self) -> float:
         return float(len(self.calls))
 
 
+def run(
+    name: str, count: int, asked: Any, budget: float | None = None, clock: Any = time.monotonic
+) -> set[int]:
+    """The numbers of the configs that may win after a search."""
+    names, deadline = [str(n) for n in range(count)], search.Deadline(budget, clock)
+    return {int(n) for n in search.SEARCHES[name](names, asked, deadline, random.Random(1))}
+
+
 def test_exhaustive_measures_all_once() -> None:
     asked = Asked([3.0, None, 1.0])
-    search.run("exhaustive", 3, asked, budget=None, seed=0)
+    run("exhaustive", 3, asked)
     assert asked.calls == [(0, 1.0), (1, 1.0), (2, 1.0)]
 
 
 def test_a_budget_ends_the_search() -> None:
     asked = Asked([1.0] * 100)
-    search.run("random", 100, asked, budget=20, seed=3, clock=asked.clock)
+    run("random", 100, asked, 20, asked.clock)
     assert 20 <= len(asked.calls) <= 20 + search.CHUNK
     assert len({n for n, _ in asked.calls}) == len(asked.calls)
 
@@ -48,7 +59,7 @@ def test_a_budget_ends_the_search() -> None:
 def test_halving_spends_its_effort_on_the_good() -> None:
     times = [float(n) + 1 for n in range(27)]
     asked = Asked(times)
-    search.run("halving", 27, asked, budget=None, seed=1)
+    run("halving", 27, asked)
     full = [n for n, effort in asked.calls if effort == 1.0]
     assert 0 in full
     assert len(full) <= 3
@@ -57,21 +68,21 @@ def test_halving_spends_its_effort_on_the_good() -> None:
 
 def test_what_halving_left_behind_wins_no_more() -> None:
     times = [float(n) + 1 for n in range(9)]
-    assert search.run("halving", 9, Asked(times), budget=None, seed=1) == {0, 1, 2}
-    assert search.run("random", 9, Asked(times), budget=None, seed=1) == set(range(9))
+    assert run("halving", 9, Asked(times)) == {0, 1, 2}
+    assert run("random", 9, Asked(times)) == set(range(9))
 
-    def failing_later(numbers: Sequence[int], effort: float) -> dict[int, float | None]:
-        return {n: times[n] if effort < 1 else None for n in numbers}
+    def failing_later(names: Sequence[str], effort: float) -> dict[str, float | None]:
+        return {n: times[int(n)] if effort < 1 else None for n in names}
 
     # Where none of the last rung is right, what was right before stands.
-    assert search.run("halving", 9, failing_later, budget=None, seed=1) == set(range(9))
+    assert run("halving", 9, failing_later) == set(range(9))
 
 
 def test_wrong_searches_are_refused() -> None:
     with pytest.raises(ArgumentError, match="search"):
-        search.check("greedy", None)
+        TuningOptions(search="greedy")
     with pytest.raises(ArgumentError, match="budget"):
-        search.check("random", 0)
+        TuningOptions(budget=0)
 
 
 def test_a_space_is_a_product_under_a_condition() -> None:
@@ -90,15 +101,19 @@ def _key(**facts: Any) -> TuningKey:
     return TuningKey("some_op", "ab" * 32, {"sizes": facts})
 
 
+def row(b: int, latency: float) -> Row:
+    return Row("ok", latency, config={"b": b}, digest="d")
+
+
 def test_records_survive_torn_lines_and_damage(tmp_path: Path) -> None:
     with tileops.option.cache_dir(tmp_path):
         record = Record(_key(N=1))
-        record.append([Row({"b": 1}, "d", "ok", 2.0), Row({"b": 2}, "d", "timeout", reason="30 s")])
+        record.append([row(1, 2.0), Row("timeout", config={"b": 2}, digest="d", reason="30 s")])
         record.choose(Best({"b": 1}, 2.0, "d", "s"))
         assert record.folder is not None
         with (record.folder / database.ROWS).open("a") as file:
             file.write('{"config": {"b": 3}, "dig')
-        record.append([Row({"b": 4}, "d", "ok", 1.0)])
+        record.append([row(4, 1.0)])
         assert [row.config["b"] for row in record.rows()] == [1, 2, 4]
         assert record.best() == Best({"b": 1}, 2.0, "d", "s")
         (record.folder / database.BEST).write_text("{")
@@ -109,7 +124,7 @@ def test_records_survive_torn_lines_and_damage(tmp_path: Path) -> None:
 def test_records_without_a_cache_stay_in_memory() -> None:
     with tileops.option.cache_disable():
         record = Record(_key(M=1))
-        record.append([Row({"b": 1}, "d", "ok", 2.0)])
+        record.append([row(1, 2.0)])
         record.choose(Best({"b": 1}, 2.0, "d", "s"))
         assert Record(_key(M=1)).best() == Best({"b": 1}, 2.0, "d", "s")
         assert Record(_key(M=2)).best() is None
@@ -124,17 +139,17 @@ def test_the_automatic_space_follows_the_program_and_fits_the_target() -> None:
         "block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 3, "panel": 8,
     }  # fmt: skip
     target = parse_target("cuda:sm_90")
-    found = automatic.configs(_trace, defaults, target)
-    assert 1 < len(found) <= automatic.LIMIT
+    found = spaces.automatic(_trace, defaults, target)
+    assert 1 < len(found) <= spaces.LIMIT
     assert found[0] == defaults
     assert {config["panel"] for config in found} == {8}
     for name in ("block_M", "num_stages", "threads"):
         assert len({config[name] for config in found}) > 1
-    assert all(automatic.needs_of(_trace(c)).shared_bytes <= target.shared_limit for c in found)
+    assert all(spaces.needs_of(_trace(c)).shared_bytes <= target.shared_limit for c in found)
     # 128 x 64 and 64 x 256 elements of two bytes, in three stages
-    assert automatic.needs_of(_trace(defaults)).shared_bytes == 3 * 2 * (128 * 64 + 64 * 256)
-    too_large = automatic.needs_of(_trace({**defaults, "block_K": 256}))
-    assert not automatic.fits(too_large, target)
+    assert spaces.needs_of(_trace(defaults)).shared_bytes == 3 * 2 * (128 * 64 + 64 * 256)
+    too_large = spaces.needs_of(_trace({**defaults, "block_K": 256}))
+    assert not spaces.fits(too_large, target)
 
 
 def test_lazy_defaults_may_be_missing() -> None:

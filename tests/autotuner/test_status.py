@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tileops.autotuner.running import status_of
+from tileops.autotuner.benches import status_of
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,21 @@ import tileops.language as T
 from tests.kit.processes import is_running
 from tests.programs import samples
 from tileops.autotuner.benches import LocalBench
-from tileops.autotuner.compilers import CompileJob, CompilePool, worker_count
+from tileops.autotuner.compilers import CompilePool, answer, message_of, worker_count
 from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError
-from tileops.ir.codec import encode_program
+from tileops.codegen.kernel_code import Specialization
+from tileops.jit.compiling import Request
+from tileops.target import parse_target
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def job(program: object, target: str = "cpu") -> CompileJob:
-    return CompileJob(encode_program(program), target, True, False, "sample")  # type: ignore[arg-type]
+def job(program: object, target: str = "cpu") -> Request:
+    spec = Specialization(fast=True)
+    return Request(program, parse_target(target), spec, "sample", "tuning")  # type: ignore[arg-type]
 
 
-def compiled(pool: CompilePool, *jobs: CompileJob) -> list:
+def compiled(pool: CompilePool, *jobs: Request) -> list:
     found = dict(pool.compile(jobs))
     return [found[n] for n in range(len(jobs))]
 
@@ -102,13 +105,14 @@ def test_failures_are_classified(tmp_path: Path) -> None:
             pool,
             job(bad_flags.get_tir(x)),
             job(too_much_shared.get_tir(), "cuda:sm_80"),
-            CompileJob("{", "cpu", True, False, "sample"),
             job(samples.scaled.get_tir(x)),
         )
-    assert [c.status for c in found] == ["compile_error", "shared_memory", "compile_error", "ok"]
+    assert [c.status for c in found] == ["compile_error", "shared_memory", "ok"]
     assert "no-such-flag" in found[0].reason
     assert "bytes" in found[1].reason
-    assert "InternalError" in found[2].reason
+    unreadable = answer({**message_of(job(samples.scaled.get_tir(x))), "program": "{"})
+    assert unreadable["status"] == "compile_error"
+    assert "InternalError" in unreadable["reason"]
 
 
 def test_a_compile_that_takes_too_long_is_ended_and_the_next_one_runs(
@@ -156,12 +160,12 @@ def test_a_worker_does_not_wait_for_torch(tmp_path: Path, target: str) -> None:
     script = tmp_path / "worker.py"
     script.write_text(
         "import json, sys\n"
-        "from tileops.autotuner.worker import answer\n"
+        "from tileops.autotuner.compilers import answer\n"
         "found = answer(json.loads(sys.argv[1]))\n"
         "assert found['status'] == 'ok', found\n"
         "print('torch' in sys.modules)\n"
     )
-    message = json.dumps(job(samples.scaled.get_tir(torch.zeros(8)), target).message())
+    message = json.dumps(message_of(job(samples.scaled.get_tir(torch.zeros(8)), target)))
     done = subprocess.run(
         [sys.executable, str(script), message],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(tmp_path / "cache")},

@@ -204,7 +204,7 @@ def test_a_hostile_file_of_tunings_adds_nothing(
             archive.addfile(member, io.BytesIO(b"{}"))
     code, _, err = run(capsys, "import", tmp_path / "bad.tgz")
     assert code == 2
-    assert "no part of a tuning" in err or "twice" in err
+    assert "not part of a tuning" in err or "twice" in err
     assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == ["bad.tgz"]
     assert not list((tmp_path / "cache").rglob("*.json"))
 
@@ -282,8 +282,8 @@ def test_a_line_moves_on_terminals_only(monkeypatch: pytest.MonkeyPatch, is_term
     stream = types.SimpleNamespace(isatty=lambda: is_terminal, write=write, flush=lambda: None)
     monkeypatch.setattr(sys, "stderr", stream)
     with Bar("op", 3) as bar:
-        bar.tell(0, 2.0, "block=8")
-        bar.tell(1, None, "block=16")
+        bar.tell("a", 2.0, "block=8")
+        bar.tell("b", None, "block=16")
         # No config says anything now, and the line goes on.
         assert drawn.wait(20) is is_terminal or not is_terminal
     assert bool(written) is is_terminal
@@ -299,11 +299,11 @@ def test_the_line_says_what_is_left() -> None:
     bar = Bar("op", 4)
     assert "0 of 4 configs, 3 s" in bar.text(0, 3.0)
     assert "left" not in bar.text(0, 3.0)
-    bar.tell(0, 2.0, "block=8")
-    bar.tell(0, 1.5, "block=8")  # a config counts once
+    bar.tell("a", 2.0, "block=8")
+    bar.tell("a", 1.5, "block=8")  # a config counts once
     assert "1 of 4 configs, 30 s, 1 min 30 s left; best 1.5 ms: block=8" in bar.text(0, 30.0)
-    for number in range(4):
-        bar.tell(number, 1.0, "block=8")
+    for name in "abcd":
+        bar.tell(name, 1.0, "block=8")
     assert "4 of 4 configs, 30 s, timing the best of them" in bar.text(0, 30.0)
 
 

@@ -12,10 +12,10 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops.autotuner.database import Row
+from tileops.autotuner.database import Row, StoredTuning
 from tileops.cli import tune_picture
 from tileops.cli.main import main
-from tileops.cli.tune_picture import Drawn, draw
+from tileops.cli.tune_picture import draw
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
 
@@ -33,10 +33,18 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     close("all")
 
 
-def drawn(latencies: dict[int, float], failed: tuple[str, ...] = (), **sizes: int) -> Drawn:
-    rows = [Row({"block": b}, "d", "ok", ms, ms * 0.9, ms * 1.1, 9) for b, ms in latencies.items()]
-    rows += [Row({"block": -n}, "d", status, reason="why\nmore") for n, status in enumerate(failed)]
-    return Drawn("some_op", {"sizes": sizes, "device": "card", "static": {"flag": "$a$"}}, rows)
+def stored(key: dict[str, Any], rows: Any) -> StoredTuning:
+    return StoredTuning("some_op", "ab" * 32, key, None, rows)
+
+
+def drawn(latencies: dict[int, float], failed: tuple[str, ...] = (), **sizes: int) -> StoredTuning:
+    rows = [
+        Row("ok", ms, ms * 0.9, ms * 1.1, 9, config={"block": b}) for b, ms in latencies.items()
+    ]
+    rows += [
+        Row(status, reason="why\nmore", config={"block": -n}) for n, status in enumerate(failed)
+    ]
+    return stored({"sizes": sizes, "device": "card", "static": {"flag": "$a$"}}, rows)
 
 
 def texts(axis: Any) -> list[str]:
@@ -85,8 +93,8 @@ def test_programs_of_several_sizes_and_flags_have_a_line_each(
 ) -> None:
     tunings = [drawn({8: float(m + n)}, M=m, N=n) for m in (1, 2) for n in (3, 4)]
     other = drawn({8: 5.0}, M=1, N=3)
-    tunings.append(Drawn("some_op", {**other.key, "static": {"flag": "b"}}, other.rows))
-    tunings.append(Drawn("some_op", {"bucket": {"M": "any"}}, []))  # nothing measured, no number
+    tunings.append(stored({**other.key, "static": {"flag": "b"}}, other.rows))
+    tunings.append(stored({"bucket": {"M": "any"}}, []))  # nothing measured, no number
     draw(tunings, tmp_path / "p.png")
     upper = figures[0].axes[0]
     assert sorted(len(line.get_xdata()) for line in upper.get_lines()) == [1, 4]

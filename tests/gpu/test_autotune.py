@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,17 @@ import pytest
 import torch
 
 import tileops
+from tests.autotuner.finding import EXACT, find_fastest, find_in, request_of
 from tests.autotuner.tuned_programs import fresh_in_place
 from tests.gpu.risky import FAILURES, program, risky, scale_in_place
 from tests.gpu.tuning_rank import RULES
 from tests.kit.processes import is_running
 from tileops.autotuner import benches, compilers, pipes
 from tileops.autotuner.benches import ChildBench
-from tileops.autotuner.campaign import Setting, find_fastest, workshop_for
-from tileops.autotuner.checking import Reference
-from tileops.autotuner.compilers import CompileJob
-from tileops.autotuner.measuring import Plan
-from tileops.autotuner.preparing import prepare
-from tileops.autotuner.rounds import Rules
-from tileops.ir.codec import encode_program
+from tileops.autotuner.param import TuningOptions
+from tileops.autotuner.workshop import Workshop
 from tileops.ir.program import Program
+from tileops.jit.compiling import Request
 from tileops.profiler import do_bench
 from tileops.runtime import device_target
 
@@ -38,13 +35,20 @@ ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 0.25
 
 
-def job(traced: Program, index: int = 0) -> CompileJob:
-    return CompileJob(encode_program(traced), str(device_target(index)), True, False, traced.name)
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Path]:
+    with tileops.option.cache_dir(tmp_path):
+        yield tmp_path
 
 
-def reference() -> Reference:
-    return Reference(
-        lambda a, b: a.float() @ b.float(), rtol=0.0, atol=TOLERANCE, max_mismatched_ratio=0.0
+def request(traced: Program) -> Request:
+    return request_of(traced, str(device_target(0)), traced.name)
+
+
+def options(**more: Any) -> TuningOptions:
+    reference = lambda a, b: a.float() @ b.float()  # noqa: E731
+    return TuningOptions(
+        ref_prog=reference, rtol=0.0, atol=TOLERANCE, max_mismatched_ratio=0.0, **more
     )
 
 
@@ -83,26 +87,22 @@ def left_over(children: list[int]) -> list[int]:
     return sorted(there)
 
 
-def test_bad_configs_are_recorded_and_harm_nothing(tmp_path: Path, children: list[int]) -> None:
+def test_bad_configs_are_recorded_and_harm_nothing(cache: Path, children: list[int]) -> None:
     a, b = operands()
     ways = ["outside", "loop", "good", "wrong", "too_large", "refused"]
-    jobs = [job(program(how, a, b)) for how in ways]
-    # Loading and running the good config takes a fraction of a second, on a busy machine too.
-    setting = Setting(
-        (a.device,), [a, b], str(tmp_path), reference(), Plan(warmup=5, timeout_s=5.0)
-    )
+    requests = {how: request(program(how, a, b)) for how in ways}
     expected = a.float() @ b.float()  # what cuBLAS keeps for itself is there from now on
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     start = time.monotonic()
-    found = find_fastest(jobs, setting)
+    # Loading and running the good config takes a fraction of a second, on a busy machine too.
+    found = find_fastest(requests, [a, b], options(warmup=5, timeout=5.0), [a.device])
     assert time.monotonic() - start < 120
-    outcomes = dict(zip(ways, found.outcomes, strict=True))
-    assert {w: o.measured.status for w, o in outcomes.items()} == {**FAILURES, "good": "ok"}
-    assert all(outcomes[way].measured.reason for way in FAILURES)
-    assert "address" in outcomes["outside"].measured.reason.lower()
-    assert [ways[n] for n in found.ranking] == ["good"]
+    assert found.status == {**FAILURES, "good": "ok"}
+    assert all(found.measured[way].reason for way in FAILURES)
+    assert "address" in found.measured["outside"].reason.lower()
+    assert found.ranking == ["good"]
     # The memory of the card belongs to other tests too: what is looked at is this process's own,
     # and that the processes which had the rest are gone, for the system and for the driver.
     torch.cuda.empty_cache()
@@ -115,22 +115,23 @@ def test_bad_configs_are_recorded_and_harm_nothing(tmp_path: Path, children: lis
         time.sleep(0.2)
     assert left_over(children) == []
     # This process's context works.
-    with tileops.option.cache_dir(tmp_path):
-        assert bool(((risky(a, b) - expected).abs() <= TOLERANCE).all())
+    assert bool(((risky(a, b) - expected).abs() <= TOLERANCE).all())
     torch.cuda.synchronize()
 
 
-def test_programs_that_write_in_place_leave_the_callers_tensor_alone(tmp_path: Path) -> None:
+def test_programs_that_write_in_place_leave_the_callers_tensor_alone(cache: Path) -> None:
     x = torch.randn(100_000, device="cuda:0")
     before = x.clone()
-    jobs = [job(scale_in_place.get_tir(x, block=block)) for block in (256, 1024, 4096)]
+    blocks = (256, 1024, 4096)
+    requests = {str(b): request(scale_in_place.get_tir(x, block=b)) for b in blocks}
 
     def double(t: torch.Tensor) -> None:
         t.mul_(2.0)
 
-    check = Reference(double, rtol=0.0, atol=0.0, max_mismatched_ratio=0.0)
-    found = find_fastest(jobs, Setting((x.device,), [x], str(tmp_path), check, Plan(timeout_s=30)))
-    assert sorted(found.ranking) == [0, 1, 2], [o.measured.reason for o in found.outcomes]
+    found = find_fastest(
+        requests, [x], TuningOptions(ref_prog=double, timeout=30, **EXACT), [x.device]
+    )
+    assert sorted(found.ranking) == sorted(requests), found.reasons
     assert torch.equal(x, before)
 
 
@@ -194,40 +195,39 @@ def test_the_profiler_on_the_gpu() -> None:
 
 
 @pytest.mark.two_gpus
-def test_two_cards_share_the_configs_and_the_first_decides(tmp_path: Path) -> None:
+def test_two_cards_share_the_configs_and_the_first_decides(cache: Path) -> None:
     a, b = operands()
     devices = (torch.device("cuda:0"), torch.device("cuda:1"))
-    jobs = [job(risky.get_tir(a, b, block=block)) for block in (32, 64, 128, 256)] * 2
-    found = find_fastest(
-        jobs, Setting(devices, [a, b], str(tmp_path), reference(), Plan(timeout_s=60))
-    )
-    assert sorted(found.ranking) == list(range(8)), [o.measured.reason for o in found.outcomes]
-    assert {o.where for o in found.outcomes} == {"cuda:0", "cuda:1"}
-    assert found.outcomes[found.ranking[0]].where == "cuda:0"
+    requests = {
+        f"{block}.{turn}": request(risky.get_tir(a, b, block=block))
+        for block in (32, 64, 128, 256)
+        for turn in range(2)
+    }
+    found = find_fastest(requests, [a, b], options(timeout=60), devices)
+    assert sorted(found.ranking) == sorted(requests), found.reasons
+    assert {m.where for m in found.measured.values()} == {"cuda:0", "cuda:1"}
+    assert found.measured[found.ranking[0]].where == "cuda:0"
 
 
 @pytest.mark.two_gpus
-def test_two_devices_take_at_most_65_percent_of_the_time_of_one(tmp_path: Path) -> None:
+def test_two_devices_take_at_most_65_percent_of_the_time_of_one(cache: Path) -> None:
     """What ``devices="all"`` does, bound by measurement: compiling and starting come before."""
     x = torch.ones(1 << 28, device="cuda:0")
-    jobs = [job(scale_in_place.get_tir(x, block=256 * n)) for n in range(1, 25)]
-    plan = Plan(warmup=3, rules=replace(RULES, rep=300))
+    requests = {str(n): request(scale_in_place.get_tir(x, block=256 * n)) for n in range(1, 25)}
+    find_fastest(requests, [x], TuningOptions(rep=1), [x.device])
+    tileops.stats(reset=True)
     seconds = {}
-    find_fastest(jobs, Setting((x.device,), [x], str(tmp_path), plan=Plan(rules=Rules(rep=1))))
-    with tileops.option.cache_dir(tmp_path):
-        programs = [scale_in_place.get_tir(x, block=256 * n) for n in range(1, 25)]
-        prepared, known = prepare(programs, device_target(0), [x], op="scale")
-    assert len(known) == len(prepared)
     for count in (1, 2):
-        devices = tuple(torch.device("cuda", n) for n in range(count))
-        setting = Setting(devices, [x], str(tmp_path), plan=plan)
-        with workshop_for(prepared, setting) as shop:
+        devices = [torch.device("cuda", n) for n in range(count)]
+        asked = TuningOptions(warmup=3, rep=300)
+        with Workshop(requests, [x], asked, devices, rules=RULES) as shop:
             shop.benches()
             start = time.monotonic()
-            found = find_fastest(prepared, setting, known=known, shop=shop)
+            found = find_in(shop, list(requests))
             seconds[count] = time.monotonic() - start
-        assert sorted(found.ranking) == list(range(24)), [o.measured for o in found.outcomes]
-        assert found.outcomes[found.ranking[0]].where == "cuda:0"
+        assert sorted(found.ranking) == sorted(requests), found.reasons
+        assert found.measured[found.ranking[0]].where == "cuda:0"
+    assert tileops.stats()["compiles"] == 0
     assert seconds[2] <= 0.65 * seconds[1], seconds
 
 

@@ -9,18 +9,16 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 
+import tileops
+from tests.autotuner.finding import find_fastest, request_of
 from tests.gpu.risky import scale_in_place
-from tileops.autotuner.campaign import Setting, find_fastest
-from tileops.autotuner.compilers import CompileJob
-from tileops.autotuner.measuring import Plan
-from tileops.autotuner.ranks import Part, share_of
+from tileops.autotuner.param import TuningOptions
+from tileops.autotuner.ranks import share_of
 from tileops.autotuner.rounds import Rules
-from tileops.ir.codec import encode_program
 from tileops.runtime import device_target
 
 # Nothing is dropped and nothing is settled before the counts are reached.
@@ -32,19 +30,17 @@ def main(store: str, cache: str, rank: int, world: int, runs: int) -> None:
     torch.cuda.set_device(device)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     x = torch.ones(1 << 29, device=device)  # 2 GiB, made from a seed in the child
-    jobs = [
-        CompileJob(
-            encode_program(scale_in_place.get_tir(x, block=256 * n)), str(device_target(rank)),
-            True, False, "scale",
-        )
+    target = str(device_target(rank))
+    requests = {
+        str(n): request_of(scale_in_place.get_tir(x, block=256 * n), target, "scale")
         for n in range(1, 25)
-    ]  # fmt: skip
+    }
     dist.barrier()
     start = time.monotonic()
-    setting = Setting((device,), [x], cache, plan=Plan(warmup=3, rules=replace(RULES, rep=runs)))
+    options = TuningOptions(warmup=3, rep=runs)
     share = share_of("copy")  # None for a single rank
-    part = None if share is None else Part(share, [str(number) for number in range(len(jobs))])
-    found = find_fastest(jobs, setting, part=part)
+    with tileops.option.cache_dir(cache):
+        found = find_fastest(requests, [x], options, [device], share=share, rules=RULES)
     print(json.dumps({"winner": found.ranking[0], "seconds": time.monotonic() - start}))
     sys.stdout.flush()
     os._exit(0)

@@ -1,48 +1,24 @@
-"""Owns the comparison of a config's results with a reference: right before fast."""
+"""The comparison of results with a reference program, and the identity of users' functions."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tileops import forks
-from tileops.autotuner.identity import identity
 from tileops.errors import TileopsError
 from tileops.profiler import assert_close
 
+if TYPE_CHECKING:
+    from tileops.autotuner.param import TuningOptions
+
 # References are the user's code, which was not written for several threads.
 _turn = forks.renewed_lock()
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What results are compared with, and how closely.
-
-    ``program`` takes the arguments of the kernel and returns its results, or writes them into its
-    arguments as the kernel does. ``manual`` replaces the comparison: called with (results,
-    reference results), it raises as it likes or returns False. Without ``program`` nothing is
-    compared.
-    """
-
-    program: Callable[..., Any] | None = None
-    manual: Callable[[list[torch.Tensor], list[torch.Tensor]], object] | None = None
-    rtol: float = 1e-2
-    atol: float = 1e-2
-    max_mismatched_ratio: float = 0.01
-
-    @property
-    def identity(self) -> str:
-        """Tells one way of checking from another, in every process; empty where none is done."""
-        if self.program is None:
-            return ""
-        limits = (self.rtol, self.atol, self.max_mismatched_ratio)
-        manual = "" if self.manual is None else identity(self.manual)
-        text = f"{identity(self.program)} {manual or limits}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class ReferenceFailedError(TileopsError):
@@ -50,31 +26,37 @@ class ReferenceFailedError(TileopsError):
 
 
 class Checker:
-    """Compares results with those of a reference, which runs once on inputs from ``inputs``."""
+    """Compares results with those of ``ref_prog``, which runs once on inputs from ``inputs``."""
 
-    def __init__(self, reference: Reference, inputs: Callable[[], list[Any]]) -> None:
-        self._reference = reference
+    def __init__(self, options: TuningOptions, inputs: Callable[[], list[Any]]) -> None:
+        self._options = options
         self._inputs = inputs
         self._expected: tuple[list[torch.Tensor], list[Any]] | None = None
 
     @property
     def compares(self) -> bool:
         """Whether there is anything to compare with."""
-        return self._reference.program is not None
+        return self._options.checks
 
     def check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
         """Raise where ``results`` (returned, then written tensors) are wrong.
 
-        ``op`` says which arguments the kernel writes. AssertionError, or what ``manual`` raises.
+        ``op`` says which arguments the kernel writes. AssertionError, or what ``manual_check_prog``
+        raises.
         """
         with _turn:
             self._check(results, op)
 
     def _check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
-        expected = self._expected_results(op)
-        found = list(results)[: len(expected)] if self._returned() else list(results)
-        if self._reference.manual is not None:
-            if self._reference.manual(found, expected) is False:
+        options, found = self._options, list(results)
+        expected, arguments = self._run_reference()
+        if expected:
+            found = found[: len(expected)]
+        else:
+            args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
+            expected = [v for a, v in zip(args, arguments, strict=True) if a["mutated"]]
+        if options.manual_check_prog is not None:
+            if options.manual_check_prog(found, expected) is False:
                 raise AssertionError("manual_check_prog returned False")
             return
         if len(found) != len(expected):
@@ -85,35 +67,26 @@ class Checker:
             assert_close(
                 got.to(want.device),
                 want,
-                self._reference.atol,
-                self._reference.rtol,
-                self._reference.max_mismatched_ratio,
+                options.atol,
+                options.rtol,
+                options.max_mismatched_ratio,
                 f"output {number}",
             )
 
-    def _returned(self) -> list[torch.Tensor]:
-        return self._run()[0]
-
-    def _expected_results(self, op: Mapping[str, Any]) -> list[torch.Tensor]:
-        returned, arguments = self._run()
-        if returned:
-            return returned
-        args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
-        return [v for a, v in zip(args, arguments, strict=True) if a["mutated"]]
-
-    def _run(self) -> tuple[list[torch.Tensor], list[Any]]:
+    def _run_reference(self) -> tuple[list[torch.Tensor], list[Any]]:
+        """The tensors that the reference returned, and its arguments after the call."""
         if self._expected is None:
             arguments = self._inputs()
-            assert self._reference.program is not None
+            assert self._options.ref_prog is not None
             try:
-                result = self._reference.program(*arguments)
+                result = self._options.ref_prog(*arguments)
             except Exception as error:
                 raise ReferenceFailedError(
                     f"ref_prog raised {type(error).__name__}: {error}"
                 ) from error
             values = list(result) if isinstance(result, (tuple, list)) else [result]
             tensors = [value for value in values if isinstance(value, torch.Tensor)]
-            if result is not None and not tensors and self._reference.manual is None:
+            if result is not None and not tensors and self._options.manual_check_prog is None:
                 raise ReferenceFailedError(
                     f"ref_prog gave {type(result).__name__}, expected a tensor, several, or None "
                     "where it writes into its arguments"
@@ -121,3 +94,59 @@ class Checker:
             # A reference may return what it was given, or a view that later runs would change.
             self._expected = [t.detach().clone() for t in tensors], arguments
         return self._expected
+
+
+# -- identity --------------------------------------------------------------------------------------
+_DEPTH = 4  # functions within captured values and partial applications
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def identity(function: object) -> str:
+    """Module, name and, of Python functions, 12 digits of what they do and captured.
+
+    Never a repr: it may hold an address. What a function calls by a global name is not followed.
+    """
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    name = f"{named.__module__}.{named.__qualname__}"
+    parts = _parts(function, _DEPTH)
+    if not parts:
+        return name
+    return f"{name}:{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+
+
+def _parts(value: object, depth: int) -> str:
+    """What tells functions apart, empty for what has no code of Python."""
+    if depth == 0:
+        return ""
+    if isinstance(value, functools.partial):
+        given = [*value.args, *(v for _, v in sorted(value.keywords.items()))]
+        return ";".join([_parts(value.func, depth - 1), *(_value(v, depth - 1) for v in given)])
+    if isinstance(value, MethodType):
+        return _parts(value.__func__, depth)
+    if not isinstance(value, FunctionType):
+        return ""
+    captured = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
+    held = [*captured, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return ";".join([_code(value.__code__), *(_value(v, depth - 1) for v in held)])
+
+
+def _is_set(cell: Any) -> bool:  # noqa: ANN401
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:  # a name that is not bound yet
+        return False
+    return True
+
+
+def _code(code: CodeType) -> str:
+    constants = [_code(c) if isinstance(c, CodeType) else _value(c, 1) for c in code.co_consts]
+    return f"{code.co_code.hex()}{code.co_names}{constants}"
+
+
+def _value(value: object, depth: int) -> str:
+    if isinstance(value, _PLAIN):
+        return f"{type(value).__name__}:{value!r}"
+    if isinstance(value, tuple) and depth > 0:
+        return f"[{','.join(_value(v, depth - 1) for v in value)}]"
+    # What can change, such as a list that a timer fills, tells nothing.
+    return _parts(value, depth) or type(value).__qualname__

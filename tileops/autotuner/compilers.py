@@ -1,58 +1,38 @@
-"""Owns the pool of compile workers: parallel, each killable, each config under a time limit."""
+"""Compile workers: killable processes that turn traced programs into entries of the cache.
+
+A worker is ``python -m tileops.autotuner.compilers``. It gets programs as text, so it never runs
+user code.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from tileops import counters, settings
-from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message
+from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message, serve
 from tileops.cache import staging
+from tileops.codegen.kernel_code import Specialization
+from tileops.errors import InternalError, SharedMemoryError
+from tileops.ir.codec import decode_program, encode_program
+from tileops.jit.compiling import Request, note_script, obtain
+from tileops.jit.loadable import loadable_of
+from tileops.target import parse_target
 
-MODULE = "tileops.autotuner.worker"
+MODULE = "tileops.autotuner.compilers"
 START_SECONDS = 300.0  # importing torch takes seconds, a minute on a busy machine
 
 
 @dataclass(frozen=True)
-class CompileJob:
-    """One config to compile: its program as text, target, facts, and words for people.
-
-    A program that is not ``movable`` runs in the process of its caller only.
-    """
-
-    program: str
-    target: str
-    fast: bool
-    index64: bool
-    op: str
-    sizes: tuple[tuple[str, int], ...] = ()
-    script: str | None = None
-    movable: bool = True
-
-    def message(self) -> Message:
-        """The request that a worker takes."""
-        return {
-            "program": self.program,
-            "target": self.target,
-            "fast": self.fast,
-            "index64": self.index64,
-            "op": self.op,
-            "why": "tuning",
-            "sizes": dict(self.sizes),
-            "script": self.script,
-        }
-
-
-@dataclass(frozen=True)
 class Compiled:
-    """What became of a job: ok with ``hash`` and ``loadable``, or another status with a reason.
+    """What became of a request: ok with ``hash`` and ``loadable``, or another status and a reason.
 
-    Statuses: ok, compile_error, shared_memory, timeout.
+    Statuses: ok, compile_error, shared_memory, timeout. ``compile_s`` is 0 for a cache hit.
     """
 
     status: str
@@ -68,7 +48,7 @@ def worker_count() -> int:
 
 
 class CompilePool:
-    """Workers that compile into the cache at ``cache_dir``; ``timeout_s`` bounds each config.
+    """Workers that compile into the cache at ``cache_dir``; ``timeout_s`` bounds each request.
 
     Without a directory (empty text: memory only) they compile into one that goes with the pool.
     Workers start when first needed. Close it, or use it in a ``with`` statement.
@@ -87,7 +67,7 @@ class CompilePool:
             "TILEOPS_CACHE_DISABLE": "0",
             "TILEOPS_STRICT": "0",
             "TILEOPS_LOG": "",
-            "TILEOPS_BUNDLE": "",  # what is compiled must lie in the cache
+            "TILEOPS_BUNDLE": "",  # what is compiled must be in the cache
         }
         self._guard = threading.Lock()
         self._idle: list[Child] = []
@@ -95,49 +75,32 @@ class CompilePool:
         self._is_closed = False
 
     def start(self, count: int) -> None:
-        """Start up to ``count`` workers now, so that they are ready when the jobs are."""
+        """Start up to ``count`` workers now, so that they are ready when the requests are."""
         with self._guard:
             while len(self._all) < min(count, self._limit):
                 self._idle.append(self._new())
 
-    def compile(self, jobs: Sequence[CompileJob]) -> Iterator[tuple[int, Compiled]]:
-        """Results with the numbers of their jobs, in the order in which they come."""
-        waiting: SimpleQueue[int | None] = SimpleQueue()
-        done: SimpleQueue[tuple[int, Compiled] | BaseException] = SimpleQueue()
-        for number in range(len(jobs)):
-            waiting.put(number)
-        threads = []
-        for _ in range(min(self._limit, len(jobs))):
-            waiting.put(None)
-            threads.append(threading.Thread(target=self._work, args=(jobs, waiting, done)))
-            threads[-1].daemon = True
-            threads[-1].start()
-        for _ in range(len(jobs)):
-            found = done.get()
-            if isinstance(found, BaseException):
-                raise found
-            yield found
-
-    def _work(
-        self,
-        jobs: Sequence[CompileJob],
-        waiting: SimpleQueue[int | None],
-        done: SimpleQueue[tuple[int, Compiled] | BaseException],
-    ) -> None:
-        child: Child | None = None
+    def compile(self, requests: Sequence[Request]) -> Iterator[tuple[int, Compiled]]:
+        """Results with the numbers of their requests, in the order in which they come."""
+        threads = ThreadPoolExecutor(max(1, min(self._limit, len(requests))))
         try:
-            while (number := waiting.get()) is not None and not self._is_closed:
-                child = child if child is not None and child.is_alive else self._take()
-                done.put((number, self._one(child, jobs[number])))
-        except BaseException as error:  # the caller's thread raises it
-            done.put(error)
+            numbers = {threads.submit(self._work, r): n for n, r in enumerate(requests)}
+            for done in as_completed(numbers):
+                yield numbers[done], done.result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self, request: Request) -> Compiled:
+        child = self._take()
+        try:
+            return self._one(child, request)
         finally:
             self._give(child)
 
-    def _one(self, child: Child, job: CompileJob) -> Compiled:
+    def _one(self, child: Child, request: Request) -> Compiled:
         try:
-            child.ask({}, START_SECONDS)  # starting is no part of compiling
-            found = child.ask(job.message(), self._timeout_s)
+            child.ask({}, START_SECONDS)  # starting is not part of compiling
+            found = child.ask(message_of(request), self._timeout_s)
         except ChildTimeoutError:
             return Compiled("timeout", f"compiling took longer than {self._timeout_s:g} s")
         except ChildEndedError as error:
@@ -146,9 +109,10 @@ class CompilePool:
         if done.compile_s:
             counters.record_compile(
                 counters.CompileEvent(
-                    job.op, job.target, "tuning", done.compile_s, done.hash, dict(job.sizes)
+                    request.op, str(request.target), request.why, done.compile_s, done.hash,
+                    dict(request.sizes),
                 )
-            )
+            )  # fmt: skip
         return done
 
     def _new(self) -> Child:
@@ -158,6 +122,8 @@ class CompilePool:
 
     def _take(self) -> Child:
         with self._guard:
+            if self._is_closed:
+                raise InternalError("the compile workers have been ended")
             self._all = {child for child in self._all if child.is_alive}
             while self._idle:
                 child = self._idle.pop()
@@ -165,9 +131,9 @@ class CompilePool:
                     return child
             return self._new()
 
-    def _give(self, child: Child | None) -> None:
+    def _give(self, child: Child) -> None:
         with self._guard:
-            if child is not None and child.is_alive and not self._is_closed:
+            if child.is_alive and not self._is_closed:
                 self._idle.append(child)
 
     def close(self) -> None:
@@ -188,3 +154,62 @@ class CompilePool:
 
     def __exit__(self, *unused: object) -> None:
         self.close()
+
+
+def message_of(request: Request) -> Message:
+    """A request as a worker takes it."""
+    return {
+        "program": encode_program(request.program),
+        "target": str(request.target),
+        "fast": request.spec.fast,
+        "index64": request.spec.index64,
+        "op": request.op,
+        "why": request.why,
+        "sizes": dict(request.sizes),
+        "script": request.script,
+    }
+
+
+# -- the worker's process --------------------------------------------------------------------------
+def answer(message: Message) -> Message:
+    """Compile what ``message`` asks for: the fields of a ``Compiled``.
+
+    A message without a program is answered once the worker is there.
+    """
+    if "program" not in message:
+        return {"status": "ok"}
+    try:
+        return _compile(message)
+    except SharedMemoryError as error:
+        return {"status": "shared_memory", "reason": str(error)}
+    except Exception as error:  # whatever a compiler does, the worker goes on
+        return {"status": "compile_error", "reason": f"{type(error).__name__}: {error}"}
+
+
+def _compile(message: Message) -> Message:
+    request = Request(
+        program=decode_program(message["program"]),
+        target=parse_target(message["target"]),
+        spec=Specialization(message["fast"], message["index64"]),
+        op=message["op"],
+        why=message["why"],
+        sizes=message["sizes"],
+        script=message["script"],
+    )
+    seconds: list[float] = []
+    remove = counters.on_compile(lambda event: seconds.append(event.seconds))
+    try:
+        entry = obtain(request)
+    finally:
+        remove()
+    note_script(request, entry)
+    return {
+        "status": "ok",
+        "hash": entry.hash,
+        "loadable": loadable_of(request, entry),
+        "compile_s": sum(seconds),
+    }
+
+
+if __name__ == "__main__":
+    serve(answer)

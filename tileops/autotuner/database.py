@@ -1,4 +1,4 @@
-"""Owns what tunings leave on disk: every measurement, the best config, and the choice by sizes."""
+"""The records of tunings: every measurement, the best config, and the choice by sizes, on disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -49,27 +49,29 @@ class TuningKey:
         """The name of the tuning: sha256 of its facts."""
         return hashlib.sha256(canonical(self.facts).encode()).hexdigest()
 
+    @property
+    def parts(self) -> list[str]:
+        """What tells it from the keys of all programs."""
+        return [self.op, self.script, self.hash]
+
 
 @dataclass(frozen=True)
-class Row:
-    """One measurement of one config.
+class Measured:
+    """One config's outcome: ok with times in milliseconds, or another status with a reason.
 
-    ``digest`` is that of the program traced under it, ``check`` tells what its results were
-    compared with (see ``Reference.identity``). ``noisy``: its rounds were disturbed; ``sure``:
-    those with the default config show that it is faster.
+    ``low`` and ``high`` are quartiles. ``where`` names the device or rank. ``noisy``: the rounds
+    were disturbed, also when they were measured again; ``sure``: rounds with the default show that
+    it is faster. Statuses: ok, compile_error, shared_memory, wrong_result, illegal_access, timeout,
+    error.
     """
 
-    config: Config
-    digest: str
     status: str
-    latency: float | None = None  # milliseconds
+    latency: float | None = None
     low: float | None = None
     high: float | None = None
     samples: int = 0
     reason: str = ""
     where: str = ""
-    check: str = ""
-    time: float = field(default_factory=time.time)
     noisy: bool = False
     sure: bool = False
 
@@ -77,6 +79,30 @@ class Row:
     def is_right(self) -> bool:
         """Whether the config gave the right result and has a time."""
         return self.status == "ok" and self.latency is not None
+
+    @property
+    def first_reason(self) -> str:
+        """The first line of the reason."""
+        return self.reason.strip().partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Row(Measured):
+    """A recorded measurement.
+
+    ``digest`` is that of the program traced under ``config``; ``check`` tells what its results were
+    compared with (see ``TuningOptions.check_identity``).
+    """
+
+    config: Config = field(default_factory=dict)
+    digest: str = ""
+    check: str = ""
+    time: float = field(default_factory=time.time)
+
+    @property
+    def measured(self) -> Measured:
+        """The measurement without what it is a measurement of."""
+        return Measured(**{f.name: getattr(self, f.name) for f in fields(Measured)})
 
 
 @dataclass(frozen=True)
@@ -95,12 +121,16 @@ class Best:
     noisy: bool = False
 
 
+_Place = tuple[str, str, str, str]
+
 _flights = Flights()
 _holding = threading.local()
-# What is older was not measured by this process, and its own choices: what tuning anew goes by.
+# Tuning anew ignores what is older than this process, and choices that are not its own.
 _STARTED_S = time.time()
-_chosen: set[tuple[str, str, str, str]] = set()
-_memory: dict[tuple[str, str, str, str], tuple[list[Row], Best | None]] = {}
+_chosen: set[_Place] = set()
+# What cannot be written.
+_unwritten_rows: dict[_Place, list[Row]] = {}
+_unwritten_best: dict[_Place, Best] = {}
 
 
 class Record:
@@ -114,18 +144,17 @@ class Record:
         self._is_anew = now.tune_again
 
     @property
-    def _place(self) -> tuple[str, str, str, str]:
+    def _place(self) -> _Place:
         return (str(self.folder or ""), self.key.op, self.key.script, self.key.hash)
 
     @contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
         """One tuning of the key at a time, among threads and processes."""
-        # A timer may call another tuned program: two keys may share a lock file, which a process
-        # that holds it would wait for in vain.
+        # A timer may call another tuned program. Two keys may share a lock file, and a process that
+        # holds it would wait for itself.
         is_inner = getattr(_holding, "depth", 0) > 0
         locks = None if self.directory is None or is_inner else self.directory.locks
-        facts = [self.key.op, self.key.script, self.key.hash]
-        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        name = hashlib.sha256(json.dumps(self.key.parts).encode()).hexdigest()
         with _flights.alone(name, locks, seconds) as problem:
             if problem is not None:
                 log.warn_once("cache", f"tuning without its lock: {problem}")
@@ -137,7 +166,7 @@ class Record:
 
     def rows(self) -> list[Row]:
         """Every measurement, oldest first; lines that are torn or not understood are left out."""
-        kept = _memory.get(self._place, ([], None))[0]
+        kept = _unwritten_rows.get(self._place, [])
         rows = [*([] if self.folder is None else read_rows(self.folder)), *kept]
         return [row for row in rows if row.time >= _STARTED_S] if self._is_anew else rows
 
@@ -145,66 +174,51 @@ class Record:
         """The winner so far, None where there is none that can be read."""
         if self._is_anew and self._place not in _chosen:
             return None
-        kept = _memory.get(self._place, ([], None))[1]
+        kept = _unwritten_best.get(self._place)
         return kept if kept is not None or self.folder is None else read_best(self.folder)
 
     def append(self, rows: Sequence[Row]) -> None:
         """Keep measurements: one write, one line each. Only warns where that cannot be written."""
-        if not rows:
-            return
-        if not self._append(rows):
-            kept, best = _memory.get(self._place, ([], None))
-            _memory[self._place] = ([*kept, *rows], best)
-
-    def _append(self, rows: Sequence[Row]) -> bool:
-        folder = self.folder
-        if folder is None or self.directory is None:
-            return False
         text = "".join(json.dumps(plain(asdict(row)), sort_keys=True) + "\n" for row in rows)
-        try:
-            make_directories(folder)
-            _replace(self.directory, folder / KEY, {"op": self.key.op, **self.key.facts})
+
+        def write(folder: Path, directory: Directory) -> None:
+            _replace(directory, folder / KEY, {"op": self.key.op, **self.key.facts})
             _append_lines(folder / ROWS, text.encode())
-        except OSError as error:
-            return self._unwritten(folder, error)
-        return True
+
+        if rows and not self._written(write):
+            _unwritten_rows.setdefault(self._place, []).extend(rows)
 
     def choose(self, best: Best) -> None:
         """Make ``best`` the winner."""
-        is_kept = self._choose(best)
-        _chosen.add(self._place)
-        rows = _memory.get(self._place, ([], None))[0]
-        if rows or not is_kept:
-            _memory[self._place] = (rows, None if is_kept else best)
+        times = {"latency": best.latency, "ref_latency": best.ref_latency, "noisy": best.noisy}
 
-    def _choose(self, best: Best) -> bool:
-        folder = self.folder
-        if folder is None or self.directory is None:
+        def write(folder: Path, directory: Directory) -> None:
+            _replace(directory, folder / BEST, {"format": FORMAT, **plain(asdict(best))})
+            _replace(directory, folder / LATENCY, times)
+            write_table(directory, folder.parent.parent)
+
+        _unwritten_best.pop(self._place, None)
+        if not self._written(write):
+            _unwritten_best[self._place] = best
+        _chosen.add(self._place)
+
+    def _written(self, write: Callable[[Path, Directory], None]) -> bool:
+        if self.folder is None or self.directory is None:
             return False
         try:
-            make_directories(folder)
-            times = {
-                "latency": best.latency,
-                "ref_latency": best.ref_latency,
-                "noisy": best.noisy,
-            }
-            _replace(self.directory, folder / BEST, {"format": FORMAT, **plain(asdict(best))})
-            _replace(self.directory, folder / LATENCY, times)
-            write_table(self.directory, folder.parent.parent)
+            make_directories(self.folder)
+            write(self.folder, self.directory)
         except OSError as error:
-            return self._unwritten(folder, error)
+            log.warn_once(
+                "cache",  # with the cache's own troubles: a broken disk is one warning
+                f"tuning results cannot be kept in {self.folder}, only in this process: {error}",
+            )
+            return False
         return True
-
-    def _unwritten(self, folder: Path, error: OSError) -> bool:
-        log.warn_once(
-            "cache",  # with the cache's own troubles: a broken disk is one warning
-            f"tuning results cannot be kept in {folder}, only in this process: {error}",
-        )
-        return False
 
 
 def _append_lines(path: Path, lines: bytes) -> None:
-    if os.path.lexists(path) and not _is_plain(path):
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         remove(path)  # a folder or a pipe in its place would be in the way for ever
     torn = path.exists() and not path.read_bytes().endswith(b"\n")
     data = b"\n" * torn + lines
@@ -218,10 +232,6 @@ def _append_lines(path: Path, lines: bytes) -> None:
         os.close(handle)
 
 
-def _is_plain(path: Path) -> bool:
-    return stat.S_ISREG(path.lstat().st_mode)
-
-
 def merge_rows(folder: Path, lines: bytes) -> None:
     """Add the lines of another machine's measurements that are not there yet. Raises OSError."""
     path = folder / ROWS
@@ -232,7 +242,7 @@ def merge_rows(folder: Path, lines: bytes) -> None:
 
 
 def folder_of(key: TuningKey, directory: Directory) -> Path:
-    """Where the tuning of ``key`` lies."""
+    """The folder of the tuning of ``key``."""
     script = scripts.Script(key.op, key.script).folder(directory)
     return script / "tuning" / key.hash
 
@@ -276,21 +286,26 @@ def _row(line: str) -> Row | None:
         row = Row(**json.loads(line))
     except (ValueError, TypeError, RecursionError):
         return None
-    times = (row.latency, row.low, row.high)
-    texts = (row.digest, row.status, row.reason, row.where, row.check)
-    is_sound = (
-        isinstance(row.config, dict)
-        and all(isinstance(text, str) for text in texts)
-        and all(value is None or _is_time(value) for value in times)
-        and type(row.samples) is int
-        and _is_time(row.time)
-        and type(row.noisy) is type(row.sure) is bool
-    )
-    return row if is_sound else None
+    return row if _is_sound(row) else None
+
+
+def _is_sound(record: Row | Best) -> bool:
+    """Whether each field holds what its annotation says: the file may be anyone's."""
+    return all(_CHECKS[str(f.type)](getattr(record, f.name)) for f in fields(record))
 
 
 def _is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
+
+
+_CHECKS: dict[str, Callable[[object], bool]] = {
+    "Config": lambda value: isinstance(value, dict),
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: type(value) is bool,
+    "int": lambda value: type(value) is int,
+    "float": _is_time,
+    "float | None": lambda value: value is None or _is_time(value),
+}
 
 
 def read_best(folder: Path) -> Best | None:
@@ -302,15 +317,7 @@ def read_best(folder: Path) -> Best | None:
         best = Best(**content)
     except TypeError:
         return None
-    texts = (best.digest, best.space, best.check)
-    is_sound = (
-        isinstance(best.config, dict)
-        and all(isinstance(text, str) for text in texts)
-        and _is_time(best.latency)
-        and (best.ref_latency is None or _is_time(best.ref_latency))
-        and type(best.noisy) is bool
-    )
-    return best if is_sound else None
+    return best if _is_sound(best) else None
 
 
 def read_key(folder: Path) -> dict[str, Any]:
@@ -318,6 +325,50 @@ def read_key(folder: Path) -> dict[str, Any]:
     content = read_json(folder / KEY) or {}
     parts = ("static", "sizes", "bucket")
     return {n: v for n, v in content.items() if n not in parts or isinstance(v, dict)}
+
+
+@dataclass(frozen=True)
+class StoredTuning:
+    """One tuning on disk, for people: its facts, its winner, and the last row of each config."""
+
+    op: str
+    hash: str
+    key: Mapping[str, Any]
+    best: Best | None
+    rows: Sequence[Row]
+
+    @classmethod
+    def read(cls, folder: Path) -> StoredTuning:
+        """The tuning in ``folder``; what is damaged is left out."""
+        rows = {canonical(row.config): row for row in read_rows(folder)}
+        return cls(
+            op_of(folder), folder.name, read_key(folder), read_best(folder), [*rows.values()]
+        )
+
+    @property
+    def device(self) -> str:
+        """The model of the device."""
+        return str(self.key.get("device", "?"))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes that it is good for, those in buckets by their bounds."""
+        return {**(self.key.get("sizes") or {}), **(self.key.get("bucket") or {})}
+
+    @property
+    def right(self) -> list[Row]:
+        """The configs that have a time, fastest first."""
+        return sorted((r for r in self.rows if r.is_right), key=lambda r: r.latency or 0.0)
+
+    @property
+    def failed(self) -> list[Row]:
+        """The configs that failed."""
+        return [r for r in self.rows if not r.is_right]
+
+
+def op_of(folder: Path) -> str:
+    """The op whose tuning is in ``folder``."""
+    return folder.parent.parent.parent.name
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -329,23 +380,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def table_of(script: Path) -> str:
-    """The choices of one script as a table: what holds, the config, milliseconds."""
+def write_table(directory: Directory, script: Path) -> None:
+    """Write the choices of one script as a table for people. Raises OSError."""
     lines = [["device", "sizes", "bucket", "arguments", "milliseconds", "config"]]
     for folder in children(script / "tuning"):
         best, key = read_best(folder), read_key(folder)
         if best is not None:
+            sizes, bucket, static = (words(key.get(n)) for n in ("sizes", "bucket", "static"))
+            time = milliseconds(best.latency, best.noisy)
             lines.append(
-                [
-                    str(key.get("device", "?")),
-                    words(key.get("sizes")),
-                    words(key.get("bucket")),
-                    words(key.get("static")),
-                    milliseconds(best.latency, best.noisy),
-                    words(best.config),
-                ]
+                [str(key.get("device", "?")), sizes, bucket, static, time, words(best.config)]
             )
-    return scripts.aligned(lines)
+    place(directory, script / "tuning" / TABLE, scripts.aligned(lines).encode())
 
 
 def milliseconds(latency: float, noisy: bool) -> str:
@@ -358,11 +404,6 @@ def words(values: object) -> str:
     if not isinstance(values, Mapping) or not values:
         return "-"
     return " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def write_table(directory: Directory, script: Path) -> None:
-    """Write the choices of one script for people. Raises OSError."""
-    place(directory, script / "tuning" / TABLE, table_of(script).encode())
 
 
 def place(directory: Directory, path: Path, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Owns what users call: ``autotune`` above ``jit``, and AutoTuner, which tunes one kernel."""
+"""What users call: ``autotune`` above ``jit``, and ``AutoTuner``, which tunes one kernel."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import fields, replace
 from types import FunctionType
 from typing import Any
 
-from tileops.autotuner import arguments
-from tileops.autotuner import search as searches
-from tileops.autotuner.deciding import Manner
-from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
+from tileops.autotuner.param import (
+    POWERS_OF_TWO,
+    AutotuneResult,
+    Buckets,
+    CompileArgs,
+    ProfileArgs,
+    Timer,
+    TuningOptions,
+)
+from tileops.autotuner.request import Tuner
 from tileops.autotuner.spaces import Configs
-from tileops.autotuner.trying import Timer
 from tileops.autotuner.tuned import TunedProgram, with_fallback
-from tileops.autotuner.tuner import POWERS_OF_TWO, Buckets, Tuner
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.definition import Definition
 from tileops.jit.entry_points import jit
 from tileops.jit.impl import JITImpl
 from tileops.jit.provider import state_of
 from tileops.profiler import TensorSupplyType
-
-TUNE = ("first_call", "never")
 
 
 def autotune(
@@ -69,50 +71,31 @@ def autotune(
     CompileMissError where a call would measure in strict mode or under graph capture.
     """
     del cache_input_tensors
-    searches.check(search, budget)
-    if tune not in TUNE:
-        raise ArgumentError(f"tune: expected one of {', '.join(TUNE)}, got {tune!r}")
-    profile = ProfileArgs(
+    names = do_not_specialize or ()
+    options = TuningOptions(
         warmup=warmup, rep=rep, timeout=timeout, backend=backend, supply_type=supply_type,
         ref_prog=ref_prog, supply_prog=supply_prog, rtol=rtol, atol=atol,
         max_mismatched_ratio=max_mismatched_ratio, skip_check=skip_check,
-        manual_check_prog=manual_check_prog,
+        manual_check_prog=manual_check_prog, timer=timer, search=search, budget=budget, tune=tune,
+        devices=devices, buckets=buckets,
+        early_stop_factor=early_stop_factor if early_stop else None,
+        do_not_specialize=(names,) if isinstance(names, str) else tuple(names),
     )  # fmt: skip
-    factor = early_stop_factor if early_stop else None
-    manner = _manner(Manner(profile, factor, timer, search, budget, tune, devices))
 
     def decorate(program: object) -> TunedProgram:
-        return _tuned(program, configs, manner, buckets, do_not_specialize or ())
+        return _tuned(program, configs, options)
 
     return decorate if func is None else decorate(func)
 
 
-def _manner(manner: Manner) -> Manner:
-    """The same, checked: an error names the argument that cannot be meant."""
-    arguments.check_profile(manner.profile)
-    if manner.early_stop_factor is not None:
-        arguments.number("early_stop_factor", manner.early_stop_factor, 1.0)
-    arguments.function("timer", manner.timer)
-    arguments.check_devices(manner.devices)
-    return manner
-
-
-def _tuned(
-    program: object,
-    configs: Configs,
-    manner: Manner,
-    buckets: Buckets,
-    do_not_specialize: Sequence[str] | str,
-) -> TunedProgram:
+def _tuned(program: object, configs: Configs, options: TuningOptions) -> TunedProgram:
     if isinstance(program, TunedProgram) or not isinstance(program, JITImpl):
         raise ArgumentTypeError(
             "autotune stands directly above @tileops.jit; it got "
             f"{'a tuned program' if isinstance(program, TunedProgram) else type(program).__name__}"
         )
     definition = program.definition
-    arguments.check_buckets(buckets)
-    ignored = (do_not_specialize,) if isinstance(do_not_specialize, str) else do_not_specialize
-    tuner = Tuner(definition, configs, manner, buckets, ignored)
+    tuner = Tuner(definition, configs, options)
     fallbacks = tuner.fallbacks()
     if any(definition.defaults.get(name) is None for name in fallbacks[0]):
         program = with_fallback(definition, fallbacks)
@@ -176,14 +159,15 @@ class AutoTuner:
         ``use_pipeline``, ``enable_grouped_compile`` and ``group_compile_size`` are accepted.
         """
         del use_pipeline, enable_grouped_compile, group_compile_size
-        searches.check(search, budget)
         given = {"warmup": warmup, "rep": rep, "timeout": timeout}
-        profile = _replaced(self._profile, {k: v for k, v in given.items() if v is not None})
-        factor = early_stop_factor if early_stop else None
-        devices = "all" if benchmark_multi_gpu else benchmark_devices
-        manner = _manner(Manner(profile, factor, timer, search, budget, devices=devices))
+        profile = {**vars(self._profile), **{k: v for k, v in given.items() if v is not None}}
+        options = TuningOptions(
+            **profile, timer=timer, search=search, budget=budget,
+            early_stop_factor=early_stop_factor if early_stop else None,
+            devices="all" if benchmark_multi_gpu else benchmark_devices,
+        )  # fmt: skip
         program = JITImpl(self._definition(), is_derived=True)
-        tuned = _tuned(program, self._configs, manner, POWERS_OF_TWO, ())
+        tuned = _tuned(program, self._configs, options)
         kernel = tuned.compile(*args, **(kwargs or {}))
         return AutotuneResult(
             kernel.latency,
@@ -195,19 +179,11 @@ class AutoTuner:
         )
 
     def _definition(self) -> Definition:
-        own, asked = self._program.definition.options, self._compile
-        changed: dict[str, Any] = {}
-        if asked.out_idx is not None:
-            changed["out_idx"] = asked.out_idx
-        if asked.target not in (None, "auto"):
-            changed["target"] = asked.target
-        for name in ("target_host", "verbose"):
-            if getattr(asked, name):
-                changed[name] = getattr(asked, name)
-        if asked.execution_backend not in (None, "auto"):
-            changed["execution_backend"] = asked.execution_backend
-        if asked.pass_configs is not None:
-            changed["pass_configs"] = {**(own.pass_configs or {}), **asked.pass_configs}
+        own, asked = self._program.definition.options, vars(self._compile)
+        # The others leave it to the program.
+        changed = {n: v for n, v in asked.items() if v not in (None, "auto") and v is not False}
+        if "pass_configs" in changed:
+            changed["pass_configs"] = {**(own.pass_configs or {}), **changed["pass_configs"]}
         return replace(self._program.definition, options=replace(own, **changed))
 
 

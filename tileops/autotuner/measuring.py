@@ -1,19 +1,22 @@
-"""Owns the measurement of compiled configs: a first look at each, then rounds over the good ones.
+"""The measurement of compiled configs on one bench: a first look at each, then rounds.
 
 The first look runs a config once, compares its results with the reference, and estimates its time.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
 from tileops.autotuner.checking import Checker, ReferenceFailedError
-from tileops.autotuner.evidence import is_noisy, quartiles
-from tileops.autotuner.rounds import Race, Rules, Samples
+from tileops.autotuner.database import Measured
+from tileops.autotuner.rounds import Race, Rules, Samples, is_noisy, quartiles
+
+if TYPE_CHECKING:
+    from tileops.autotuner.param import TuningOptions
+    from tileops.autotuner.ranks import Json
 
 _ESTIMATE_RUNS = 3
 _WARMUP_MS = 50.0  # a slow config needs no 25 runs to be warm
@@ -23,80 +26,62 @@ _HOPELESS = 1000
 _PATIENCE_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How configs are measured: counts of runs, seconds for each step of one config, and rules.
-
-    ``early_stop_factor``: a config whose first runs take longer than this many times the best so
-    far is not timed further; None times all.
-    """
-
-    warmup: int = 25
-    timeout_s: float = 100.0
-    early_stop_factor: float | None = None
-    rules: Rules = field(default_factory=Rules)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One config's outcome: ok with times in milliseconds, or another status with a reason.
-
-    ``is_estimate``: only the first look was taken. ``noisy``: the rounds were disturbed, also when
-    they were measured again; ``sure``: rounds with the default show it faster.
-    Statuses: ok, wrong_result, illegal_access, timeout, error.
-    """
-
-    status: str
-    latency_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    samples: int = 0
-    reason: str = ""
-    is_estimate: bool = False
-    noisy: bool = False
-    sure: bool = False
-
-
 Progress = Callable[[str, Measured], None]
 
 
-class Session:
+def answer_of(found: Mapping[str, Measured], ranking: Sequence[str] | None = None) -> Json:
+    """What ranks agree on: all outcomes by name, and the right ones, the fastest first."""
+    right = {n: m.latency for n, m in found.items() if m.latency is not None}
+    return {
+        "outcomes": {name: asdict(measured) for name, measured in found.items()},
+        "ranking": sorted(right, key=lambda n: right[n]) if ranking is None else list(ranking),
+    }
+
+
+class Measurement:
     """The measurement of some configs on one bench.
 
-    Add configs as they are compiled, then ``finish``. ``progress(name, measured)`` is called
-    whenever something is known about a config. ``is_default`` tells the config that runs without
-    tuning. ``is_gone``: the bench can use its device no more.
+    Add configs as they are compiled, then ``finish``; ``found`` has what is known.
+    ``progress(name, measured)`` hears of each outcome. ``default`` names the config that runs
+    without tuning. ``is_gone``: the bench can use its device no more.
     """
 
     def __init__(
         self,
         bench: Bench,
         checker: Checker,
-        plan: Plan,
+        options: TuningOptions,
+        rules: Rules,
         progress: Progress | None = None,
-        is_default: Callable[[str], bool] = lambda name: False,
+        default: str | None = None,
     ) -> None:
-        self._is_default = is_default
         self._bench = bench
         self._checker = checker
-        self._plan = plan
+        self._options = options
+        self._rules = rules
         self._progress = progress or (lambda name, measured: None)
+        self._default = default
         self._loadables: dict[str, Mapping[str, Any]] = {}
+        self._estimates: dict[str, float] = {}  # milliseconds of configs that are not timed yet
+        self._lost: list[str] = []
         self.found: dict[str, Measured] = {}
         self.is_gone = False
-        self._lost: list[str] = []
 
-    def add(self, name: str, loadable: Mapping[str, Any]) -> Measured:
+    def add(self, name: str, loadable: Mapping[str, Any]) -> None:
         """Take the first look at a config: is it right, and about how fast is it."""
         self._loadables[name] = loadable
         try:
             estimate = self._first_look(name, loadable)
         except (RunFailedError, NoSecondContextError) as error:
-            return self._failed(name, error)
-        return self._note(name, Measured("ok", estimate, samples=_ESTIMATE_RUNS, is_estimate=True))
+            self._fail(name, error)
+        else:
+            self._estimates[name] = estimate
+            self._note(name, Measured("ok", estimate, samples=_ESTIMATE_RUNS))
 
     def _first_look(self, name: str, loadable: Mapping[str, Any]) -> float:
-        limit = self._limit_s()
+        limit, best = self._options.timeout_s, self._best()
+        if best is not None:
+            limit = min(limit, max(_PATIENCE_SECONDS, _HOPELESS * best / 1e3))
         results = self._bench.run(name, loadable, limit, returns=self._checker.compares)
         if self._checker.compares:
             try:
@@ -109,27 +94,20 @@ class Session:
         self._bench.times(name, loadable, 1, limit)
         return min(self._bench.times(name, loadable, _ESTIMATE_RUNS, limit))
 
-    def _limit_s(self) -> float:
-        best = self._best_ms()
-        if best is None:
-            return self._plan.timeout_s
-        return min(self._plan.timeout_s, max(_PATIENCE_SECONDS, _HOPELESS * best / 1e3))
-
-    def _best_ms(self) -> float | None:
-        times = [m.latency_ms for m in self.found.values() if m.latency_ms is not None]
+    def _best(self) -> float | None:
+        times = [m.latency for m in self.found.values() if m.latency is not None]
         return min(times, default=None)
 
-    def _failed(self, name: str, error: Exception) -> Measured:
-        if isinstance(error, NoSecondContextError):  # no fault of the config
+    def _fail(self, name: str, error: Exception) -> None:
+        if isinstance(error, NoSecondContextError):  # not the config's fault
             self.is_gone = True
             self._lost.append(name)
         status = error.status if isinstance(error, RunFailedError) else "error"
-        return self._note(name, Measured(status, reason=str(error)))
+        self._note(name, Measured(status, reason=str(error)))
 
-    def _note(self, name: str, measured: Measured) -> Measured:
+    def _note(self, name: str, measured: Measured) -> None:
         self.found[name] = measured
         self._progress(name, measured)
-        return measured
 
     def take_lost(self) -> dict[str, Mapping[str, Any]]:
         """The configs, with what loads them, that were not measured for want of the device."""
@@ -137,7 +115,7 @@ class Session:
         return {name: self._loadables[name] for name in lost}
 
     def finish(self) -> list[str]:
-        """Time the configs that are right and are not timed yet; ``found`` has everything.
+        """Time the configs that are right and are not timed yet.
 
         The names of the right ones: those timed now, fastest first, then the rest.
         """
@@ -149,37 +127,35 @@ class Session:
                 self._warm(name, estimates[name])
             except (RunFailedError, NoSecondContextError) as error:
                 del estimates[name]
-                self._failed(name, error)
-        default = next((name for name in estimates if self._is_default(name)), None)
-        race = Race(estimates, self._sample, self._plan.rules, self._drop, default)
+                self._fail(name, error)
+        default = self._default if self._default in estimates else None
+        race = Race(estimates, self._sample, self._rules, self._drop, default)
         ranked = race.run()
         for name in ranked:
+            del self._estimates[name]
             self._note(name, _measured(race.samples[name]))
         rest = [n for n, m in self.found.items() if m.status == "ok" and n not in set(ranked)]
-        return [*ranked, *sorted(rest, key=lambda name: self.found[name].latency_ms or 0.0)]
+        return [*ranked, *sorted(rest, key=lambda name: self.found[name].latency or 0.0)]
 
     def _worth_timing(self) -> dict[str, float]:
-        estimates = {
-            name: m.latency_ms
-            for name, m in self.found.items()
-            if m.is_estimate and m.latency_ms is not None
+        factor, best = self._options.early_stop_factor, self._best()
+        limit = float("inf") if factor is None or best is None else factor * best
+        return {
+            name: ms
+            for name, ms in self._estimates.items()
+            if self.found[name].status == "ok" and ms <= limit
         }
-        factor, best = self._plan.early_stop_factor, self._best_ms()
-        if factor is None or best is None:
-            return estimates
-        return {name: ms for name, ms in estimates.items() if ms <= factor * best}
 
     def _warm(self, name: str, estimate: float) -> None:
-        count = max(1, min(self._plan.warmup, int(_WARMUP_MS / max(estimate, 1e-3))))
-        self._bench.times(name, self._loadables[name], count, self._plan.timeout_s)
+        self._sample(name, max(1, min(self._options.warmup, int(_WARMUP_MS / max(estimate, 1e-3)))))
 
     def _sample(self, name: str, count: int) -> list[float]:
-        return self._bench.times(name, self._loadables[name], count, self._plan.timeout_s)
+        return self._bench.times(name, self._loadables[name], count, self._options.timeout_s)
 
     def _drop(self, name: str, error: Exception) -> None:
         if not isinstance(error, (RunFailedError, NoSecondContextError)):
             raise error
-        self._failed(name, error)
+        self._fail(name, error)
 
 
 def _measured(samples: Samples) -> Measured:
@@ -193,19 +169,3 @@ def _measured(samples: Samples) -> Measured:
         noisy=is_noisy(samples.rounds),
         sure=samples.sure,
     )
-
-
-def measure(
-    bench: Bench,
-    configs: Iterable[tuple[str, Mapping[str, Any]]],
-    checker: Checker,
-    plan: Plan,
-    progress: Progress | None = None,
-) -> tuple[dict[str, Measured], float]:
-    """Measure (name, loadable) pairs as they come; every outcome, and the seconds it took."""
-    start = time.perf_counter()
-    session = Session(bench, checker, plan, progress)
-    for name, loadable in configs:
-        session.add(name, loadable)
-    session.finish()
-    return session.found, time.perf_counter() - start

@@ -1,21 +1,36 @@
-"""Owns what a tuning is given and gives back: arguments of compiling and of measuring, a result."""
+"""What a tuning is given and gives back: how to compile, measure and search, and its result."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+import math
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tileops import log
-from tileops.errors import ArgumentError, CacheError, InternalError
+from tileops.autotuner.checking import identity
+from tileops.autotuner.search import SEARCHES
+from tileops.autotuner.spaces import Config
+from tileops.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CacheError,
+    InternalError,
+    TileopsError,
+)
 from tileops.ir.codec import decode_program, encode_program
 from tileops.jit.entry_points import compile
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.provider import Build
 from tileops.jit.targets import requested_target
-from tileops.profiler import TensorSupplyType
+from tileops.profiler import ALIASES, BACKENDS, TensorSupplyType
 
 BEST_CONFIG_PATH = "best_config.json"
 LATENCY_PATH = "latency.json"
@@ -28,6 +43,28 @@ EXECUTABLE_PATH = "executable.so"
 KERNEL_LIB_PATH = "kernel_lib.so"
 KERNEL_CUBIN_PATH = "kernel.cubin"
 KERNEL_PY_PATH = "kernel.py"
+
+# (config, kernel, inputs) -> milliseconds.
+Timer = Callable[[Config, JITKernel, Sequence[Any]], float]
+# How run-time sizes are put together: upper bounds, also by name, or a function of name and size;
+# None: each size has one bucket.
+Buckets = Callable[[str, int], object] | Mapping[str, Sequence[int]] | Sequence[int] | None
+
+POWERS_OF_TWO = tuple(1 << n for n in range(41))
+
+_CHOICES = {
+    "search": tuple(SEARCHES),
+    "tune": ("first_call", "never"),
+    "backend": (*BACKENDS, *ALIASES),
+}
+_COUNTS = {"warmup": 0, "rep": 1}
+_NUMBERS = {
+    "timeout": (0.0, math.inf),
+    "rtol": (0.0, math.inf),
+    "atol": (0.0, math.inf),
+    "max_mismatched_ratio": (0.0, 1.0),
+}
+_FUNCTIONS = ("ref_prog", "supply_prog", "manual_check_prog", "timer")
 
 _SOURCES = {"kernel.py": KERNEL_PY_PATH, "device_kernel.cpp": DEVICE_KERNEL_PATH}
 
@@ -43,19 +80,13 @@ def _digestible(value: object) -> object:
     return str(value)
 
 
-class _Hashed:
+def _hash(arguments: object) -> int:
     """Equal arguments hash alike, whatever their fields hold."""
-
-    def _text(self) -> str:
-        found = {f.name: _digestible(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
-        return json.dumps(found, sort_keys=True)
-
-    def __hash__(self) -> int:
-        return hash(self._text())
+    return hash(json.dumps(_digestible(vars(arguments)), sort_keys=True))
 
 
 @dataclass(frozen=True)
-class CompileArgs(_Hashed):
+class CompileArgs:
     """How configs are compiled; each as in ``tileops.compile``. None leaves it to the program."""
 
     out_idx: list[int] | int | None = None
@@ -65,23 +96,15 @@ class CompileArgs(_Hashed):
     verbose: bool = False
     pass_configs: Mapping[Any, object] | None = None
 
-    __hash__ = _Hashed.__hash__
+    __hash__ = _hash
 
     def compile_program(self, program: object) -> JITKernel:
         """The kernel of a ``T.prim_func`` under these arguments."""
-        return compile(
-            program,
-            out_idx=self.out_idx,
-            execution_backend=self.execution_backend,
-            target=self.target,
-            target_host=self.target_host,
-            verbose=self.verbose,
-            pass_configs=self.pass_configs,
-        )
+        return compile(program, **vars(self))
 
 
 @dataclass(frozen=True)
-class ProfileArgs(_Hashed):
+class ProfileArgs:
     """How configs are measured and checked.
 
     ``warmup`` and ``rep`` count runs; ``timeout`` is in seconds for each config, 0 for no limit.
@@ -105,12 +128,83 @@ class ProfileArgs(_Hashed):
     manual_check_prog: Callable[..., Any] | None = None
     cache_input_tensors: bool = True
 
-    __hash__ = _Hashed.__hash__
+    __hash__ = _hash
 
     @property
     def checks(self) -> bool:
         """Whether results are compared with a reference."""
         return self.ref_prog is not None and not self.skip_check
+
+
+@dataclass(frozen=True)
+class TuningOptions(ProfileArgs):
+    """How a tuning measures, checks and searches; see ``autotune`` for each field.
+
+    ``early_stop_factor`` None: every config is timed. ArgumentError or ArgumentTypeError naming the
+    first invalid field.
+    """
+
+    early_stop_factor: float | None = None
+    timer: Timer | None = None
+    search: str = "exhaustive"
+    budget: float | None = None
+    tune: str = "first_call"
+    devices: str | Sequence[Any] | None = None
+    buckets: Buckets = POWERS_OF_TWO
+    do_not_specialize: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ArgumentError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+        for name, least in _COUNTS.items():
+            _check_count(name, getattr(self, name), least)
+        for name, (low, high) in _NUMBERS.items():
+            _check_number(name, getattr(self, name), low, high)
+        if self.early_stop_factor is not None:
+            _check_number("early_stop_factor", self.early_stop_factor, 1.0, math.inf)
+        for name in _FUNCTIONS:
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ArgumentTypeError(f"{name}: expected a function, got {value!r}")
+        if not isinstance(self.supply_type, TensorSupplyType):
+            raise ArgumentTypeError(
+                f"supply_type: expected a TensorSupplyType, got {self.supply_type!r}"
+            )
+        is_number = isinstance(self.budget, (int, float)) and not isinstance(self.budget, bool)
+        if self.budget is not None and not (is_number and self.budget > 0):
+            raise ArgumentError(
+                f"budget: expected a positive number of seconds, got {self.budget!r}"
+            )
+        _check_devices(self.devices)
+        _check_buckets(self.buckets)
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that each step of one config may take."""
+        return self.timeout or float(10**9)
+
+    @property
+    def check_identity(self) -> str:
+        """Tells one way of checking from another, in every process; empty where none is done."""
+        if not self.checks:
+            return ""
+        limits = (self.rtol, self.atol, self.max_mismatched_ratio)
+        manual = "" if self.manual_check_prog is None else identity(self.manual_check_prog)
+        text = f"{identity(self.ref_prog)} {manual or limits}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def measuring_devices(self, own: torch.device) -> tuple[torch.device, ...]:
+        """Where to measure for a call on ``own``, which comes first; only GPUs are several."""
+        if self.devices is None or own.type != "cuda":
+            return (own,)
+        if self.devices == "all":
+            model = torch.cuda.get_device_name(own)
+            every = [torch.device("cuda", n) for n in range(torch.cuda.device_count())]
+            return (own, *(d for d in every if d != own and torch.cuda.get_device_name(d) == model))
+        given = [_device(device) for device in self.devices]
+        return (own, *(d for d in given if d != own))
 
 
 @dataclass
@@ -184,3 +278,66 @@ class AutotuneResult:
             target = compile_args.target
         kernel = make_kernel(name, program, Build(requested_target(target)))
         return cls(latency, config, ref_latency, kernel.get_kernel_source(), program, kernel)
+
+
+# -- checks ----------------------------------------------------------------------------------------
+def _check_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ArgumentTypeError(f"{name}: expected a number of runs, got {value!r}")
+    if value < least:
+        raise ArgumentError(f"{name}: expected {least} runs or more, got {value}")
+
+
+def _check_number(name: str, value: object, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentTypeError(f"{name}: expected a number, got {value!r}")
+    if not least <= float(value) <= most:
+        limit = f"{least:g} or more" if most == math.inf else f"{least:g} to {most:g}"
+        raise ArgumentError(f"{name}: expected {limit}, got {value!r}")
+
+
+def _check_devices(devices: object) -> None:
+    if devices is None or devices == "all":
+        return
+    if not isinstance(devices, (list, tuple)):
+        raise ArgumentError(f"devices: expected 'all' or a list of devices, got {devices!r}")
+    for device in devices:
+        _device(device)
+
+
+def _device(device: object) -> torch.device:
+    if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
+        raise ArgumentTypeError(f"devices: expected 'cuda:1', 1 or a torch.device, got {device!r}")
+    try:
+        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except RuntimeError as error:
+        raise ArgumentError(f"devices: {str(error).splitlines()[0]}") from None
+
+
+def _check_buckets(buckets: object) -> None:
+    if buckets is None or callable(buckets):
+        return
+    for name, bounds in buckets.items() if isinstance(buckets, Mapping) else [("", buckets)]:
+        place = f"buckets[{name!r}]" if isinstance(buckets, Mapping) else "buckets"
+        if isinstance(bounds, (str, Mapping)) or not isinstance(bounds, Sequence) or not bounds:
+            raise ArgumentTypeError(f"{place}: expected a list of upper bounds, got {bounds!r}")
+        for bound in bounds:
+            if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
+                raise ArgumentError(f"{place}: expected whole numbers, 0 or more, got {bound!r}")
+
+
+@contextmanager
+def errors_of(op: str, argument: str) -> Iterator[None]:
+    """Say of which op and argument an error is; what a user's function raises becomes one."""
+    try:
+        yield
+    except (ArgumentError, ArgumentTypeError) as error:
+        if str(error).startswith("op "):
+            raise
+        raise type(error)(f"op {op}: {error}") from error
+    except TileopsError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"op {op}: {argument} raised {type(error).__name__}: {error}"
+        ) from error

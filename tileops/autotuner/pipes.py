@@ -1,4 +1,4 @@
-"""Owns child processes that answer JSON messages over pipes and can be killed at any moment."""
+"""Child processes that answer JSON messages over pipes and can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from tileops import forks, settings
-from tileops.errors import InternalError
 
 Message = dict[str, Any]
 
@@ -95,45 +94,29 @@ class Child:
         ChildTimeoutError (the child is killed) where it takes longer than ``timeout_s``,
         ChildEndedError where it ends instead.
         """
-        self.send(message)
-        return self.receive(timeout_s)
-
-    def send(self, message: Message) -> None:
-        """Send without waiting; ChildEndedError where nobody reads."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
-            write_message(self._pipe(self._process.stdin), message)
-        except (BrokenPipeError, ValueError):
-            raise self._ended() from None
-
-    def receive(self, timeout_s: float | None) -> Message:
-        """The next answer; errors as ``ask``."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        try:
-            return read_message(self._pipe(self._process.stdout), deadline)
+            write_message(self._process.stdin.fileno(), message)
+            # Waiting begins when the child has the message.
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            return read_message(self._process.stdout.fileno(), deadline)
         except TimeoutError:
             self.kill()
             raise ChildTimeoutError(f"no answer within {timeout_s:g} s") from None
-        except EOFError:
+        except (BrokenPipeError, EOFError, ValueError):
             raise self._ended() from None
-
-    def _pipe(self, pipe: IO[bytes] | None) -> int:
-        if pipe is None:
-            raise InternalError("a child process without pipes")
-        return pipe.fileno()
 
     def _ended(self) -> ChildEndedError:
         try:
             status = self._process.wait(_REAP_SECONDS)
         except subprocess.TimeoutExpired:  # it closed its pipes and goes on
             status = 0
-        words = self._last_words()
-        self.kill()
-        return ChildEndedError(status, words)
-
-    def _last_words(self) -> str:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _LAST_WORDS))
-        return self._errors.read().decode(errors="replace").strip()
+        words = self._errors.read().decode(errors="replace").strip()
+        self.kill()
+        return ChildEndedError(status, words)
 
     def end(self) -> None:
         """End the process and what it started; a thread that waits for its answer gets an error."""
@@ -145,26 +128,10 @@ class Child:
         self.end()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_REAP_SECONDS)
-        self._close()
-
-    def close(self) -> None:
-        """End the process: its input ends, and it is killed if that is not enough."""
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(_REAP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self._close()
-
-    def _close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
+        for file in (self._process.stdin, self._process.stdout, self._errors):
+            if file is not None:
                 with suppress(OSError):
-                    pipe.close()
-        if not self._errors.closed:
-            self._errors.close()
+                    file.close()
 
 
 def _python_path() -> str:

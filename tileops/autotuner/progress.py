@@ -1,4 +1,4 @@
-"""Owns what a person sees while a tuning runs: a line with count, the best and time left."""
+"""The line that a person sees while a tuning runs: the count, the best, and the time left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import TextIO
 
 from tileops import log
@@ -16,15 +15,15 @@ _WHEEL = "|/-\\"
 
 
 class Bar:
-    """A line that moves where stderr is a terminal; in every case one log line at last.
+    """A moving line where stderr is a terminal, and one log line at the end.
 
-    It moves while a config runs: a thread draws it several times a second.
+    It also moves while a config runs: a thread draws it several times a second.
     """
 
     def __init__(self, title: str, total: int) -> None:
         self._title = title
         self._total = total
-        self._seen: set[int] = set()
+        self._seen: set[str] = set()
         self._best: tuple[float, str] | None = None
         self._guard = threading.Lock()
         self._start_s = time.monotonic()
@@ -32,12 +31,12 @@ class Bar:
         self._stream = _terminal()
         self._drawer: threading.Thread | None = None
 
-    def tell(self, number: int, latency: float | None, config: str) -> None:
-        """Something is known of config ``number``: its milliseconds, None for one that failed."""
+    def tell(self, name: str, latency: float | None, config: str) -> None:
+        """Something is known of a config: its milliseconds, None for one that failed."""
         with self._guard:
             if latency is not None and (self._best is None or latency < self._best[0]):
                 self._best = (latency, config)
-            self._seen.add(number)
+            self._seen.add(name)
 
     def text(self, tick: int, seconds: float) -> str:
         """The line after ``seconds``."""
@@ -58,11 +57,8 @@ class Bar:
         while not self._ended.wait(_TICK_S):
             width = shutil.get_terminal_size().columns - 1
             line = self.text(tick, time.monotonic() - self._start_s)
-            try:
-                stream.write(f"\r{line[:width]}\x1b[K")
-                stream.flush()
-            except (OSError, ValueError):
-                return  # the terminal is gone
+            if not _written(stream, f"\r{line[:width]}\x1b[K"):
+                return
             tick += 1
 
     def __enter__(self) -> Bar:
@@ -73,22 +69,23 @@ class Bar:
             self._drawer.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *unused: object) -> None:
         self._ended.set()
         if self._drawer is not None and self._stream is not None:
             self._drawer.join()
-            try:
-                self._stream.write("\r\x1b[K")
-                self._stream.flush()
-            except (OSError, ValueError):
-                self._stream = None  # the terminal is gone
+            _written(self._stream, "\r\x1b[K")
         found = "none is right" if self._best is None else f"{self._best[0]:.4g} ms {self._best[1]}"
         log.emit("tune", f"tune {self._title}: {len(self._seen)} of {self._total} configs; {found}")
+
+
+def _written(stream: TextIO, text: str) -> bool:
+    """Whether the terminal is still there and took the text."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _clock(seconds: float) -> str:

@@ -1,9 +1,9 @@
-"""Owns tuning together: the ranks of a job share the configs and take one answer.
+"""Tuning together: the ranks of a job share the configs and take one answer.
 
-All goes through the key-value store of the default process group, never through a collective: a
-rank that died, or that knows its answer already and does not come, keeps nobody waiting. Ranks that
-come take the next configs that nobody took; one of them decides; every wait ends when the rank
-waited for falls silent.
+Ranks talk through the key-value store of the default process group, never through a collective.
+So a rank that died, or that knows its answer already and does not come, keeps nobody waiting.
+Ranks take the next configs that nobody took; one rank decides; every wait ends when the rank that
+is waited for falls silent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.distributed as dist
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 BEAT_SECONDS = 0.5
-# A rank is held for dead when it has not been heard of for so long; Python threads of a busy
-# process are late by less.
+# A rank is presumed dead after this long without a heartbeat. Python threads of a busy process are
+# late by less.
 SILENCE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.02
 
@@ -56,13 +55,19 @@ class Share:
         self._silence_s = silence_s
         self._heard: dict[int, tuple[int, float]] = {}
 
+    def _get(self, key: str) -> str | None:
+        with _guarded():
+            return self._store.get(key).decode() if self._store.check([key]) else None
+
+    def _get_rank(self, key: str) -> int | None:
+        rank = self._get(key)
+        return None if rank is None else int(rank)
+
     # -- the answer ------------------------------------------------------------------------------
     def answer(self) -> Json | None:
         """What was published, or None."""
-        with _guarded():
-            if not self._store.check(["answer"]):
-                return None
-            return dict(json.loads(self._store.get("answer")))
+        found: Json | None = json.loads(self._get("answer") or "null")
+        return found
 
     def publish(self, answer: Json) -> Json:
         """Offer an answer; the one that stands, which is the first one offered."""
@@ -81,7 +86,7 @@ class Share:
         return numbers
 
     def post(self, number: int, result: Json) -> None:
-        """Tell the others what was found of config ``number``."""
+        """Tell the others the result of config ``number``."""
         with _guarded():
             self._store.set(f"result/{number}", json.dumps(result))
 
@@ -89,29 +94,18 @@ class Share:
         """All results that come, from owners that are alive; ends when an answer stands."""
         found: dict[int, Json] = {}
         while self.answer() is None:
-            waiting = False
+            is_waiting = False
             for number in range(count):
                 if number not in found:
-                    result = self._result(number)
+                    result = self._get(f"result/{number}")
                     if result is not None:
-                        found[number] = result
-                    elif self._is_alive(self._owner(number)):
-                        waiting = True
-            if not waiting:
+                        found[number] = json.loads(result)
+                    elif self._is_alive(self._get_rank(f"owner/{number}")):
+                        is_waiting = True
+            if not is_waiting:
                 return found
             time.sleep(_PAUSE_SECONDS)
         return found
-
-    def _result(self, number: int) -> Json | None:
-        with _guarded():
-            if not self._store.check([f"result/{number}"]):
-                return None
-            return dict(json.loads(self._store.get(f"result/{number}")))
-
-    def _owner(self, number: int) -> int | None:
-        with _guarded():
-            key = f"owner/{number}"
-            return int(self._store.get(key)) if self._store.check([key]) else None
 
     # -- who decides -----------------------------------------------------------------------------
     def decide(self, decision: Callable[[], Json]) -> Json:
@@ -123,14 +117,10 @@ class Share:
             found = self.answer()
             if found is not None:
                 return found
-            if not any(self._is_alive(self._at(other)) for other in range(1, place)):
+            before = (self._get_rank(f"place/{other}") for other in range(1, place))
+            if not any(self._is_alive(rank) for rank in before):
                 return self.publish(decision())
             time.sleep(_PAUSE_SECONDS)
-
-    def _at(self, place: int) -> int | None:
-        with _guarded():
-            key = f"place/{place}"
-            return int(self._store.get(key)) if self._store.check([key]) else None
 
     # -- who is alive ----------------------------------------------------------------------------
     @contextmanager
@@ -183,12 +173,12 @@ def _guarded() -> Iterator[None]:
 
 
 def world() -> int:
-    """How many ranks the job of this process has; 1 where it is none."""
+    """How many ranks the job of this process has; 1 outside of a job."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def share_of(name: str) -> Share | None:
-    """The share of this process in tuning ``name``; None where it is no rank of several."""
+    """The share of this process in tuning ``name``; None outside of a job of several ranks."""
     if world() < 2:
         return None
     store = dist.distributed_c10d._get_default_store()
@@ -196,15 +186,15 @@ def share_of(name: str) -> Share | None:
 
 
 class Work(Protocol):
-    """What a rank can do for a tuning; configs are known by number."""
+    """What a process can do for a tuning; configs are known by name, results are JSON."""
 
-    def look(self, numbers: Sequence[int]) -> None:
+    def look(self, names: Sequence[str]) -> None:
         """Compile these configs and run each for the first time."""
 
-    def results(self) -> dict[int, Json]:
-        """Time what was looked at and is not timed yet; a result for all numbers looked at."""
+    def results(self) -> dict[str, Json]:
+        """Time what was looked at and is not timed yet; a result for all names looked at."""
 
-    def decide(self, results: dict[int, Json]) -> Json:
+    def decide(self, results: dict[str, Json]) -> Json:
         """The answer, from the results of all configs."""
 
 
@@ -212,126 +202,74 @@ def _never() -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Part:
-    """A rank's part in a tuning whose configs have names: each rank numbers them its own way.
-
-    ``names``: of the configs of this rank's work, by its numbers. ``known``: results by name that
-    need no work here; with ``names`` they are all configs of the tuning. ``seed`` shuffles them, in
-    all ranks alike. From when ``is_over`` says so, no further config is begun.
-    """
-
-    share: Share
-    names: Sequence[str]
-    known: Mapping[str, Json] = field(default_factory=dict)
-    seed: int | None = None
-    is_over: Callable[[], bool] = _never
-
-    def together(self, work: Work, chunk: int = 1) -> Json:
-        """The answer of all ranks, as ``work`` gives answers, by this rank's numbers."""
-        order = sorted({*self.names, *self.known})
-        if self.seed is not None:
-            random.Random(self.seed).shuffle(order)
-        named = _NamedWork(work, order, self.names, self.known)
-        return self.numbered(together(self.share, len(order), named, chunk, self.is_over))
-
-    def numbered(self, answer: Json) -> Json:
-        """An answer by name as one by this rank's numbers, less configs that have none."""
-        places = {name: place for place, name in enumerate(self.names)}
-        outcomes = answer["outcomes"]
-        return {
-            "outcomes": {str(places[n]): value for n, value in outcomes.items() if n in places},
-            "ranking": [places[n] for n in answer["ranking"] if n in places],
-        }
-
-
-class _NamedWork:
-    """Work by the places of ``order``, which is the same in all ranks; its answer is by name."""
-
-    def __init__(
-        self, work: Work, order: Sequence[str], names: Sequence[str], known: Mapping[str, Json]
-    ) -> None:
-        self._work = work
-        self._order = order
-        self._names = names
-        self._places = {name: place for place, name in enumerate(names)}
-        self._known = known
-        self._looked: list[int] = []
-
-    def look(self, numbers: Sequence[int]) -> None:
-        """As ``Work.look``; what is known needs none."""
-        self._looked += numbers
-        names = [self._order[number] for number in numbers]
-        places = [self._places[name] for name in names if name not in self._known]
-        if places:
-            self._work.look(places)
-
-    def results(self) -> dict[int, Json]:
-        """As ``Work.results``."""
-        names = {number: self._order[number] for number in self._looked}
-        is_new = any(name not in self._known for name in names.values())
-        found = self._work.results() if is_new else {}
-        return {
-            number: self._known[name] if name in self._known else found[self._places[name]]
-            for number, name in names.items()
-        }
-
-    def decide(self, results: dict[int, Json]) -> Json:
-        """As ``Work.decide``, by name."""
-        by_name = {self._order[number]: result for number, result in results.items()}
-        answer = self._work.decide(
-            {self._places[name]: r for name, r in by_name.items() if name in self._places}
-        )
-        outcomes = {self._names[int(n)]: value for n, value in answer["outcomes"].items()}
-        ranking = [self._names[n] for n in answer["ranking"]]
-        return {"outcomes": {**by_name, **outcomes}, "ranking": ranking}
-
-
 def together(
     share: Share,
-    count: int,
+    names: Sequence[str],
     work: Work,
+    known: Mapping[str, Json] | None = None,
+    *,
+    seed: int | None = None,
     chunk: int = 1,
     is_over: Callable[[], bool] = _never,
 ) -> Json:
-    """One answer for all ranks over ``count`` configs.
+    """One answer for all ranks.
 
-    Each rank looks at its fair share and times it, and then at what others have not begun; one of
-    them decides, and measures itself what dead ranks owe. Where the store is lost, this rank goes
-    on alone. Ranks take no more configs when ``is_over``.
+    ``names`` are the configs that this rank can look at, ``known`` results that need no work here;
+    both together are the same configs in every rank. ``seed`` shuffles them, in all ranks alike.
+    Each rank looks at its fair share, ``chunk`` configs at a time, and times it, and then at what
+    others have not begun. One of them decides, and measures itself what dead ranks owe. Where the
+    store is lost, this rank goes on alone. Ranks begin no more configs when ``is_over``.
     """
-    own: dict[int, Json] = {}
+    known = known or {}
+    order = sorted({*names, *known})
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    done: dict[str, Json] = {}
+
+    def answer() -> Json:
+        results = {order[n]: result for n, result in share.collect(len(order)).items()}
+        return alone(order, work, {**known, **results}, is_over)
+
     try:
         stands = share.answer()
         if stands is not None:
             return stands
         with share.beating():
-            # A look is short beside the timing: who is first could look at all there is, and would
+            # A look is short beside the timing: the first rank could look at everything, and would
             # then time it alone.
-            most = -(-count // share.world)
-            while taken := _look(share, count, work, chunk, most, is_over):
-                found = work.results()
-                own.update({number: found[number] for number in taken})
+            most = -(-len(order) // share.world)
+            while taken := _look(share, order, work, known, chunk, most, is_over):
+                fresh = [order[n] for n in taken if order[n] not in known]
+                found = work.results() if fresh else {}
+                done.update({name: found[name] for name in fresh})
                 for number in taken:
-                    share.post(number, own[number])
+                    share.post(number, done.get(order[number]) or known[order[number]])
                 if is_over():
                     break
                 most = chunk
-            return share.decide(lambda: alone(count, work, share.collect(count), is_over))
+            return share.decide(answer)
     except StoreLostError:
-        return alone(count, work, own, is_over)
+        return alone(order, work, {**known, **done}, is_over)
 
 
 def _look(
-    share: Share, count: int, work: Work, chunk: int, most: int, is_over: Callable[[], bool]
+    share: Share,
+    order: Sequence[str],
+    work: Work,
+    known: Mapping[str, Json],
+    chunk: int,
+    most: int,
+    is_over: Callable[[], bool],
 ) -> list[int]:
-    """Look at up to ``most`` configs, ``chunk`` at a time; their numbers."""
+    """Take up to ``most`` configs, ``chunk`` at a time, and look at those that are not known."""
     taken: list[int] = []
     while len(taken) < most:
-        numbers = share.claim(count, min(chunk, most - len(taken)))
+        numbers = share.claim(len(order), min(chunk, most - len(taken)))
         if not numbers:
             break
-        work.look(numbers)
+        fresh = [order[n] for n in numbers if order[n] not in known]
+        if fresh:
+            work.look(fresh)
         taken += numbers
         if is_over():
             break
@@ -339,25 +277,19 @@ def _look(
 
 
 def alone(
-    count: int,
+    names: Sequence[str],
     work: Work,
-    results: Mapping[int, Json] | None = None,
+    results: Mapping[str, Json] | None = None,
     is_over: Callable[[], bool] = _never,
 ) -> Json:
-    """The answer over ``count`` configs, those that have no result measured here.
+    """The answer over ``names``; those that have no result are measured here.
 
     When ``is_over`` those are left out, unless there are no results at all.
     """
     found = dict(results or {})
-    missing = [number for number in range(count) if number not in found]
-    if found and is_over():
-        return work.decide(found)
-    if missing == list(range(count)):
-        work.look(range(count))
-    else:
-        for number in missing:
-            work.look(range(number, number + 1))
-    if missing:
+    missing = [name for name in names if name not in found]
+    if missing and not (found and is_over()):
+        work.look(missing)
         fresh = work.results()
-        found.update({number: fresh[number] for number in missing})
+        found.update({name: fresh[name] for name in missing})
     return work.decide(found)

@@ -1,8 +1,8 @@
-"""Owns the choice of the fastest by interleaved rounds: what to time again, and when to stop.
+"""Interleaved rounds and their statistics: what to time again, when to stop, what is noise.
 
-In each round every candidate still in question is timed once, so that what changes with time
-(clocks, temperature, other processes) changes all alike; candidates are compared by the ratios of
-their times within rounds.
+Each round times every candidate that may still win. What changes with time (clocks, temperature,
+other processes) then changes all of them alike. Candidates are compared by the ratios of their
+times within rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tileops.autotuner.evidence import bounds, is_faster, is_noisy, log_ratios, spread
+# Quartiles of undisturbed rounds differ by a tenth of the median, on a busy machine by a fifth.
+_SPREAD = 0.3
+
+# Two-sided 99 % quantiles of Student's t by degrees of freedom; beyond the last, the normal's.
+_T99 = {1: 63.7, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50, 8: 3.36, 9: 3.25, 10: 3.17,
+        12: 3.05, 15: 2.95, 20: 2.85, 30: 2.75, 60: 2.66}  # fmt: skip
+_NORMAL99 = 2.58
 
 
 @dataclass(frozen=True)
@@ -200,3 +206,49 @@ def _in_turn(names: Sequence[str], number: int) -> list[str]:
     # The first after a pause runs at other clocks than the rest, so no one is always first.
     at = number % len(names)
     return [*names[at:], *names[:at]]
+
+
+# -- statistics ------------------------------------------------------------------------------------
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The lower and the upper quartile."""
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    return ordered[quarter], ordered[~quarter]
+
+
+def spread(values: Sequence[float]) -> float:
+    """The distance of the quartiles over the median; 0 for no values."""
+    if not values:
+        return 0.0
+    low, high = quartiles(values)
+    middle = statistics.median(values)
+    return (high - low) / middle if middle > 0 else 0.0
+
+
+def is_noisy(values: Sequence[float]) -> bool:
+    """Whether rounds are too disturbed for their median to be taken for the truth."""
+    return spread(values) > _SPREAD
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """A 99 % confidence interval of the mean; infinite for fewer than two values."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    half = _t99(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
+    return mean - half, mean + half
+
+
+def _t99(freedom: int) -> float:
+    known = [t for degrees, t in _T99.items() if degrees <= freedom]
+    return known[-1] if freedom <= max(_T99) else _NORMAL99
+
+
+def log_ratios(mine: Sequence[float], other: Sequence[float]) -> list[float]:
+    """The logarithms of the ratios of times that were taken in the same rounds."""
+    return [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(mine, other, strict=False)]
+
+
+def is_faster(mine: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether paired rounds show for certain that ``mine`` are the shorter times."""
+    return bounds(log_ratios(other, mine))[0] > 0

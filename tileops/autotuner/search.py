@@ -1,4 +1,7 @@
-"""Owns which configs of a space are measured, in what order, and how long: three searches."""
+"""The searches: which configs of a space are measured, in what order, and with how much effort.
+
+To add one, write a function like ``halving`` and name it in ``SEARCHES``.
+"""
 
 from __future__ import annotations
 
@@ -6,93 +9,94 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tileops.errors import ArgumentError
-
-SEARCHES = ("exhaustive", "random", "halving")
 CHUNK = 8
 _KEEP = 3  # one in so many goes on to the next rung
 
-# Numbers of configs and the share of the full effort; milliseconds by number, None for a failure.
-Measure = Callable[[Sequence[int], float], Mapping[int, float | None]]
+# Measures the named configs with a share of the full effort: milliseconds by name, None for a
+# config that failed.
+Measure = Callable[[Sequence[str], float], Mapping[str, float | None]]
 
 
-def check(search: str, budget: float | None) -> None:
-    """ArgumentError for a search that does not exist or a budget that is no positive number."""
-    if search not in SEARCHES:
-        raise ArgumentError(f"search: expected one of {', '.join(SEARCHES)}, got {search!r}")
-    is_number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
-    if budget is not None and not (is_number and budget > 0):
-        raise ArgumentError(f"budget: expected a positive number of seconds, got {budget!r}")
+class Deadline:
+    """The end of a search, ``seconds`` from now; None: there is none."""
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = None if seconds is None else clock() + seconds
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the search ends at some time."""
+        return self._end is not None
+
+    def is_over(self) -> bool:
+        """Whether no further config may be begun."""
+        return self._end is not None and self._clock() >= self._end
+
+    def half(self) -> Deadline:
+        """The end of the first half of the time that is left."""
+        left = None if self._end is None else max(0.0, self._end - self._clock())
+        return Deadline(None if left is None else left / 2, self._clock)
 
 
-def run(
-    search: str,
-    count: int,
-    measure: Measure,
-    *,
-    budget: float | None,
-    seed: int,
-    clock: Callable[[], float] = time.monotonic,
-) -> set[int]:
-    """Measure configs 0 to ``count`` - 1, as far as ``budget`` seconds reach (None: all of them).
+def exhaustive(
+    names: Sequence[str], measure: Measure, deadline: Deadline, rng: random.Random
+) -> set[str]:
+    """All configs, in order."""
+    del rng
+    _measure_all(names, 1.0, measure, deadline)
+    return set(names)
 
-    The configs that may be the best: all of them, of a search by halving those of the last rung in
-    which any was right. The times of different rungs are not compared: clocks change in between.
 
-    ``exhaustive`` goes in order, ``random`` in an order that ``seed`` decides. ``halving`` measures
-    all with little effort, and the best third of each rung again with three times as much. The
-    first configs are measured whatever the budget.
+def shuffled(
+    names: Sequence[str], measure: Measure, deadline: Deadline, rng: random.Random
+) -> set[str]:
+    """All configs, in random order: for a deadline that comes before the end."""
+    return exhaustive(rng.sample(names, len(names)), measure, deadline, rng)
+
+
+def halving(
+    names: Sequence[str], measure: Measure, deadline: Deadline, rng: random.Random
+) -> set[str]:
+    """All configs with little effort, and the best third of each rung with three times as much.
+
+    Only configs of the last rung in which any was right may win: times of different rungs are not
+    compared, because clocks change in between.
     """
-    deadline = None if budget is None else clock() + budget
-    order = list(range(count))
-    if search != "exhaustive":
-        random.Random(seed).shuffle(order)
-    if search == "halving":
-        return _halve(order, measure, deadline, clock)
-    if deadline is None:
-        measure(order, 1.0)
-    else:
-        _in_chunks(order, 1.0, measure, deadline, clock)
-    return set(order)
-
-
-def _in_chunks(
-    order: Sequence[int],
-    effort: float,
-    measure: Measure,
-    deadline: float,
-    clock: Callable[[], float],
-) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for start in range(0, len(order), CHUNK):
-        if start and clock() >= deadline:
-            break
-        result = measure(order[start : start + CHUNK], effort)
-        found.update({n: ms for n, ms in result.items() if ms is not None})
-    return found
-
-
-def _halve(
-    order: Sequence[int],
-    measure: Measure,
-    deadline: float | None,
-    clock: Callable[[], float],
-) -> set[int]:
-    rungs, size = 1, len(order)
+    rungs, size = 1, len(names)
     while size > _KEEP:
         size = -(-size // _KEEP)
         rungs += 1
-    survivors, last = list(order), set(order)
+    survivors = rng.sample(names, len(names))
+    last = set(names)
     for rung in range(rungs):
         effort = _KEEP ** float(rung - rungs + 1)
-        if rung == 0 and deadline is not None:
-            # Half of the time is kept for those that turn out well.
-            found = _in_chunks(survivors, effort, measure, (clock() + deadline) / 2, clock)
-        else:
-            result = measure(survivors, effort)
-            found = {n: ms for n, ms in result.items() if ms is not None}
+        # Half of the time is kept for those that turn out well.
+        end = deadline.half() if rung == 0 else Deadline(None)
+        found = _measure_all(survivors, effort, measure, end)
         survivors = sorted(found, key=lambda n: found[n])[: max(1, -(-len(survivors) // _KEEP))]
         last = set(found) or last
-        if not survivors or (deadline is not None and clock() >= deadline):
+        if not survivors or deadline.is_over():
             break
     return last
+
+
+# A search measures configs until the deadline, the first ones whatever the deadline, and returns
+# those that may be the best. Its random numbers are the same at each tuning of a key.
+Search = Callable[[Sequence[str], Measure, Deadline, random.Random], set[str]]
+
+SEARCHES: dict[str, Search] = {"exhaustive": exhaustive, "random": shuffled, "halving": halving}
+
+
+def _measure_all(
+    names: Sequence[str], effort: float, measure: Measure, deadline: Deadline
+) -> dict[str, float]:
+    """The times of the configs that are right; with a deadline, measured a few at a time."""
+    found: dict[str, float] = {}
+    step = CHUNK if deadline.is_set else max(1, len(names))
+    for start in range(0, len(names), step):
+        if start and deadline.is_over():
+            break
+        result = measure(names[start : start + step], effort)
+        found.update({n: ms for n, ms in result.items() if ms is not None})
+    return found

@@ -1,17 +1,24 @@
-"""Owns spaces of configs: lists, functions and products of choices, and their canonical text."""
+"""Spaces of configs: lists, functions, products and automatic ones, and their canonical text."""
 
 from __future__ import annotations
 
 import enum
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.ir.expr import Buffer
+from tileops.ir.program import Program, const_value
+from tileops.ir.stmt import Alloc, Copy, For, Gemm
+from tileops.ir.walk import walk
+from tileops.target import Target
 
 # What a config may hold beside tunable parameters.
 PASS_CONFIGS = "pass_configs"
@@ -69,24 +76,24 @@ def space(*, where: Callable[..., object] | None = None, **axes: Iterable[Any]) 
     return Space(fixed, where)
 
 
-def with_default(configs: Iterable[Config], default: Config | None) -> list[Config]:
-    """Each config once, whole, and the default among them.
+def by_name(configs: Iterable[Config], default: Config | None) -> dict[str, Config]:
+    """Each config once, whole, by its canonical text, and the default among them.
 
     A config that leaves out a parameter means its default, so two of them may be one.
     """
-    whole = [{**(default or {}), **config} for config in configs]
-    found = {canonical(config): config for config in reversed(whole)}
-    ordered = dict.fromkeys(map(canonical, whole))
+    found: dict[str, Config] = {}
+    for config in configs:
+        whole = {**(default or {}), **config}
+        found.setdefault(canonical(whole), whole)
     if default is not None:
-        ordered[canonical(default)] = None
         found[canonical(default)] = default
-    return [found[name] for name in ordered]
+    return found
 
 
 def canonical(config: Mapping[str, Any]) -> str:
     """The one text of a config: same values, same text, in every process.
 
-    ArgumentTypeError for a value that is no number, text, None, or list of those.
+    ArgumentTypeError for a value other than a number, text, None, or a list of those.
     """
     try:
         return json.dumps(plain(config), sort_keys=True, separators=(",", ":"))
@@ -107,7 +114,7 @@ def plain(value: object) -> Any:  # noqa: ANN401
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     if isinstance(value, str):
-        return str(value)  # a dtype of the language is text with more to it
+        return str(value)  # a dtype of the language is a subclass of str
     raise TypeError(f"{value!r} cannot be kept in a file")
 
 
@@ -122,7 +129,8 @@ def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) ->
     if callable(found) and not isinstance(found, (Space, Mapping)):
         found = _called(found, arguments)
     if isinstance(found, Mapping):
-        found = Space(tuple((str(name), _choices(value)) for name, value in found.items()))
+        axes = {str(n): v if isinstance(v, (list, tuple)) else (v,) for n, v in found.items()}
+        found = Space(tuple((name, tuple(choices)) for name, choices in axes.items()))
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise ArgumentTypeError(f"configs: expected dicts, a space or a function, got {found!r}")
     unique: dict[str, Config] = {}
@@ -132,8 +140,8 @@ def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) ->
         unknown = set(config) - set(names) - {PASS_CONFIGS}
         if unknown:
             raise ArgumentError(
-                f"configs: '{min(map(str, unknown))}' is no compile-time parameter of the program "
-                f"({', '.join(names) or 'it has none'})"
+                f"configs: '{min(map(str, unknown))}' is not a compile-time parameter of the "
+                f"program ({', '.join(names) or 'it has none'})"
             )
         own = {name: _own_number(value) for name, value in config.items()}
         _check_options(own.get(PASS_CONFIGS))
@@ -160,7 +168,7 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:  # n
 
     try:
         signature = inspect.signature(function)
-    except ValueError:  # of one that is not written in Python nothing is known
+    except ValueError:  # nothing is known of a function that is not written in Python
         return function(*arguments)
     try:
         signature.bind(*arguments)
@@ -170,10 +178,145 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:  # n
     return function(*arguments)
 
 
-def _choices(value: object) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
 def describe(config: Mapping[str, Any]) -> str:
     """A config in one line for people."""
     return " ".join(f"{name}={value}" for name, value in config.items()) or "default"
+
+
+# -- the automatic space ---------------------------------------------------------------------------
+# A parameter is classed by what changes in the trace when it changes. Configs that cannot fit the
+# target's shared memory, or whose fragments overflow the registers by far, are left out uncompiled.
+LIMIT = 64  # configs at most
+_TILES = (16, 32, 64, 128, 256)
+_STAGES = (2, 3, 4)
+_THREADS = (128, 256)
+# 255 registers of 4 bytes a thread; a config may want half as much again, which spills a little.
+_REGISTER_BYTES = 255 * 4 * 1.5
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a traced program asks of a block.
+
+    ``tiles`` are the shapes of on-chip buffers in order, ``stages`` those of pipelined loops.
+    """
+
+    tiles: tuple[tuple[int, ...], ...]
+    stages: tuple[int, ...]
+    threads: tuple[int, ...]
+    shared_bytes: int
+    fragment_bytes: int
+
+
+def needs_of(program: Program) -> Needs:
+    """What each block of ``program`` asks for; a pipeline's shared tiles count by stage."""
+    tiles: list[tuple[int, ...]] = []
+    stages: list[int] = []
+    depth: dict[int, int] = {}
+    shared: list[Buffer] = []
+    fragment_bytes = 0
+    for launch in program.launches:
+        for stmt in walk(launch.body):
+            if isinstance(stmt, Alloc) and stmt.buffer.scope in ("shared", "fragment"):
+                tiles.append(_shape(stmt.buffer))
+                if stmt.buffer.scope == "shared":
+                    shared.append(stmt.buffer)
+                else:
+                    fragment_bytes += _bytes(stmt.buffer)
+            elif isinstance(stmt, For) and stmt.kind == "pipelined":
+                stages.append(stmt.stages)
+                for inner in walk(stmt.body):
+                    if isinstance(inner, Copy):
+                        depth[inner.dst.buffer.id] = max(1, stmt.stages)
+    total = sum(_bytes(b) * depth.get(b.id, 1) for b in shared)
+    threads = tuple(launch.threads for launch in program.launches)
+    return Needs(tuple(tiles), tuple(stages), threads, total, fragment_bytes)
+
+
+def _shape(buffer: Buffer) -> tuple[int, ...]:
+    return tuple(int(const_value(extent) or 1) for extent in buffer.shape)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return math.prod(_shape(buffer)) * buffer.dtype.bytes
+
+
+def fits(needs: Needs, target: Target) -> bool:
+    """Whether a block can run on ``target``, as far as a count of bytes can tell."""
+    if not target.is_gpu:
+        return True
+    threads = max(needs.threads, default=128)
+    if needs.fragment_bytes > _REGISTER_BYTES * threads:
+        return False
+    return target.kind != "cuda" or needs.shared_bytes <= target.shared_limit
+
+
+def automatic(
+    trace: Callable[[Config], Program], defaults: Mapping[str, object], target: Target
+) -> list[Config]:
+    """The configs worth measuring, at most LIMIT; ``defaults`` are the integer parameters.
+
+    ArgumentError for a program whose tiles, stages and threads depend on no parameter.
+    """
+    base = {name: value for name, value in defaults.items() if type(value) is int}
+    program = trace(dict(base))
+    has_gemm = any(isinstance(s, Gemm) for launch in program.launches for s in walk(launch.body))
+    axes: dict[str, tuple[int, ...]] = {}
+    for name, value in base.items():
+        choices = _choices(trace, base, name, value, needs_of(program), has_gemm)
+        if target.is_gpu or choices not in (_STAGES, _THREADS):
+            axes[name] = choices  # a CPU has neither stages nor threads of a block
+    axes = {name: choices for name, choices in axes.items() if len(choices) > 1}
+    if not axes:
+        raise ArgumentError(
+            f"{program.name}: configs='auto' finds no parameter that its tiles, stages or threads "
+            "depend on; give configs"
+        )
+    every = [
+        {**base, **dict(zip(axes, values, strict=True))}
+        for values in itertools.product(*axes.values())
+    ]
+    every.sort(key=lambda config: _distance(config, base))
+    found: list[Config] = []
+    for config in every:
+        if len(found) == LIMIT:
+            break
+        try:
+            if fits(needs_of(trace(config)), target):
+                found.append(config)
+        except Exception:  # not every combination is a program, whichever code says so
+            continue
+    return found
+
+
+def _choices(
+    trace: Callable[[Config], Program],
+    base: Mapping[str, int],
+    name: str,
+    value: int,
+    before: Needs,
+    has_gemm: bool,
+) -> tuple[int, ...]:
+    """The values to try of one parameter: its own alone where nothing depends on it."""
+    after = None
+    for changed in (value + 1, value * 2) if value < 8 else (value * 2, value // 2):
+        # The program's own code may refuse a value as it likes.
+        with suppress(Exception):
+            after = needs_of(trace({**base, name: changed}))
+            break
+    if after is None:
+        return (value,)
+    if after.stages != before.stages:
+        return _STAGES
+    if after.threads != before.threads:
+        return _THREADS
+    if after.tiles == before.tiles:
+        return (value,)
+    if has_gemm:
+        return tuple(t for t in _TILES if value / 4 <= t <= value * 4)
+    return tuple(max(1, t) for t in (value // 2, value, value * 2, value * 4))
+
+
+def _distance(config: Mapping[str, int], base: Mapping[str, int]) -> float:
+    """How far a config is from the default, in doublings: those near it come first."""
+    return sum(abs(math.log2(max(v, 1) / max(base[n], 1))) for n, v in config.items())

@@ -1,34 +1,35 @@
-"""Owns tuned programs: jit programs whose tunable parameters a tuner chooses, eager and lazy."""
+"""Tuned programs: jit programs whose tunable parameters a tuner chooses, eager and lazy."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tileops.autotuner.request import Tuner, TuningRequest
 from tileops.autotuner.spaces import PASS_CONFIGS, Config
-from tileops.autotuner.tuner import Asked, Tuner
+from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
-from tileops.ir.program import Program
 from tileops.jit.definition import Definition, with_options
 from tileops.jit.eager import Choice
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.lazy import LazyKernels
-from tileops.jit.provider import reaches_index64, state_of
+from tileops.jit.provider import Build, reaches_index64, state_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import default_target, device_for
-from tileops.op.registration import Buckets
-from tileops.op.variant import Variant
 from tileops.pass_configs import options_of
 
-_calls = threading.local()
+if TYPE_CHECKING:
+    from tileops.autotuner.session import TuningResult
+    from tileops.ir.program import Program
+    from tileops.op.registration import Buckets
+    from tileops.op.variant import Variant
 
-# Upper bounds of the default buckets: powers of two.
-POWERS_OF_TWO = tuple(1 << n for n in range(41))
+_calls = threading.local()
 
 
 class TunedProgram(JITImpl):
@@ -40,19 +41,16 @@ class TunedProgram(JITImpl):
     """
 
     def __init__(self, program: JITImpl, tuner: Tuner) -> None:
-        # The program's own state: the op is registered once, whichever object is called.
-        self.__dict__.update(program.__dict__)
+        # The op is registered once, whichever object is called.
+        super().__init__(program.definition, is_derived=program._is_derived, eager=program._eager)
         self.tuner = tuner
-        self._tuned_bindings: dict[int, TunedProgram] = {}
         self._awaits_configs = not self._is_lazy and tuner.awaits_configs(self.definition)
         if self._is_lazy:
-            self._lazy = TunedKernels(self.definition, self._build, tuner)
+            self._lazy = _TunedKernels(self.definition, self._build, tuner)
             return
-        self._eager.on_retired = self._forget_op
-        self._eager.is_tuned = True
-        self._eager.tuning = EagerTuning(self, tuner)
+        self._tuning = self._eager.tuning = _EagerTuning(self, tuner)
         if self._eager.op is not None:
-            self._eager.op.bucketing = self._eager.tuning.buckets
+            self._eager.op.bucketing = self._tuning.buckets
             self._eager.op.keep_given()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -76,7 +74,7 @@ class TunedProgram(JITImpl):
                 return
             values, _ = self.definition.bind_arguments(args, kwargs)
             inputs = {n: values[n] for n in self._inputs if n in values}
-            if self.tuner.offers(self.definition.name, inputs, values):
+            if self.tuner.offers(inputs, values):
                 program = with_fallback(self.definition, self.tuner.fallbacks())
                 TunedProgram.__init__(self, program, self.tuner)
 
@@ -85,13 +83,8 @@ class TunedProgram(JITImpl):
         """True: what a call leaves out, a tuner chooses."""
         return True
 
-    def bind(self, **values: object) -> JITImpl:
-        """As ``JITImpl.bind``; the result is tuned too."""
-        bound = super().bind(**values)
-        found = self._tuned_bindings.get(id(bound))
-        if found is None:
-            found = self._tuned_bindings[id(bound)] = TunedProgram(bound, self.tuner)
-        return found
+    def _derived(self, definition: Definition) -> JITImpl:
+        return TunedProgram(super()._derived(definition), self.tuner)
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
         """The kernel of the best config for these arguments (see ``JITImpl.compile``)."""
@@ -99,31 +92,30 @@ class TunedProgram(JITImpl):
             return self._lazy.kernel(args, kwargs)
         if self._awaits_configs:
             self._take_configs(args, kwargs)
-        values, _ = self.definition.bind_arguments(args, kwargs)
+        definition = self.definition
+        values, _ = definition.bind_arguments(args, kwargs)
         if self.tuner.is_explicit(values):
             return super().compile(*args, **kwargs)
-        definition = self.definition
 
         def trace(tried: Mapping[str, object], consts: Mapping[str, int] | None) -> Program:
             return self.tuner.sample(tried, values, lambda found: definition.trace(found, consts))
 
         made = specialise(definition, args, kwargs, trace)
         target = self._build.target or default_target()
-        given = frozenset(n for n in values if n not in self.definition.inputs)
+        given = frozenset(n for n in values if n not in definition.inputs)
+        facts = Specialization(fast=True, index64=reaches_index64(made.program))
         choice = Choice(
-            self.definition.name, self._eager.script or "", made.static, given, made.consts,
-            made.sizes, target,
-            replace(self.tuner.facts, index64=reaches_index64(made.program)), device_for(target),
+            definition.name, self._eager.script or "", made.static, given, made.consts, made.sizes,
+            target, facts, device_for(target),
         )  # fmt: skip
-        tuning = self._eager.tuning
-        assert isinstance(tuning, EagerTuning)
-        tensors = {n: v for n, v in values.items() if n in self.definition.inputs}
-        asked = tuning.asked(choice, tensors if len(tensors) == len(self._inputs) else None)
-        if asked is None:
+        tensors = {n: v for n, v in values.items() if n in definition.inputs}
+        has_all = len(tensors) == len(self._inputs)
+        request = self._tuning.request(choice, tensors if has_all else None)
+        if request is None:
             return super().compile(*args, **kwargs)
-        decision = self.tuner.decide(asked)
-        kernel = make_kernel(self._title, asked.trace(decision.config), self._build)
-        return _marked(kernel, decision)
+        result = self.tuner.decide(request)
+        kernel = make_kernel(self._title, request.trace(result.config), self._build)
+        return _marked(kernel, result)
 
 
 def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, object]]) -> JITImpl:
@@ -138,7 +130,7 @@ def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, objec
     raise refused
 
 
-class EagerTuning:
+class _EagerTuning:
     """Chooses configs for the op of an eager program (see ``jit.eager.Tuning``)."""
 
     def __init__(self, program: TunedProgram, tuner: Tuner) -> None:
@@ -147,24 +139,23 @@ class EagerTuning:
 
     def buckets(self, variant: Variant) -> Buckets:
         """The run-time sizes of tensors, each with its bounds."""
-        found = []
-        for number, size in enumerate(variant.sizes):
-            if size.kind == "dynamic":
-                bounds = self._tuner.bounds(size.name)
-                if bounds is not None:
-                    found.append((number, bounds))
-        return tuple(found)
+        bounds = {
+            number: self._tuner.bounds(size.name)
+            for number, size in enumerate(variant.sizes)
+            if size.kind == "dynamic"
+        }
+        return tuple((number, found) for number, found in bounds.items() if found is not None)
 
     def choose(self, choice: Choice) -> Mapping[str, Any]:
         """The best config for what a call asks, the default where none can be found."""
         if not self.is_needed(choice.given):
             return {}
-        asked = self.asked(choice, self._arguments())
-        return {} if asked is None else self._tuner.decide(asked).config
+        request = self.request(choice, self._arguments())
+        return {} if request is None else self._tuner.decide(request).config
 
     def is_needed(self, given: frozenset[str]) -> bool:
         """Whether a call that gives these values leaves the config to choose."""
-        return not self._tuner.is_explicit(sorted(given))
+        return not self._tuner.is_explicit(given)
 
     def sample(
         self,
@@ -186,28 +177,26 @@ class EagerTuning:
             return None
         return dict(zip(program._inputs, inputs, strict=True))
 
-    def asked(self, choice: Choice, arguments: Mapping[str, Any] | None) -> Asked | None:
+    def request(self, choice: Choice, arguments: Mapping[str, Any] | None) -> TuningRequest | None:
         """What is asked of the tuner; None where there is no device to measure on."""
         if choice.device is None:
             return None
         definition = self._program.definition
-        static = {n: v for n, v in choice.values.items() if n not in self._tuner.names}
-        dynamic = {n: v for n, v in choice.sizes.items() if n not in choice.consts}
 
         def trace(config: Config) -> Program:
             values = {**choice.values, **config}
             options = options_of(values.pop(PASS_CONFIGS, None), None)
             return with_options(definition.trace(values, choice.consts), options)
 
-        return Asked(
+        return TuningRequest(
             op=definition.name,
             script=choice.script,
-            static=static,
+            static={n: v for n, v in choice.values.items() if n not in self._tuner.names},
             consts=choice.consts,
-            dynamic=dynamic,
+            dynamic={n: v for n, v in choice.sizes.items() if n not in choice.consts},
             facts={"fast": choice.facts.fast, "index64": choice.facts.index64},
             target=choice.target,
-            device=torch.device(*choice.device) if choice.device[0] != "cpu" else _CPU,
+            device=_device(choice.device),
             build=self._program._build,
             trace=trace,
             arguments=arguments,
@@ -216,13 +205,10 @@ class EagerTuning:
         )
 
 
-_CPU = torch.device("cpu")
-
-
-class TunedKernels(LazyKernels):
+class _TunedKernels(LazyKernels):
     """The kernels of a lazy function under ``autotune``, the best one for each set of arguments."""
 
-    def __init__(self, definition: Definition, build: Any, tuner: Tuner) -> None:  # noqa: ANN401
+    def __init__(self, definition: Definition, build: Build, tuner: Tuner) -> None:
         super().__init__(definition, build)
         self._tuner = tuner
         self._tuned: dict[object, JITKernel] = {}
@@ -239,22 +225,14 @@ class TunedKernels(LazyKernels):
 
     def _filled(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         positional = self.definition.parameters[: len(args)]
-        missing = {
-            n: v
-            for n, v in self.definition.fallback.items()
-            if n not in positional and n not in kwargs
-        }
-        return {**missing, **kwargs}
+        fallback = self.definition.fallback
+        return {**{n: v for n, v in fallback.items() if n not in positional}, **kwargs}
 
     def kernel(self, args: Sequence[object], kwargs: Mapping[str, object]) -> JITKernel:
         """The tuned kernel, or the one that given tunable parameters describe."""
-        names = dict.fromkeys((*self.definition.parameters[: len(args)], *kwargs))
-        if self._tuner.is_explicit(names):
-            return super().kernel(args, self._filled(args, kwargs))
-        filled = self._filled(args, kwargs)
-        arguments = {
-            n: v for n, v in self._arguments(args, filled).items() if n not in self._tuner.names
-        }
+        definition, filled = self.definition, self._filled(args, kwargs)
+        if self._tuner.is_explicit((*definition.parameters[: len(args)], *kwargs)):
+            return super().kernel(args, filled)
         key = super().key(args, filled)
         found = self._tuned.get(key)
         if found is not None:
@@ -263,7 +241,7 @@ class TunedKernels(LazyKernels):
         device = device_for(target)
         if device is None:
             raise ArgumentError(
-                f"{self.definition.name}: tuning for {target} needs a device that runs it; give "
+                f"{definition.name}: tuning for {target} needs a device that runs it; give "
                 "the configuration instead"
             )
 
@@ -272,27 +250,28 @@ class TunedKernels(LazyKernels):
             options = options_of(values.pop(PASS_CONFIGS, None), None)
             return with_options(self.program(args, values), options)
 
-        asked = Asked(
-            op=self.definition.name,
+        values = self._arguments(args, filled)
+        request = TuningRequest(
+            op=definition.name,
             script=None,
-            static=arguments,
-            consts={},
-            dynamic={},
-            facts={},
+            static={n: v for n, v in values.items() if n not in self._tuner.names},
             target=target,
-            device=torch.device(*device) if device[0] != "cpu" else _CPU,
+            device=_device(device),
             build=self.build,
             trace=trace,
-            arguments=None,
-            defaults={**self._arguments(args, filled)},
+            defaults=values,
         )
-        decision = self._tuner.decide(asked)
-        kernel = make_kernel(self.definition.name, trace(decision.config), self.build)
-        return self._tuned.setdefault(key, _marked(kernel, decision))
+        result = self._tuner.decide(request)
+        kernel = make_kernel(definition.name, trace(result.config), self.build)
+        return self._tuned.setdefault(key, _marked(kernel, result))
 
 
-def _marked(kernel: JITKernel, decision: Any) -> JITKernel:  # noqa: ANN401
+def _device(device: tuple[str, int]) -> torch.device:
+    return torch.device("cpu") if device[0] == "cpu" else torch.device(*device)
+
+
+def _marked(kernel: JITKernel, result: TuningResult) -> JITKernel:
     state = state_of(kernel.name)
-    state.config, state.latency = dict(decision.config), decision.latency
-    state.ref_latency = decision.ref_latency
+    state.config, state.latency = dict(result.config), result.latency
+    state.ref_latency = result.ref_latency
     return kernel

@@ -1,72 +1,124 @@
-"""Owns the processes of a tuning: the compile workers, and a bench on each device."""
+"""The processes of a tuning: workers compile its configs, a bench on each device measures them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tileops import log
+from tileops import log, settings
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
-from tileops.autotuner.compilers import CompilePool
+from tileops.autotuner.checking import Checker
+from tileops.autotuner.compilers import Compiled, CompilePool, worker_count
+from tileops.autotuner.database import Measured
+from tileops.autotuner.measuring import Measurement, Progress, answer_of
+from tileops.autotuner.rounds import Rules
+from tileops.cache.directory import resolve
+from tileops.errors import ArgumentError
+from tileops.ir.stmt import AddressView
+from tileops.ir.walk import walk
+from tileops.jit.compiling import Request
+from tileops.jit.loadable import found_in_cache
+from tileops.op.spec import written_parameters
+
+if TYPE_CHECKING:
+    from tileops.autotuner.param import TuningOptions
+    from tileops.autotuner.ranks import Json, Share
+    from tileops.ir.program import Program
+
+_COMPILE_SECONDS = 300.0
+# Cards of one model differ by a few percent: what was measured on several is raced again on one.
+_BETWEEN_CARDS = 0.06
 
 
 class Workshop:
-    """Workers and benches for some tunings of one call; close it, or use it in a ``with``.
+    """Compiles and measures the configs of one tuning (see ``ranks.Work``).
 
-    ``devices``: where to measure, the caller's first. ``inputs`` are the arguments of the call.
-    ``cache_dir`` is where workers compile to (empty: nothing is kept). ``isolated`` false measures
-    in this process. Processes start with ``start`` or when first needed.
+    ``requests`` are the configs by name, and ``inputs`` the arguments of a call. The first of
+    ``devices`` is the caller's, and decides. Not ``isolated``: measured in this process.
+    ``default`` names the config that runs without tuning. ``share``: other ranks work too.
+    Programs are compiled into the current cache directory. What a config does is in its outcome;
+    errors raised here are faults of the machine or of the reference program. ``progress`` hears of
+    each outcome, from any thread, one at a time. Close it, or use it in a ``with`` statement.
     """
 
     def __init__(
         self,
-        devices: Sequence[torch.device],
+        requests: Mapping[str, Request],
         inputs: Sequence[Any],
-        cache_dir: str,
+        options: TuningOptions,
+        devices: Sequence[torch.device],
         *,
-        compile_timeout_s: float = 300.0,
-        workers: int | None = None,
-        backend: str = "event",
         isolated: bool = True,
+        default: str | None = None,
+        share: Share | None = None,
+        progress: Progress | None = None,
+        workers: int | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        self._devices = tuple(devices)
+        self._requests = requests
         self._inputs = list(inputs)
-        self._backend = backend
-        self._isolated = isolated
-        self._children: list[ChildBench] = []
+        self._options = options
+        self._devices = tuple(devices) if isolated else tuple(devices)[:1]
+        self._default = default
+        self._rank = None if share is None else share.rank
+        self._progress = progress or (lambda name, measured: None)
+        self._base_rules = rules or Rules()
+        # Several cards measure a share each; the best of all race once more on one card.
+        self._is_shared = share is not None or len(self._devices) > 1
+        if share is not None and workers is None:
+            # The ranks of a host share its processors; those of other hosts cannot be told apart.
+            workers = max(1, worker_count() // share.world)
+        directory = resolve(settings.current()).private
+        cache_dir = "" if directory is None else str(directory.root)
+        self._pool = CompilePool(cache_dir, _COMPILE_SECONDS, workers)
+        self._compiled: dict[str, Compiled] = {}
+        self._guard = threading.Lock()
         self._benches: list[tuple[str, Bench]] | None = None
-        self.pool = CompilePool(cache_dir, compile_timeout_s, workers)
+        self._children: list[ChildBench] = []
+        if isolated:
+            self._start_children()
+        self.begin(1.0)
 
-    def start(self, jobs: int) -> None:
-        """Start the processes for so many jobs without waiting for them."""
-        if self._isolated and not self._children:
-            for device in self._devices:
-                bench = ChildBench(device, self._inputs, backend=self._backend)
-                self._children.append(bench)
-                with suppress(NoSecondContextError):  # opening it says so again
-                    bench.start()
-        self.pool.start(jobs)
+    def begin(self, effort: float) -> None:
+        """Forget what was measured, and measure with this share of the full effort."""
+        rules = replace(self._base_rules, rep=max(1, round(self._options.rep * effort)))
+        if effort < 1:
+            rules = replace(rules, least=min(rules.least, 2), finalists=0)
+        self._rules = rules
+        self._found: dict[str, Measured] = {}
+        self._measurements: list[Measurement] | None = None
+
+    # -- benches ---------------------------------------------------------------------------------
+    def _start_children(self) -> None:
+        for device in self._devices:
+            bench = ChildBench(device, self._inputs, backend=self._options.backend)
+            self._children.append(bench)
+            with suppress(NoSecondContextError):  # opening it says so again
+                bench.start()
 
     def benches(self) -> list[tuple[str, Bench]]:
         """A bench for each device that can be used, with the device's name; the caller's first."""
         if self._benches is None:
-            self.start(0)
-            self._benches = self._open()
+            self._benches = self._opened()
         return self._benches
 
-    def _open(self) -> list[tuple[str, Bench]]:
+    def _opened(self) -> list[tuple[str, Bench]]:
+        own = self._devices[0]
+        if not self._children:
+            return [(str(own), self._local(own))]
         opened: list[tuple[str, Bench]] = []
-        for number, device in enumerate(self._devices):
-            if not self._isolated:
-                return [(str(device), self._local(device))]
+        for device, child in zip(self._devices, self._children, strict=True):
             try:
-                self._children[number].open()
-                opened.append((str(device), self._children[number]))
+                child.open()
+                opened.append((str(device), child))
             except NoSecondContextError as error:
-                if number > 0:
+                if device != own:
                     log.warn_once(
                         f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
                     )
@@ -80,11 +132,140 @@ class Workshop:
         return opened
 
     def _local(self, device: torch.device) -> LocalBench:
-        return LocalBench(device, self._inputs, backend=self._backend)
+        return LocalBench(device, self._inputs, backend=self._options.backend)
+
+    def _ready(self) -> list[Measurement]:
+        """A measurement on each device that can be used, the caller's device first."""
+        if self._measurements is None:
+            rules = replace(self._rules, finalists=0) if self._is_shared else self._rules
+            self._measurements = [self._on(*found, rules) for found in self.benches()]
+        return self._measurements
+
+    def _on(self, device: str, bench: Bench, rules: Rules) -> Measurement:
+        where = device if self._rank is None else f"rank {self._rank} {device}"
+        return Measurement(
+            bench,
+            Checker(self._options, bench.inputs),
+            self._options,
+            rules,
+            lambda name, measured: self._note(name, replace(measured, where=where)),
+            self._default,
+        )
+
+    def _usable(self) -> list[Measurement]:
+        """The measurements whose device is there; at least one."""
+        return [m for m in self._ready() if not m.is_gone] or self._ready()[:1]
+
+    def _note(self, name: str, measured: Measured) -> None:
+        with self._guard:
+            self._found[name] = measured
+            self._progress(name, measured)
+
+    # -- compiling -------------------------------------------------------------------------------
+    def _compile(self, names: Sequence[str]) -> Iterator[tuple[str, Compiled]]:
+        """What these configs compile to, as it comes: first what the cache holds."""
+        for name in names:
+            if name not in self._compiled and (found := _stored(self._requests[name])):
+                self._compiled[name] = found
+        missing = [name for name in names if name not in self._compiled]
+        self._pool.start(len(missing))
+        return self._results_of(names, missing)
+
+    def _results_of(
+        self, names: Sequence[str], missing: Sequence[str]
+    ) -> Iterator[tuple[str, Compiled]]:
+        for name in names:
+            if name not in missing:
+                yield name, self._compiled[name]
+        for number, compiled in self._pool.compile([self._requests[name] for name in missing]):
+            self._compiled[missing[number]] = compiled
+            yield missing[number], compiled
+
+    # -- ranks.Work ------------------------------------------------------------------------------
+    @property
+    def chunk(self) -> int:
+        """How many configs a rank takes at a time: enough to keep its workers busy."""
+        return max(1, min(worker_count(), -(-len(self._requests) // 4)))
+
+    def look(self, names: Sequence[str]) -> None:
+        """Compile these configs, and run each once on the next free device."""
+        done = self._compile(names)
+        taking = threading.Lock()
+        measurements = self._usable()
+        # A look is short beside the timing, which each device does of what it looked at.
+        most = -(-len(names) // len(measurements))
+
+        def serve(measurement: Measurement) -> None:
+            looked = 0
+            while looked < most and not (measurement.is_gone and len(measurements) > 1):
+                with taking:
+                    found = next(done, None)
+                if found is None:
+                    return
+                looked += self._add(measurement, *found)
+
+        _in_parallel(serve, measurements)
+        for found in done:  # the share of a device that is gone
+            self._add(self._usable()[0], *found)
+        self._reassign_lost()
+
+    def _add(self, measurement: Measurement, name: str, compiled: Compiled) -> bool:
+        """Let a device look at a config; False for one that did not compile."""
+        if compiled.loadable is None:
+            self._note(name, Measured(compiled.status, reason=compiled.reason))
+            return False
+        measurement.add(name, compiled.loadable)
+        return True
+
+    def _reassign_lost(self) -> bool:
+        """Reassign configs from lost devices to a live one; whether there were any."""
+        found = False
+        while not (measurement := self._usable()[0]).is_gone:
+            lost = [item for m in self._ready() for item in m.take_lost().items()]
+            if not lost:
+                break
+            found = True
+            for name, loadable in lost:
+                measurement.add(name, loadable)
+        return found
+
+    def results(self) -> dict[str, Json]:
+        """Time what was looked at since the last time, each device its own share."""
+        is_left = True
+        while is_left:
+            _in_parallel(lambda measurement: measurement.finish(), self._ready())
+            is_left = self._reassign_lost()
+        return {name: asdict(measured) for name, measured in self._found.items()}
+
+    def decide(self, results: Mapping[str, Json]) -> Json:
+        """The ranking; what several devices measured is raced again on the first one here."""
+        self._found.update({name: Measured(**result) for name, result in results.items()})
+        answer = answer_of(self._found)
+        if self._is_shared and len(answer["ranking"]) > 1:
+            return self._final(answer)
+        return answer
+
+    def _final(self, answer: Json) -> Json:
+        ranking = answer["ranking"]
+        limit = (self._found[ranking[0]].latency or 0.0) * (1 + _BETWEEN_CARDS)
+        close = [n for n in ranking if (self._found[n].latency or 0.0) <= limit]
+        finalists = [n for n in close if n in self._requests]
+        place = next((n for n, m in enumerate(self._ready()) if not m.is_gone), 0)
+        race = self._on(*self.benches()[place], self._rules)
+        for name, compiled in self._compile(finalists[: self._rules.finalists]):
+            if compiled.loadable is not None:
+                race.add(name, compiled.loadable)
+        order = race.finish()
+        if race.is_gone:  # what was measured before the device went is the answer
+            return answer
+        rest = [name for name in answer_of(self._found)["ranking"] if name not in order]
+        return answer_of(self._found, [*order, *rest])
 
     def close(self) -> None:
-        """End the workers and the children."""
-        self.pool.close()
+        """End the workers and the children, and free what this process loaded."""
+        # Measurements know this object: what they hold on the device goes now, not at a collection.
+        self._measurements = None
+        self._pool.close()
         for child in self._children:
             child.close()
         for _, bench in self._benches or []:
@@ -97,3 +278,43 @@ class Workshop:
 
     def __exit__(self, *unused: object) -> None:
         self.close()
+
+
+def is_movable(program: Program) -> bool:
+    """Whether another process can run the program on copies of its arguments.
+
+    False for one that uses bare addresses: they mean nothing elsewhere, so it is measured in this
+    process. ArgumentError for one that writes through them: no copy keeps the caller's data safe.
+    """
+    raw = {p.name for p in program.tensors() if p.raw}
+    views = [s for launch in program.launches for s in walk(launch.body)]
+    addressed = [s for s in views if isinstance(s, AddressView)]
+    if not raw and not addressed:
+        return True
+    tables = {s.table.id: s for s in addressed if s.table is not None}
+    suspects = raw | {p.name for p in program.tensors() if p.buffer.id in tables}
+    written = suspects & written_parameters(program)
+    if written or any(s.table is None for s in addressed):
+        names = ", ".join(sorted(written)) or "an address that no tensor holds"
+        raise ArgumentError(
+            f"{program.name} cannot be tuned on copies: it may write to memory at addresses "
+            f"({names}); give its configuration instead"
+        )
+    return False
+
+
+def _stored(request: Request) -> Compiled | None:
+    """What the cache holds on disk, from where other processes can load it."""
+    found = found_in_cache(request)
+    if found is None or any(image["path"] is None for image in found[1]["images"].values()):
+        return None
+    return Compiled("ok", hash=found[0], loadable=found[1])
+
+
+def _in_parallel(do: Callable[[Measurement], object], measurements: Sequence[Measurement]) -> None:
+    if len(measurements) == 1:
+        do(measurements[0])
+        return
+    with ThreadPoolExecutor(max_workers=len(measurements)) as pool:
+        for result in [pool.submit(do, measurement) for measurement in measurements]:
+            result.result()

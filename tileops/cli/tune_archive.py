@@ -1,7 +1,8 @@
-"""Owns carrying tunings to another machine: one tar file of JSON, checked before it counts."""
+"""Tunings for another machine: one tar file of JSON, checked before anything of it counts."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tarfile
@@ -15,7 +16,7 @@ from tileops.cache.directory import Directory
 from tileops.cache.files import UntrustedError, make_directories, read_file, remove
 from tileops.errors import CacheError
 
-# A tuning is four small files; a larger one is none of ours.
+# A tuning is four small files; a larger one is not ours.
 _MEMBER_LIMIT = 32 << 20
 _TOTAL_LIMIT = 1 << 30
 _NAME = re.compile(
@@ -56,8 +57,6 @@ def _members(folder: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    import io
-
     member = tarfile.TarInfo(name)
     member.size = len(data)
     member.mode = 0o644
@@ -68,7 +67,7 @@ def load(directory: Directory, file: Path) -> int:
     """Add the tunings of ``file``; returns their number. Nothing is written unless all are sound.
 
     Measurements are added to those that are there; a winner is taken only where there is none.
-    CacheError if ``file`` is no export of tunings, OSError if the directory cannot be written.
+    CacheError if ``file`` is not an export of tunings, OSError if the directory cannot be written.
     """
     changed = set()
     with file.open("rb") as stream:
@@ -104,7 +103,7 @@ def _require_sound(file: Path, member: tar_reader.Member, known: set[str]) -> No
     info = member.info
     match = _NAME.fullmatch(info.name)
     if match is None or match[1] not in database.FILES or not member.is_plain:
-        raise CacheError(f"{file}: {info.name!r:.200} is no part of a tuning")
+        raise CacheError(f"{file}: {info.name!r:.200} is not part of a tuning")
     if info.size > _MEMBER_LIMIT:
         raise CacheError(f"{file}: {info.name!r} has {info.size} bytes")
     if info.name in known:

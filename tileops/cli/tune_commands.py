@@ -1,4 +1,4 @@
-"""Owns ``python -m tileops tune``: run, ls, show, rm, export, import."""
+"""``python -m tileops tune``: run, ls, show, rm, export, import."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import argparse
 import json
 import runpy
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tileops import option, settings
 from tileops.autotuner import database
+from tileops.autotuner.database import StoredTuning
 from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.scripts import aligned
 from tileops.cli import tune_archive
-from tileops.cli.tune_picture import Drawn, draw
+from tileops.cli.tune_picture import draw
 from tileops.errors import CacheError
 
 
@@ -90,7 +90,8 @@ def run_script(options: argparse.Namespace) -> int:
 
 def list_tunings(options: argparse.Namespace) -> int:
     """Print one line a tuning."""
-    found = [_summary(folder) for folder in database.folders(_directory(), options.op)]
+    folders = database.folders(_directory(), options.op)
+    found = [_summary(StoredTuning.read(folder)) for folder in folders]
     if options.json:
         print(json.dumps(found, indent=1))
         return 0
@@ -107,69 +108,58 @@ def list_tunings(options: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    key = database.read_key(folder)
-    best, rows = database.read_best(folder), latest(database.read_rows(folder))
-    sizes = {**(key.get("static") or {}), **(key.get("sizes") or {}), **(key.get("bucket") or {})}
+def _summary(tuning: StoredTuning) -> dict[str, Any]:
+    best = tuning.best
     return {
-        "hash": folder.name,
-        "op": folder.parent.parent.parent.name,
-        "device": key.get("device", "?"),
-        "sizes": database.words(sizes),
-        "configs": len(rows),
-        "failed": sum(not row.is_right for row in rows),
+        "hash": tuning.hash,
+        "op": tuning.op,
+        "device": tuning.device,
+        "sizes": _sizes(tuning),
+        "configs": len(tuning.rows),
+        "failed": len(tuning.failed),
         "milliseconds": None if best is None else best.latency,
         "noisy": best is not None and best.noisy,
         "best": "-" if best is None else database.words(best.config),
     }
 
 
-def latest(rows: list[database.Row]) -> list[database.Row]:
-    """The last measurement of each config, in order of the first."""
-    found: dict[str, database.Row] = {}
-    for row in rows:
-        found[json.dumps(row.config, sort_keys=True)] = row
-    return list(found.values())
+def _sizes(tuning: StoredTuning) -> str:
+    return database.words({**(tuning.key.get("static") or {}), **tuning.sizes})
+
+
+def _title(tuning: StoredTuning) -> str:
+    return f"{tuning.op} {tuning.hash[:12]} on {tuning.device}: {_sizes(tuning)}"
 
 
 def show_tunings(options: argparse.Namespace) -> int:
     """Print every config's last measurement, fastest first; 1 where nothing matches."""
-    every = database.folders(_directory())
-    found = [f for f in every if f.parent.parent.parent.name == options.what]
-    found = found or [f for f in every if f.name.startswith(options.what)]
-    if not found:
-        if options.json:
-            print("[]")
+    folders = _named_tunings(database.folders(_directory()), options.what)
+    tunings = [StoredTuning.read(folder) for folder in folders]
+    if options.json:
+        content = [{**_summary(t), "rows": [vars(row) for row in t.rows]} for t in tunings]
+        print(json.dumps(content, indent=1))
+    if not tunings:
         print(f"no tuning of {options.what!r} in {_directory().root}", file=sys.stderr)
         return 1
-    tunings = [(_summary(folder), latest(database.read_rows(folder))) for folder in found]
-    if options.json:
-        content = [{**s, "rows": [vars(row) for row in rows]} for s, rows in tunings]
-        print(json.dumps(content, indent=1))
-    else:
-        for summary, rows in tunings:
-            _print(summary, rows)
+    if not options.json:
+        for tuning in tunings:
+            _print(tuning)
     if options.picture is not None:
-        keys = [database.read_key(folder) for folder in found]
-        draw(
-            [Drawn(s["op"], key, rows) for (s, rows), key in zip(tunings, keys, strict=True)],
-            options.picture,
-        )
+        draw(tunings, options.picture)
     return 0
 
 
-def _print(summary: Mapping[str, Any], rows: list[database.Row]) -> None:
-    print(f"{summary['op']} {summary['hash'][:12]} on {summary['device']}: {summary['sizes']}")
-    ordered = sorted(rows, key=lambda row: (not row.is_right, row.latency or 0.0))
-    fastest = next((row.latency for row in ordered if row.is_right), None)
-    if summary["noisy"]:
-        print(f"  the choice {summary['best']} is noisy: measure again (tune run --again)")
+def _print(tuning: StoredTuning) -> None:
+    print(_title(tuning))
+    fastest = next((row.latency for row in tuning.right), None)
+    if tuning.best is not None and tuning.best.noisy:
+        best = database.words(tuning.best.config)
+        print(f"  the choice {best} is noisy: measure again (tune run --again)")
     lines = [["  milliseconds", "times best", "runs", "config", "status"]]
-    for row in ordered:
+    for row in (*tuning.right, *tuning.failed):
         time = f"  {row.latency:.5g}" if row.is_right else "  -"
         ratio = f"{row.latency / fastest:.3f}" if row.latency and fastest else "-"
-        reason = row.reason.strip().splitlines()[0][:100] if row.reason.strip() else ""
-        status = f"{row.status}: {reason}" if reason else row.status
+        status = f"{row.status}: {row.first_reason[:100]}" if row.first_reason else row.status
         if row.noisy and row.low is not None and row.high is not None:
             status += f", noisy: quartiles {row.low:.4g} and {row.high:.4g} ms"
         lines.append([time, ratio, str(row.samples), describe(row.config), status])
@@ -189,19 +179,24 @@ def remove_tunings(options: argparse.Namespace) -> int:
     wanted = every if options.all else [f for _, found in named for f in found]
     removed = 0
     for folder in dict.fromkeys(wanted):
-        item = _summary(folder)
-        line = f"{item['op']} {item['hash'][:12]} on {item['device']}: {item['sizes']}"
+        tuning = StoredTuning.read(folder)
         is_gone = options.dry_run or database.forget(directory, folder)
         removed += is_gone
-        print(f"{'' if is_gone else 'cannot be removed: '}{line}, {item['configs']} configs")
+        problem = "" if is_gone else "cannot be removed: "
+        print(f"{problem}{_title(tuning)}, {len(tuning.rows)} configs")
     print(f"{removed} tunings {'would be ' if options.dry_run else ''}removed")
     return int(removed < len(set(wanted)) or not all(found for _, found in named))
 
 
+def _named_tunings(every: list[Path], what: str) -> list[Path]:
+    """The tunings of an op, or those whose hashes begin so."""
+    of_op = [f for f in every if database.op_of(f) == what]
+    return of_op or [f for f in every if f.name.startswith(what)]
+
+
 def _matching(every: list[Path], what: str) -> list[Path]:
     """The tunings of an op, or the one whose hash begins so; CacheError where several do."""
-    found = [f for f in every if f.parent.parent.parent.name == what]
-    found = found or [f for f in every if f.name.startswith(what)]
+    found = _named_tunings(every, what)
     if len({f.name for f in found}) > 1 and all(f.name.startswith(what) for f in found):
         hashes = ", ".join(f.name[:12] for f in found)
         raise CacheError(f"tune rm: several hashes begin with {what!r}: {hashes}")

@@ -1,14 +1,14 @@
-"""Owns the picture of tunings: latency by config, and by size where there are several tunings."""
+"""The picture of tunings: latency by config, and by size where there are several tunings."""
 
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileops.autotuner.database import Row, words
+from tileops.autotuner.database import Row, StoredTuning, words
 from tileops.autotuner.spaces import describe
 from tileops.errors import CacheError
 
@@ -18,37 +18,7 @@ _FAILURES = 12  # listed; the table of ``show`` has all
 _CONFIGS = 40  # rows of the table of configs by sizes, the best ones
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """One tuning to draw: its op, its key's facts, and the last row of each config."""
-
-    op: str
-    key: Mapping[str, Any]
-    rows: Sequence[Row]
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """The sizes that it is good for, those in buckets by their bounds."""
-        return {**(self.key.get("sizes") or {}), **(self.key.get("bucket") or {})}
-
-    @property
-    def group(self) -> str:
-        """What but the sizes tells it from other tunings."""
-        facts = [self.op, str(self.key.get("device", "?")), words(self.key.get("static"))]
-        return ", ".join(fact for fact in facts if fact != "-")
-
-    @property
-    def right(self) -> list[Row]:
-        """The configs that have a time, fastest first."""
-        return sorted((r for r in self.rows if r.is_right), key=lambda r: r.latency or 0.0)
-
-    @property
-    def failed(self) -> list[Row]:
-        """The configs that failed."""
-        return [r for r in self.rows if not r.is_right]
-
-
-def draw(tunings: Sequence[Drawn], path: Path) -> None:
+def draw(tunings: Sequence[StoredTuning], path: Path) -> None:
     """Write a picture of one tuning's configs, or of several tunings by size and by config.
 
     The suffix of ``path`` says the format. CacheError where matplotlib is missing or cannot write
@@ -68,13 +38,19 @@ def draw(tunings: Sequence[Drawn], path: Path) -> None:
         pyplot.close(figure)
 
 
+def _group(tuning: StoredTuning) -> str:
+    """Everything except the sizes that tells a tuning from others."""
+    facts = [tuning.op, tuning.device, words(tuning.key.get("static"))]
+    return ", ".join(fact for fact in facts if fact != "-")
+
+
 # -- one tuning ------------------------------------------------------------------------------------
-def _one(pyplot: Any, tuning: Drawn) -> Any:  # noqa: ANN401
+def _one(pyplot: Any, tuning: StoredTuning) -> Any:  # noqa: ANN401
     rows, notes = tuning.right, _failures(tuning.failed)
     height = max(1.6, _ROW_INCHES * len(rows) + 1.1)
     figure, axis = pyplot.subplots(figsize=(9, height))
     _bars(axis, rows)
-    axis.set_title(f"{tuning.group}\n{words(tuning.sizes)}", fontsize=10)
+    axis.set_title(f"{_group(tuning)}\n{words(tuning.sizes)}", fontsize=10)
     if notes:
         figure.text(0.02, 0.0, notes, va="top", fontsize=7, family="monospace")
     return figure
@@ -108,11 +84,11 @@ def _failures(rows: Sequence[Row]) -> str:
     """The failed configs with their reasons, a line each."""
     if not rows:
         return ""
-    seen: dict[str, int] = {}
-    for row in rows:
-        reason = row.reason.strip().splitlines()[0][:_REASON] if row.reason.strip() else ""
-        text = f"{describe(row.config)}: {row.status}{': ' if reason else ''}{reason}"
-        seen[text] = seen.get(text, 0) + 1
+    seen = Counter(
+        f"{describe(row.config)}: {row.status}"
+        + (f": {row.first_reason[:_REASON]}" if row.first_reason else "")
+        for row in rows
+    )
     lines = [f"  {text}{f' ({n} times)' if n > 1 else ''}" for text, n in seen.items()]
     more = [f"  and {len(lines) - _FAILURES} more"] if len(lines) > _FAILURES else []
     shown = [f"{len(rows)} failed:", *lines[:_FAILURES], *more]
@@ -120,8 +96,8 @@ def _failures(rows: Sequence[Row]) -> str:
 
 
 # -- several tunings -------------------------------------------------------------------------------
-def _several(pyplot: Any, tunings: Sequence[Drawn]) -> Any:  # noqa: ANN401
-    ordered = sorted(tunings, key=lambda t: (t.group, _order(t.sizes)))
+def _several(pyplot: Any, tunings: Sequence[StoredTuning]) -> Any:  # noqa: ANN401
+    ordered = sorted(tunings, key=lambda t: (_group(t), _order(t.sizes)))
     configs = _by_quality(ordered)
     height = _ROW_INCHES * len(configs) + 2.2
     width = max(9.0, 4.0 + 0.62 * len(ordered))
@@ -144,22 +120,22 @@ def _order(sizes: Mapping[str, Any]) -> tuple[tuple[bool, float, str], ...]:
     )
 
 
-def _varying(tunings: Sequence[Drawn]) -> list[str]:
+def _varying(tunings: Sequence[StoredTuning]) -> list[str]:
     names = dict.fromkeys(name for tuning in tunings for name in tuning.sizes)
     return [n for n in names if len({str(t.sizes.get(n)) for t in tunings}) > 1]
 
 
-def _by_size(axis: Any, tunings: Sequence[Drawn]) -> None:  # noqa: ANN401
+def _by_size(axis: Any, tunings: Sequence[StoredTuning]) -> None:  # noqa: ANN401
     """The best time by size: over numbers where one size varies, else over the tunings in turn."""
     varying = _varying(tunings)
     values = [t.sizes.get(varying[0]) if varying else None for t in tunings]
     is_scale = len(varying) == 1 and all(isinstance(v, int) and v > 0 for v in values)
-    groups = list(dict.fromkeys(t.group for t in tunings))
+    groups = list(dict.fromkeys(_group(t) for t in tunings))
     for number, group in enumerate(groups, 1):
         points = [
             (tuning.sizes[varying[0]] if is_scale else place, tuning.right[0].latency)
             for place, tuning in enumerate(tunings)
-            if tuning.group == group and tuning.right
+            if _group(tuning) == group and tuning.right
         ]
         if points:
             label = f"({number}) {group}" if len(groups) > 1 else group
@@ -179,18 +155,18 @@ def _by_size(axis: Any, tunings: Sequence[Drawn]) -> None:  # noqa: ANN401
         axis.legend(fontsize=7)
 
 
-def _columns(tunings: Sequence[Drawn]) -> list[str]:
+def _columns(tunings: Sequence[StoredTuning]) -> list[str]:
     """A short name for each tuning: the sizes that vary, a letter for each group."""
     varying = _varying(tunings)
-    groups = list(dict.fromkeys(t.group for t in tunings))
+    groups = list(dict.fromkeys(_group(t) for t in tunings))
     return [
         " ".join(f"{n}={t.sizes[n]}" for n in varying if n in t.sizes)
-        + (f" ({groups.index(t.group) + 1})" if len(groups) > 1 or not varying else "")
+        + (f" ({groups.index(_group(t)) + 1})" if len(groups) > 1 or not varying else "")
         for t in tunings
     ]
 
 
-def _by_quality(tunings: Sequence[Drawn]) -> list[str]:
+def _by_quality(tunings: Sequence[StoredTuning]) -> list[str]:
     """The configs by their mean ratio to the best, where they have a time at all."""
     ratios: dict[str, list[float]] = {}
     for tuning in tunings:
@@ -201,7 +177,7 @@ def _by_quality(tunings: Sequence[Drawn]) -> list[str]:
     return sorted(mean, key=lambda name: (-len(ratios[name]), mean[name]))[:_CONFIGS]
 
 
-def _table(figure: Any, axis: Any, tunings: Sequence[Drawn], configs: Sequence[str]) -> None:  # noqa: ANN401
+def _table(figure: Any, axis: Any, tunings: Sequence[StoredTuning], configs: Sequence[str]) -> None:  # noqa: ANN401
     """Each config's time over the best of the same tuning, as colours and figures."""
     table = [[float("nan")] * len(tunings) for _ in configs]
     failed: set[tuple[int, int]] = set()

@@ -53,7 +53,9 @@ class JITImpl(GivenOptions, Transformable):
     _direct: object
     __slots__ = ("_direct",)
 
-    def __init__(self, definition: Definition, *, is_derived: bool = False) -> None:
+    def __init__(
+        self, definition: Definition, is_derived: bool = False, eager: EagerProvider | None = None
+    ) -> None:
         functools.update_wrapper(self, definition.func)
         self.__signature__ = definition.free_signature()
         options = definition.options
@@ -66,7 +68,7 @@ class JITImpl(GivenOptions, Transformable):
             requested_target(options.target), bool(options.verbose), options.debug_root_path
         )
         self._lazy = LazyKernels(definition, self._build)
-        self._eager = EagerProvider(definition, self._build)
+        self._eager = eager or EagerProvider(definition, self._build)
         self._eager.on_retired = self._forget_op
         self._eager.is_tuned = self.is_tuned
         self._bindings: dict[object, JITImpl] = {}
@@ -327,9 +329,11 @@ class JITImpl(GivenOptions, Transformable):
         key = frozenset((name, freeze(value)) for name, value in values.items())
         found = self._bindings.get(key)
         if found is None:
-            made = JITImpl(self.definition.bind(values), is_derived=True)
-            found = self._bindings.setdefault(key, made)
+            found = self._bindings.setdefault(key, self._derived(self.definition.bind(values)))
         return found
+
+    def _derived(self, definition: Definition) -> JITImpl:
+        return JITImpl(definition, is_derived=True)
 
     def unload(self) -> None:
         """Free the program's loaded kernels on all devices, bound forms included; its op stays.

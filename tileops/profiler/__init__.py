@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tileops.profiler.bench import do_bench
+from tileops.profiler.bench import ALIASES, BACKENDS, Timer, do_bench, timer_for
 from tileops.profiler.profiler import Profiler, assert_close
 from tileops.profiler.supply import TensorSupplyType, fill, get_tensor_supply, make_tensor
-from tileops.profiler.timers import ALIASES, BACKENDS, Timer, timer_for
 
 __all__ = [
     "ALIASES",

@@ -1,4 +1,4 @@
-"""Owns the Profiler: inputs for one kernel, its time, and its comparison with a reference."""
+"""The Profiler: inputs for one kernel, its time, and its comparison with a reference."""
 
 from __future__ import annotations
 
@@ -59,11 +59,6 @@ class Profiler:
             if n not in self.result_idx
         ]
 
-    def _inputs(
-        self, input_tensors: Sequence[Any] | None, sizes: Mapping[str, int] | None = None
-    ) -> list[Any]:
-        return self.make_inputs(sizes) if input_tensors is None else list(input_tensors)
-
     def run_once(self, func: Callable[..., object] | None = None) -> Any:  # noqa: ANN401
         """One call of ``func`` (the kernel by default) on made inputs."""
         return (func or self.kernel)(*self.make_inputs())
@@ -87,7 +82,9 @@ class Profiler:
 
         ``dynamic_symbolic_constraints`` gives run-time sizes by name.
         """
-        inputs = self._inputs(input_tensors, dynamic_symbolic_constraints)
+        inputs = input_tensors
+        if inputs is None:
+            inputs = self.make_inputs(dynamic_symbolic_constraints)
         call = func or self.kernel
         return do_bench(
             lambda: call(*inputs),
@@ -142,11 +139,10 @@ class Profiler:
         self, reference_program: Callable[..., object], input_tensors: Sequence[Any] | None
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What the kernel and the reference give for equal inputs."""
-        inputs = self._inputs(input_tensors)
-        copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in inputs]
-        expected = _tensors(reference_program(*copies)) or _only_tensors(copies)
-        found = _tensors(self.kernel(*inputs)) or _only_tensors(inputs)
-        return found, expected
+        inputs = self.make_inputs() if input_tensors is None else input_tensors
+        copies = _copied(inputs)
+        expected = _outputs(reference_program(*copies), copies)
+        return _outputs(self.kernel(*inputs), inputs), expected
 
     def assert_consistent(self, repeat: int = 10) -> None:
         """Call the kernel several times on equal inputs; AssertionError where a bit differs."""
@@ -159,8 +155,8 @@ class Profiler:
 
     def _fresh_call(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         # A kernel that writes into its arguments would see what the run before left there.
-        copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in inputs]
-        return _tensors(self.kernel(*copies)) or _only_tensors(copies)
+        copies = _copied(inputs)
+        return _outputs(self.kernel(*copies), copies)
 
 
 def assert_close(
@@ -190,13 +186,12 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def _tensors(result: object) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, (list, tuple)):
-        return _only_tensors(result)
-    return []
+def _copied(values: Sequence[Any]) -> list[Any]:
+    return [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
 
 
-def _only_tensors(values: Sequence[object]) -> list[torch.Tensor]:
-    return [v for v in values if isinstance(v, torch.Tensor)]
+def _outputs(result: object, arguments: Sequence[object]) -> list[torch.Tensor]:
+    """The tensors that a call returned; of one that returned none, its arguments."""
+    returned = result if isinstance(result, (list, tuple)) else [result]
+    found = [v for v in returned if isinstance(v, torch.Tensor)]
+    return found or [v for v in arguments if isinstance(v, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""Owns the making of inputs: tensors of a kernel's shapes and dtypes, filled by a rule."""
+"""Inputs for kernels: tensors of their shapes and dtypes, filled by a rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TensorSupplyType(Enum):
 
 
 class Param(Protocol):
-    """What is asked of a kernel's parameter."""
+    """What describes a kernel's parameter."""
 
     @property
     def name(self) -> str: ...
@@ -58,8 +58,8 @@ def make_tensor(
     """
     if param.is_scalar:
         raise ArgumentError(
-            f"parameter '{param.name}' is a scalar, which no supply makes; pass input_tensors, or "
-            "tune under set_autotune_inputs(...)"
+            f"parameter '{param.name}' is a scalar, and a supply only makes tensors; pass "
+            "input_tensors, or tune under set_autotune_inputs(...)"
         )
     shape = [_extent(param, extent, sizes or {}) for extent in param.shape]
     return fill(shape, param.dtype, supply, device)
@@ -97,71 +97,35 @@ def fill(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """A new tensor filled by ``supply``; with a ``generator``, the same every time."""
+    size = tuple(shape)
     if dtype == getattr(torch, "float4_e2m1fn_x2", None):
-        return _packed(tuple(shape), supply, device, generator).view(dtype)
-    return _FILLS[supply](tuple(shape), dtype, device, generator)
-
-
-_Device = str | torch.device
-_Source = torch.Generator | None
-
-
-def _auto(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
-    if dtype in _UNIFORM:
-        return _uniform(shape, dtype, device, g)
-    return _integer(shape, dtype, device, g)
-
-
-def _integer(
-    shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source
-) -> torch.Tensor:
-    low = 0 if dtype in _UNSIGNED or dtype == torch.bool else -2
-    high = 2 if dtype == torch.bool else 3
-    return torch.randint(low, high, shape, device=device, generator=g).to(dtype)
-
-
-def _uniform(
-    shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source
-) -> torch.Tensor:
-    return (torch.rand(shape, device=device, generator=g) * 2 - 1).to(dtype)
-
-
-def _normal(
-    shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source
-) -> torch.Tensor:
-    return torch.randn(shape, device=device, generator=g).to(dtype)
-
-
-def _zero(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
-    del g
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
-def _one(shape: tuple[int, ...], dtype: torch.dtype, device: _Device, g: _Source) -> torch.Tensor:
-    del g
-    return torch.ones(shape, device=device).to(dtype)
+        return _packed(size, supply, device, generator).view(dtype)
+    if supply == TensorSupplyType.Auto:
+        supply = TensorSupplyType.Uniform if dtype in _UNIFORM else TensorSupplyType.Integer
+    match supply:
+        case TensorSupplyType.Zero:
+            values = torch.zeros(size, device=device)
+        case TensorSupplyType.One:
+            values = torch.ones(size, device=device)
+        case TensorSupplyType.Uniform:
+            values = torch.rand(size, device=device, generator=generator) * 2 - 1
+        case TensorSupplyType.Normal | TensorSupplyType.Randn:
+            values = torch.randn(size, device=device, generator=generator)
+        case _:
+            low = 0 if dtype in _UNSIGNED or dtype == torch.bool else -2
+            high = 2 if dtype == torch.bool else 3
+            values = torch.randint(low, high, size, device=device, generator=generator)
+    return values.to(dtype)
 
 
 def _packed(
-    shape: tuple[int, ...], supply: TensorSupplyType, device: _Device, g: _Source
+    shape: tuple[int, ...],
+    supply: TensorSupplyType,
+    device: str | torch.device,
+    generator: torch.Generator | None,
 ) -> torch.Tensor:
     """Bytes of two float4 each, to which torch converts nothing: two zeros, two ones, or any."""
     if supply in (TensorSupplyType.Zero, TensorSupplyType.One):
         both = 0x22 if supply == TensorSupplyType.One else 0
         return torch.full(shape, both, dtype=torch.uint8, device=device)
-    bits = torch.randint(0, 256, shape, device=device, generator=g)
-    return bits.to(torch.uint8)
-
-
-_FILLS: dict[
-    TensorSupplyType,
-    Callable[[tuple[int, ...], torch.dtype, _Device, _Source], torch.Tensor],
-] = {
-    TensorSupplyType.Integer: _integer,
-    TensorSupplyType.Uniform: _uniform,
-    TensorSupplyType.Normal: _normal,
-    TensorSupplyType.Randn: _normal,
-    TensorSupplyType.Zero: _zero,
-    TensorSupplyType.One: _one,
-    TensorSupplyType.Auto: _auto,
-}
+    return torch.randint(0, 256, shape, device=device, generator=generator).to(torch.uint8)

@@ -7,7 +7,7 @@ import torch
 
 from tests.programs import pointers as pointer_programs
 from tests.programs import samples
-from tileops.autotuner.preparing import is_movable
+from tileops.autotuner.workshop import is_movable
 from tileops.errors import ArgumentError
 
 

@@ -1,0 +1,413 @@
+"""One tuning from its space of configs to its winner: ``TuningSession.run`` is the whole flow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tileops import counters, log, settings
+from tileops.autotuner import ranks
+from tileops.autotuner.checking import ReferenceFailedError
+from tileops.autotuner.custom_timer import CustomTimer
+from tileops.autotuner.database import Best, Measured, Record, Row, words
+from tileops.autotuner.measuring import answer_of
+from tileops.autotuner.param import errors_of
+from tileops.autotuner.progress import Bar
+from tileops.autotuner.ranks import StoreLostError
+from tileops.autotuner.recipes import copies_of
+from tileops.autotuner.search import SEARCHES, Deadline
+from tileops.autotuner.spaces import Config, by_name, canonical, describe
+from tileops.autotuner.workshop import Workshop, is_movable
+from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError, TileopsError
+from tileops.jit.compiling import Request
+from tileops.jit.loadable import facts_of
+from tileops.op.registration import digest_of
+from tileops.profiler import do_bench
+
+if TYPE_CHECKING:
+    from tileops.autotuner.measuring import Progress
+    from tileops.autotuner.ranks import Json, Share
+    from tileops.autotuner.request import Tuner, TuningRequest
+    from tileops.ir.program import Program
+
+# A tuning may take long; a waiter gives up after this long and tunes itself.
+_LOCK_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The config to run; ``latency`` in milliseconds, None where it was not tuned."""
+
+    config: Config
+    latency: float | None
+    ref_latency: float | None = None
+
+
+class TuningSession:
+    """Finds the best config for one request; configs are known by their canonical text."""
+
+    def __init__(self, tuner: Tuner, request: TuningRequest) -> None:
+        self.request = request
+        self.options = tuner.options
+        self._tuner = tuner
+        space = tuner.space(request)
+        default = tuner.default(request, space)
+        self.configs = by_name(space, default)
+        self.default = None if default is None else canonical(default)
+        self.key = tuner.key(request)
+        # What was measured for other sizes or arguments of the same program is good here: the
+        # script of an eager program tells its texts apart whatever the sizes.
+        self._ignores_digests = bool(request.script) and tuner.ignores_some(request)
+        self._check = self.options.check_identity
+        self._record = Record(self.key)
+        self._programs: dict[str, Program] = {}
+        self._digests: dict[str, str] = {}
+        self._rows: dict[str, Row] = {}
+        self._kept: dict[str, Row] = {}  # recorded while the tuning runs
+        self._ranking: list[str] = []
+        self._beaten: set[str] = set()  # by another config in rounds that both were in
+        self._share = self._own_share()
+
+    def run(self) -> TuningResult:
+        """The best config: as recorded, else measured now.
+
+        TileopsError listing the reasons where no config is right. CompileMissError where a
+        measurement would be needed in strict mode or under graph capture.
+        """
+        found = self._recorded()
+        if found is not None:
+            return found if self._share is None else self._agree(self._share, found)
+        if not (self._settled() or {}).get("ranking"):
+            if self.options.tune == "never":
+                return self._untuned()
+            self._refuse_where_forbidden()
+        if self._share is not None:  # ranks take part together: none may wait for another's lock
+            return self._tune()
+        with self._record.alone(_LOCK_SECONDS):
+            found = self._recorded()
+            return found if found is not None else self._tune()
+
+    def _tune(self) -> TuningResult:
+        """Space, prune, compile, check, measure, decide, store, share: a line for each step."""
+        with counters.timed("tune"), self._errors_of_reference():
+            self._prune()
+            answer, ref_latency = self._settled(), None
+            if answer is None:
+                self._recall()
+                names = self._to_measure()
+                if names:
+                    inputs = self._inputs()
+                    ref_latency = self._time_reference(inputs)
+                    self._measure(names, inputs)  # compiles, checks, measures and shares
+            else:
+                self._take(answer)
+            best = self._decide(ref_latency)
+            self._record.choose(best)
+            return TuningResult(best.config, best.latency, best.ref_latency)
+
+    # -- records and other ranks -----------------------------------------------------------------
+    def _recorded(self) -> TuningResult | None:
+        """The recorded winner, where its space, its program and its check are the same."""
+        best = self._record.best()
+        if best is None or best.space != self._space_digest or best.check != self._check:
+            return None
+        config = self.configs.get(canonical(best.config))
+        if config is None or not (self._ignores_digests or self._digest(config) == best.digest):
+            return None
+        return TuningResult(config, best.latency, best.ref_latency)
+
+    @property
+    def _space_digest(self) -> str:
+        """Tells one set of configs from another, whatever its order."""
+        return hashlib.sha256("\n".join(sorted(self.configs)).encode()).hexdigest()
+
+    def _digest(self, config: Config) -> str:
+        """That of the program under a config; empty where it is not a program."""
+        try:
+            return digest_of(self.request.trace(config), 64)
+        except Exception:
+            return ""
+
+    def _own_share(self) -> Share | None:
+        """This process's share of a tuning by several ranks.
+
+        Ranks meet where the program, its digest under one config, the space and the check are the
+        same: the others tune apart.
+        """
+        if ranks.world() < 2:
+            return None
+        name = self.default if self.default is not None else next(iter(self.configs))
+        digest = "" if self._ignores_digests else self._digest(self.configs[name])
+        facts = [*self.key.parts, self._space_digest, self._check, digest]
+        return ranks.share_of(hashlib.sha256(json.dumps(facts).encode()).hexdigest())
+
+    def _settled(self) -> Json | None:
+        """The answer of the ranks, if there is one."""
+        try:
+            return None if self._share is None else self._share.answer()
+        except StoreLostError:
+            return None
+
+    def _agree(self, share: Share, found: TuningResult) -> TuningResult:
+        """Give the other ranks a recorded winner, and take theirs where that stands.
+
+        Of the rows only the winner's goes with it: the others may be of other programs.
+        """
+        name, best = canonical(found.config), self._record.best()
+        own = Measured("ok", found.latency)
+        for row in self._record.rows():
+            is_winner = canonical(row.config) == name and row.is_right
+            if is_winner and best is not None and row.digest == best.digest:
+                own = row.measured
+        try:
+            answer = share.publish(answer_of({name: own}))
+        except StoreLostError:
+            return found
+        stands = answer["ranking"][0] if answer["ranking"] else name
+        if stands == name or stands not in self.configs:
+            return found
+        return TuningResult(self.configs[stands], answer["outcomes"][stands]["latency"])
+
+    def _untuned(self) -> TuningResult:
+        name = self.default if self.default is not None else next(iter(self.configs))
+        config = self.configs[name]
+        log.warn_once(
+            f"tune.never.{self.key.op}",
+            f"{self.key.op} is not tuned for these arguments and tune='never': it runs with "
+            f"{describe(config)}",
+        )
+        return TuningResult(config, None)
+
+    def _refuse_where_forbidden(self) -> None:
+        device = self.request.device
+        if settings.current().strict:
+            reason = "strict mode allows no measurement"
+        elif device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            reason = "a stream under capture allows no measurement"
+        else:
+            return
+        facts = self.key.facts
+        parts = [words(facts.get(name)) for name in ("static", "sizes", "bucket")]
+        key = " ".join(part for part in parts if part != "-")
+        raise CompileMissError(
+            f"op {self.key.op} is not tuned for {key or 'its arguments'} on "
+            f"{facts.get('device', device)}, and {reason}; call it once before, give its "
+            "configuration, or use tune='never'"
+        )
+
+    @contextmanager
+    def _errors_of_reference(self) -> Iterator[None]:
+        try:
+            yield
+        except ReferenceFailedError as error:
+            raise ArgumentError(f"op {self.key.op}: {error}") from error
+
+    # -- before measuring ------------------------------------------------------------------------
+    def _prune(self) -> None:
+        """Trace each config; one that is not a program is a result, for ``tune show``."""
+        for name, config in self.configs.items():
+            try:
+                program = self.request.trace(config)
+            except Exception as error:  # a program's own code may refuse a config as it likes
+                is_own = isinstance(error, TileopsError)
+                reason = str(error) if is_own else f"{type(error).__name__}: {error}"
+                self._rows[name] = Row("compile_error", config=config, reason=reason)
+            else:
+                self._programs[name] = program
+                self._digests[name] = digest_of(program, 64)
+        if self._rows:
+            known = {(canonical(row.config), row.reason) for row in self._record.rows()}
+            fresh = [row for n, row in self._rows.items() if (n, row.reason) not in known]
+            self._record.append(fresh)
+
+    def _recall(self) -> None:
+        """Take the recorded measurements that hold for these programs."""
+        known = {
+            (canonical(row.config), "" if self._ignores_digests else row.digest): row
+            for row in self._record.rows()
+        }
+        for name in self._programs:
+            row = known.get((name, "" if self._ignores_digests else self._digests[name]))
+            # An error of unknown cause may not come again; the others say something of the config,
+            # those that ran only under the same check.
+            if row is None or row.status == "error":
+                continue
+            if row.status not in ("ok", "wrong_result") or row.check == self._check:
+                self._rows[name] = row
+
+    def _to_measure(self) -> list[str]:
+        """The configs that are not known; of several ranks, which may know less, all."""
+        missing = [name for name in self._programs if name not in self._rows]
+        if missing:
+            counters.add("tunings")
+        return missing if self._share is None else list(self._programs)
+
+    def _inputs(self) -> Sequence[Any]:
+        return self._tuner.inputs(self.request, next(iter(self._programs.values())))
+
+    def _time_reference(self, inputs: Sequence[Any]) -> float | None:
+        reference = self.options.ref_prog
+        if not self.options.checks or self.options.timer is not None or reference is None:
+            return None
+        own = copies_of(inputs)
+        with errors_of(self.key.op, "ref_prog"):
+            found = do_bench(
+                lambda: reference(*own), warmup=5, rep=20, device=self.request.device,
+                return_mode="median",
+            )  # fmt: skip
+        return float(found)
+
+    # -- measuring -------------------------------------------------------------------------------
+    def _measure(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
+        with ExitStack() as stack:
+            bar = stack.enter_context(Bar(self.key.op, len(names)))
+
+            def progress(name: str, measured: Measured) -> None:
+                bar.tell(name, measured.latency, describe(self.configs[name]))
+                # What is final is kept at once: the rest may be interrupted.
+                if measured.latency is None or self.options.timer is not None:
+                    self._kept[name] = self._row(name, measured)
+                    self._record.append([self._kept[name]])
+
+            work: CustomTimer | Workshop
+            if self.options.timer is not None:
+                candidates = {n: (self.configs[n], self._programs[n]) for n in names}
+                build = replace(self.request.build, target=self.request.target)
+                work = CustomTimer(candidates, build, inputs, self.options, progress)
+            else:
+                work = stack.enter_context(self._workshop(names, inputs, progress))
+            if self._share is None:
+                self._search(names, work)
+            else:
+                self._take(self._together(self._share, names, work))
+
+    def _workshop(
+        self, names: Sequence[str], inputs: Sequence[Any], progress: Progress
+    ) -> Workshop:
+        request = self.request
+        try:
+            facts = facts_of(self._programs[names[0]], inputs)
+        except (ArgumentError, ArgumentTypeError) as error:
+            # It names the program by its content.
+            raise type(error)(f"op {self.key.op}: {str(error).partition(': ')[2]}") from error
+        requests = {
+            name: Request(
+                program=self._programs[name],
+                target=request.target,
+                spec=facts,
+                op=self.key.op,
+                why="tuning",
+                sizes={**request.consts, **request.dynamic},
+                script=self.key.script,
+            )
+            for name in names
+        }
+        movable = [is_movable(self._programs[name]) for name in names]
+        return Workshop(
+            requests,
+            inputs,
+            self.options,
+            self.options.measuring_devices(request.device),
+            isolated=all(movable),
+            default=self.default,
+            share=self._share,
+            progress=progress,
+        )
+
+    def _search(self, names: Sequence[str], work: CustomTimer | Workshop) -> None:
+        def measure(chosen: Sequence[str], effort: float) -> dict[str, float | None]:
+            work.begin(effort)
+            self._take(ranks.alone(chosen, work))
+            return {name: self._rows[name].latency for name in chosen}
+
+        search, deadline = SEARCHES[self.options.search], Deadline(self.options.budget)
+        may_win = search(names, measure, deadline, random.Random(self._seed))
+        self._beaten |= set(names) - may_win
+
+    def _together(self, share: Share, names: Sequence[str], work: CustomTimer | Workshop) -> Json:
+        # Ranks need no halving: what they cannot measure within the budget is left out.
+        return ranks.together(
+            share,
+            names,
+            work,
+            {name: asdict(row.measured) for name, row in self._rows.items()},
+            seed=None if self.options.search == "exhaustive" else self._seed,
+            chunk=work.chunk,
+            is_over=Deadline(self.options.budget).is_over,
+        )
+
+    @property
+    def _seed(self) -> int:
+        return int(self.key.hash[:8], 16)
+
+    def _row(self, name: str, measured: Measured) -> Row:
+        return Row(
+            **asdict(measured),
+            config=self.configs[name],
+            digest=self._digests[name],
+            check=self._check,
+        )
+
+    def _take(self, answer: Json) -> None:
+        """Take over an answer, and record what is new in it."""
+        fresh: list[Row] = []
+        for name in self._programs:
+            if name not in answer["outcomes"]:
+                continue
+            row = self._row(name, Measured(**answer["outcomes"][name]))
+            kept = self._kept.pop(name, None) or self._rows.get(name)
+            self._rows[name] = row
+            if kept is None or replace(row, time=kept.time) != kept:
+                fresh.append(row)
+        self._record.append(fresh)
+        self._ranking = [name for name in answer["ranking"] if name in self._programs]
+        self._beaten.update(self._ranking[1:])
+        self._beaten.difference_update(self._ranking[:1])
+
+    # -- deciding --------------------------------------------------------------------------------
+    def _decide(self, ref_latency: float | None) -> Best:
+        right = [n for n in self.configs if n in self._rows and self._rows[n].is_right]
+        if not right:
+            raise TileopsError(self._all_failed())
+        # Times are compared where no rounds compared the configs. The ranking of the ranks is what
+        # all of them take.
+        if self._ranking and self._share is not None:
+            name = self._ranking[0]
+        else:
+            unbeaten = [name for name in right if name not in self._beaten]
+            name = min(unbeaten or right, key=lambda n: self._rows[n].latency or 0.0)
+        name = preferred(name, self.default, self._rows)
+        row = self._rows[name]
+        assert row.latency is not None
+        return Best(
+            self.configs[name], row.latency, self._digests[name], self._space_digest, ref_latency,
+            self._check, row.noisy,
+        )  # fmt: skip
+
+    def _all_failed(self) -> str:
+        """What to say where no config is right: the reason of each."""
+        lines = [f"{self.key.op}: no config of {len(self._rows)} works:"]
+        for name in self.configs:
+            if name in self._rows:
+                row = self._rows[name]
+                reason = f": {row.first_reason}" if row.first_reason else ""
+                lines.append(f"  {describe(row.config)}: {row.status}{reason}")
+        return "\n".join(lines)
+
+
+def preferred(name: str, default: str | None, rows: Mapping[str, Measured]) -> str:
+    """``name``, or the default where noise is all that speaks for ``name``."""
+    if default is None or name == default or default not in rows:
+        return name
+    mine, other = rows[name], rows[default]
+    if not other.is_right or mine.sure or not (mine.noisy or other.noisy):
+        return name
+    is_apart = mine.high is not None and other.low is not None and mine.high < other.low
+    return name if is_apart else default
