@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tileops.codegen.triton.liveness import Liveness
+from tileops.codegen.triton.liveness import Liveness, liveness_of
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Region, Var
+from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Copy, Fill, For, Gemm, Launch, Parallel, Store, View
 from tileops.passes.detect_overwrite import writes_whole
 
@@ -27,7 +28,8 @@ def tile(b: Buffer) -> Copy:
 
 
 def liveness(*body: object) -> Liveness:
-    return Liveness(Launch((C(1),), (Var(I32, 9, "bx"),), 128, tuple(body)))  # type: ignore[arg-type]
+    launch = Launch((C(1),), (Var(I32, 9, "bx"),), 128, tuple(body))  # type: ignore[arg-type]
+    return liveness_of(Program("program", (), (), (), (launch,), ()), launch)
 
 
 def loop(*body: object) -> For:

@@ -1,7 +1,8 @@
-"""Owns index maps: an index as an affine function of loop variables, and bounds it may break."""
+"""Index maps: an index as an affine function of loop variables, and the bounds it may break."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from tileops.ir.expr import Binary, Cast, Const, Expr, Region, Select, Unary, Va
 from tileops.ir.program import INDEX32_LIMIT, const_value
 from tileops.ir.walk import children, walk_expr
 from tileops.passes.analyze_ranges import (
+    MOST_FACTOR,
     Ranges,
     fits,
     is_exact,
@@ -144,7 +146,7 @@ def _can_wrap_inside(index: Expr, ranges: Ranges) -> bool:
     if fits(found, index.dtype):
         return False
     lo, hi = found.lo, found.hi
-    if lo is None or hi is None or lo >= 0:
+    if not found.is_bounded or lo >= 0:
         return True
     if lo < least and (lo < least - _MARGIN or hi < most - _MARGIN):
         return True
@@ -197,6 +199,21 @@ def region_guards(region: Region, ranges: Ranges) -> tuple[tuple[bool, bool], ..
         fits = whole or ranges.is_below(start if single else last, shape)
         out.append((lower, not fits))
     return tuple(out)
+
+
+def cheap_ceildiv(expr: Binary, ranges: Ranges) -> Expr | None:
+    """``(a + (b - 1)) // b`` for ``ceildiv(a, b)``.
+
+    None where that sum may wrap, or ``b`` may be below 1. A size ends so far below the end of its
+    type that a factor can be added to it.
+    """
+    a, b = ranges.of(expr.a), ranges.of(expr.b)
+    if b.lo < 1 or (a.hi == math.inf and b.hi > MOST_FACTOR):
+        return None
+    total = fold.add(expr.a, fold.sub(expr.b, fold.const(1, expr.b.dtype)))
+    if isinstance(total, Binary) and total.op == "add" and ranges.wraps(total):
+        return None
+    return fold.binary("floordiv", total, expr.b)
 
 
 # -- halves of an index, for elements that share a byte --------------------------------------------

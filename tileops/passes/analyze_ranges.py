@@ -1,4 +1,4 @@
-"""Owns interval analysis: between which integers an expression, or an index, lies.
+"""Interval analysis: the integers that an expression, or an index, may be.
 
 A value wraps in its dtype. An index is taken exactly: its sums, products and widening conversions
 are those of unlimited integers, down to the first other operation, whose result is a value. Sizes
@@ -7,35 +7,40 @@ have no upper bound here, and arithmetic that would wrap only through them is ta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tileops.dtypes import DType
 from tileops.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
+from tileops.ir.program import Program
 from tileops.ir.stmt import For, Launch, Parallel
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The integers from ``lo`` to ``hi``, both included; None is unbounded."""
+    """The integers from ``lo`` to ``hi``, both included; an infinite end is unbounded."""
 
-    lo: int | None
-    hi: int | None
+    lo: float
+    hi: float
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.lo > -math.inf and self.hi < math.inf
 
     def join(self, other: Interval) -> Interval:
         """The smallest interval that holds both."""
-        lo = None if self.lo is None or other.lo is None else min(self.lo, other.lo)
-        hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
-        return Interval(lo, hi)
+        return Interval(min(self.lo, other.lo), max(self.hi, other.hi))
 
     def is_beside(self, lo: int, hi: int) -> bool:
         """True if no integer of this interval is one of ``lo`` to ``hi``."""
-        return (self.lo is not None and self.lo > hi) or (self.hi is not None and self.hi < lo)
+        return self.lo > hi or self.hi < lo
 
 
 _ZERO = Const(DType("int32"), 0)
-ANY = Interval(None, None)
+ANY = Interval(-math.inf, math.inf)
 BOOL = Interval(0, 1)
+COUNT = Interval(0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,7 @@ class Ranges:
 
     def with_span(self, var: Var, start: Expr, stop: Expr) -> Ranges:
         """These ranges with ``start <= var < stop``."""
-        lo, hi = self.of(start).lo, self.of(stop).hi
-        interval = Interval(lo, None if hi is None else hi - 1)
+        interval = Interval(self.of(start).lo, self.of(stop).hi - 1)
         return replace(
             self,
             intervals={**self.intervals, var.id: interval},
@@ -97,7 +101,9 @@ class Ranges:
                 return self._of_binary(expr)
             case Unary(op="neg", a=a):
                 return _held(_negative(self.of(a)), expr.dtype)
-            case Cast(a=a, dtype=dtype) if dtype.is_integer and _is_whole(a.dtype):
+            case Cast(a=a, dtype=dtype) if dtype.is_integer and (
+                a.dtype.is_integer or a.dtype.is_bool
+            ):
                 return _held(self.of(a), dtype)
             case Select(a=a, b=b):
                 return self.of(a).join(self.of(b))
@@ -105,7 +111,7 @@ class Ranges:
                 return _any_of(expr.dtype)
 
     def wraps(self, expr: Binary) -> bool:
-        """True if a sum, difference or product may lie outside its integer dtype."""
+        """True if a sum, difference or product may be outside its integer dtype."""
         return not fits(_combined(expr.op, self.of(expr.a), self.of(expr.b)), expr.dtype)
 
     def exact(self, index: Expr) -> Interval:
@@ -126,10 +132,9 @@ class Ranges:
         a, b = self.of(expr.a), self.of(expr.b)
         match expr.op:
             case "min":
-                return Interval(_least(a.lo, b.lo, both=True), _least(a.hi, b.hi, both=False))
+                return Interval(min(a.lo, b.lo), min(a.hi, b.hi))
             case "max":
-                lo = _negate(_least(_negate(a.lo), _negate(b.lo), both=False))
-                return Interval(lo, _negate(_least(_negate(a.hi), _negate(b.hi), both=True)))
+                return Interval(max(a.lo, b.lo), max(a.hi, b.hi))
             case "floordiv" | "ceildiv" | "truncdiv" | "shr":
                 found = _quotient(expr.op, a, b)
             case "floormod" | "truncmod":
@@ -144,21 +149,20 @@ class Ranges:
         """True if the index is below ``extent`` in every execution."""
         if isinstance(index, Var) and self.limits.get(index.id) == extent:
             return True
-        hi, least = self.exact(index).hi, self.exact(extent).lo
-        return hi is not None and least is not None and hi < least
+        return self.exact(index).hi < self.exact(extent).lo
 
     def is_non_negative(self, value: Expr) -> bool:
         """True if the value is known to be 0 or more."""
-        return _is_non_negative(self.of(value))
+        return self.of(value).lo >= 0
 
     def is_inside(self, value: Expr, count: int) -> bool:
         """True if the value is known to be one of 0 to ``count - 1``."""
-        hi = self.of(value).hi
-        return self.is_non_negative(value) and hi is not None and hi < count
+        found = self.of(value)
+        return found.lo >= 0 and found.hi < count
 
     def starts_inside(self, index: Expr) -> bool:
         """True if the index is known to be 0 or more."""
-        return _is_non_negative(self.exact(index))
+        return self.exact(index).lo >= 0
 
 
 def widens(dtype: DType, other: DType) -> bool:
@@ -199,29 +203,23 @@ MOST_FACTOR = 1 << 24
 def is_unlimited_product(a: Interval, b: Interval) -> bool:
     """True for a size times what is neither a size nor a factor: an element read, for example."""
     return any(
-        None in (x.lo, x.hi) and None not in (y.lo, y.hi) and not _is_factor(y)
+        not x.is_bounded and y.is_bounded and not (y.lo >= -MOST_FACTOR and y.hi <= MOST_FACTOR)
         for x, y in ((a, b), (b, a))
     )
-
-
-def _is_factor(found: Interval) -> bool:
-    return (found.lo or 0) >= -MOST_FACTOR and (found.hi or 0) <= MOST_FACTOR
 
 
 def fits(interval: Interval, dtype: DType) -> bool:
     """True if the known ends of ``interval`` are values of the integer type ``dtype``."""
     least, most = dtype.limits
-    ends = (interval.lo, interval.hi)
-    return all(end is None or least <= end <= most for end in ends)
+    return all(math.isinf(end) or least <= end <= most for end in (interval.lo, interval.hi))
 
 
 def _held(exact: Interval, dtype: DType) -> Interval:
-    """``exact`` reduced to the range of ``dtype``: unchanged where it lies in it.
+    """``exact`` reduced to the range of ``dtype``: unchanged where it is inside.
 
-    An end that is unknown stems from a size: it is taken as lying in the type of an index.
+    An unknown end stems from a size: it is taken as being in the type of an index.
     """
-    unknown = exact.lo is None or exact.hi is None
-    if fits(exact, dtype) and not (unknown and not is_index_type(dtype)):
+    if fits(exact, dtype) and (exact.is_bounded or is_index_type(dtype)):
         return exact
     return Interval(*dtype.limits)
 
@@ -232,88 +230,53 @@ def _any_of(dtype: DType) -> Interval:
     return BOOL if dtype.is_bool else ANY
 
 
-def _is_whole(dtype: DType) -> bool:
-    return dtype.is_integer or dtype.is_bool
-
-
-def _is_non_negative(found: Interval) -> bool:
-    return found.lo is not None and found.lo >= 0
-
-
 def _combined(op: str, a: Interval, b: Interval) -> Interval:
     """The sums, differences or products of unlimited integers."""
     if op == "mul":
         return _product(a, b)
     other = _negative(b) if op == "sub" else b
-    return Interval(_plus(a.lo, other.lo), _plus(a.hi, other.hi))
+    return Interval(a.lo + other.lo, a.hi + other.hi)
 
 
 def _negative(a: Interval) -> Interval:
-    return Interval(_negate(a.hi), _negate(a.lo))
+    return Interval(-a.hi, -a.lo)
 
 
 def _common_bits(a: Interval, b: Interval) -> Interval:
     """``a & b``: no more than an operand that is not negative."""
-    tops = [x.hi for x in (a, b) if _is_non_negative(x)]
-    if not tops:
-        return ANY
-    known = [hi for hi in tops if hi is not None]
-    return Interval(0, min(known) if known else None)
-
-
-def _plus(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def _negate(a: int | None) -> int | None:
-    return None if a is None else -a
-
-
-def _least(a: int | None, b: int | None, *, both: bool) -> int | None:
-    """min(a, b); where one is unknown, unknown if ``both`` must be known, else the other."""
-    if a is None or b is None:
-        return None if both else (b if a is None else a)
-    return min(a, b)
+    tops = [x.hi for x in (a, b) if x.lo >= 0]
+    return Interval(0, min(tops)) if tops else ANY
 
 
 def _product(a: Interval, b: Interval) -> Interval:
     if a.lo == a.hi == 0 or b.lo == b.hi == 0:
         return Interval(0, 0)
-    if a.lo is not None and a.hi is not None and b.lo is not None and b.hi is not None:
+    if a.is_bounded and b.is_bounded:
         corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         return Interval(min(corners), max(corners))
-    if a.lo is not None and a.lo >= 0 and b.lo is not None and b.lo >= 0:
-        return Interval(a.lo * b.lo, None if a.hi is None or b.hi is None else a.hi * b.hi)
+    if a.lo >= 0 and b.lo >= 0:
+        return Interval(a.lo * b.lo, a.hi * b.hi)
     return ANY
 
 
 def _quotient(op: str, a: Interval, b: Interval) -> Interval:
-    if b.lo is None or b.lo != b.hi:
-        return Interval(0, a.hi) if a.lo is not None and a.lo >= 0 and (b.lo or 0) > 0 else ANY
-    divisor = 1 << b.lo if op == "shr" and 0 <= b.lo < 63 else b.lo
-    if divisor <= 0 or (op == "truncdiv" and (a.lo is None or a.lo < 0)):
+    if b.lo != b.hi:
+        return Interval(0, a.hi) if a.lo >= 0 and b.lo > 0 else ANY
+    divisor = 1 << int(b.lo) if op == "shr" and 0 <= b.lo < 63 else int(b.lo)
+    if divisor <= 0 or (op == "truncdiv" and a.lo < 0):
         return ANY
     if op == "ceildiv":
         return _negative(_quotient("floordiv", _negative(a), b))
-    return Interval(
-        None if a.lo is None else a.lo // divisor, None if a.hi is None else a.hi // divisor
-    )
+    lo, hi = (end if math.isinf(end) else int(end) // divisor for end in (a.lo, a.hi))
+    return Interval(lo, hi)
 
 
 def _remainder(op: str, a: Interval, b: Interval) -> Interval:
-    if (
-        b.hi is None
-        or b.lo is None
-        or b.lo <= 0
-        or (op == "truncmod" and (a.lo is None or a.lo < 0))
-    ):
+    if not b.is_bounded or b.lo <= 0 or (op == "truncmod" and a.lo < 0):
         return ANY
-    if a.lo is not None and a.hi is not None and a.lo >= 0 and a.hi < b.lo:
-        return a
-    return Interval(0, b.hi - 1)
+    return a if a.lo >= 0 and a.hi < b.lo else Interval(0, b.hi - 1)
 
 
-def launch_ranges(launch: Launch, sizes: tuple[Var, ...] = ()) -> Ranges:
-    """Ranges at the head of a launch's body: sizes are not negative, blocks lie within the grid."""
-    known = {v.id: Interval(0, None) for v in sizes}
-    return Ranges(known).inside_launch(launch)
+def launch_ranges(program: Program, launch: Launch) -> Ranges:
+    """Ranges at the head of a launch's body: sizes are not negative, blocks are within the grid."""
+    return Ranges({size.var.id: COUNT for size in program.sizes}).inside_launch(launch)

@@ -30,9 +30,8 @@ from tileops.ir.expr import (
 )
 from tileops.ir.program import const_value
 from tileops.ir.walk import children, walk_expr
-from tileops.passes.analyze_index import needs_guard
+from tileops.passes.analyze_index import cheap_ceildiv, needs_guard
 from tileops.passes.analyze_ranges import is_exact
-from tileops.passes.round_up import cheap_ceildiv
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _PLAIN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
@@ -177,13 +176,8 @@ def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
 
 
 def _quotient_up(state: LaunchState, expr: Binary, a: str, b: str) -> str:
-    least = state.ranges.of(expr.b).lo
-    counts = (
-        expr.dtype.is_signed
-        and state.ranges.is_non_negative(expr.a)
-        and least is not None
-        and least >= 1
-    )
+    ranges = state.ranges
+    counts = expr.dtype.is_signed and ranges.is_non_negative(expr.a) and ranges.of(expr.b).lo >= 1
     name = "ceildiv_of_counts" if counts else "ceildiv"
     return f"{name}<{computing(expr.dtype)}>({a}, {b})"
 

@@ -21,7 +21,7 @@ from tileops.ir.walk import (
     walk_expr,
     written_buffers,
 )
-from tileops.passes.analyze_ranges import Interval, Ranges
+from tileops.passes.analyze_ranges import ANY, COUNT, Interval, Ranges
 
 _ENTRY = "(const TileopsValue* params, i64 first, i64 last, char* scratch, TileopsStatus* status)"
 
@@ -90,10 +90,10 @@ def _declare_params(
                 params.append(KernelParam(buffer.name, kind, n, "ptr", dtype=dtype))
     for n, size in enumerate(program.sizes):
         if size.var.id in variables:
-            params.append(_scalar(state, size.var, "size", n, len(params), Interval(0, None)))
+            params.append(_scalar(state, size.var, "size", n, len(params), COUNT))
     for n, scalar in enumerate(program.scalars()):
         if scalar.var.id in variables:
-            params.append(_scalar(state, scalar.var, "scalar", n, len(params), None))
+            params.append(_scalar(state, scalar.var, "scalar", n, len(params), ANY))
     for name, attr in sorted(hosts.items()):
         local = f"host_{identifier(name, len(params))}"
         kind = computing(attr.dtype)
@@ -112,7 +112,7 @@ def _pointer(state: LaunchState, buffer: Buffer, at: int) -> str:
 
 
 def _scalar(
-    state: LaunchState, var: Var, kind: str, number: int, at: int, interval: Interval | None
+    state: LaunchState, var: Var, kind: str, number: int, at: int, interval: Interval
 ) -> KernelParam:
     name, param, target = state.declare(var, interval), f"params[{at}]", computing(var.dtype)
     if var.dtype.is_float:

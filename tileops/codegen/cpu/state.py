@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import Stmt
-from tileops.passes.analyze_ranges import Interval, Ranges
+from tileops.passes.analyze_ranges import ANY, Interval, Ranges
 
 
 class Writer:
@@ -118,11 +118,14 @@ class LaunchState:
             raise InternalError(f"variable {var.name} is used outside its scope")
         return found
 
-    def declare(self, var: Var, interval: Interval | None = None) -> str:
-        """Give ``var`` its C++ name and its interval (that of its dtype where none is known)."""
+    def declare(self, var: Var, interval: Interval = ANY) -> str:
+        """Give ``var`` its C++ name and its interval, cut to what its integer dtype can hold."""
         self.names[var.id] = name = identifier(var.name, var.id)
         if var.dtype.is_integer:
-            bounded = clip(interval or Interval(None, None), var)
+            least, most = var.dtype.limits
+            bounded = Interval(
+                max(least, min(interval.lo, most)), min(most, max(interval.hi, least))
+            )
             self.ranges = replace(self.ranges, intervals={**self.ranges.intervals, var.id: bounded})
         return name
 
@@ -136,11 +139,3 @@ class LaunchState:
         saved = (dict(self.names), self.ranges, self.proven, dict(self.hoisted))
         yield
         self.names, self.ranges, self.proven, self.hoisted = saved
-
-
-def clip(interval: Interval, var: Var) -> Interval:
-    """``interval`` cut to what the variable's integer dtype can hold."""
-    least, most = var.dtype.limits
-    lo = least if interval.lo is None else max(least, min(interval.lo, most))
-    hi = most if interval.hi is None else min(most, max(interval.hi, least))
-    return Interval(lo, hi)

@@ -122,7 +122,7 @@ def _emit_bind(state: LaunchState, stmt: Bind) -> None:
     var = stmt.var
     with _preloaded(state, stmt.value):
         text = value(state, stmt.value)
-    name = state.declare(var, state.ranges.of(stmt.value) if var.dtype.is_integer else None)
+    name = state.declare(var, state.ranges.of(stmt.value))
     if var.id in state.ranges.limits:
         limits = {k: v for k, v in state.ranges.limits.items() if k != var.id}
         state.ranges = replace(state.ranges, limits=limits)

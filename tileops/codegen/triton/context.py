@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tileops.codegen.kernel_code import Specialization
-from tileops.codegen.triton.liveness import Ids, Liveness
+from tileops.codegen.triton.liveness import Ids, liveness_of
 from tileops.codegen.triton.memory import Memory
 from tileops.codegen.triton.params import Params
 from tileops.codegen.triton.space import Space, expand_text, shape_text
-from tileops.codegen.triton.storage import NeedsMemory, Padding, Storage, buffer_storage
+from tileops.codegen.triton.storage import NeedsMemory, Storage, buffer_storage, padding_of
 from tileops.codegen.triton.text import INT32, Val, number, triton_type
 from tileops.codegen.triton.writer import Names, Writer
 from tileops.errors import InternalError, UnsupportedConstructError
@@ -22,7 +22,7 @@ from tileops.ir.program import Program
 from tileops.ir.stmt import Body, Launch
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
-from tileops.target import Target
+from tileops.passes.context import Context as PassContext
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,8 @@ class Context:
         self,
         program: Program,
         launch: Launch,
-        target: Target,
+        known: PassContext,
         spec: Specialization,
-        ranges: Ranges,
         load_element: Callable[[Context, Load], Val],
         emit_body: Callable[[Context, Body, Ids], None],
         in_memory: Ids,
@@ -55,18 +54,18 @@ class Context:
         self.load_element, self.emit_body = load_element, emit_body
         self.program = program
         self.launch = launch
-        self.target = target
+        self.target = known.target
         self.spec = spec
         self.options = dict(program.options)
         self.writer = Writer()
         self.names = Names()
         self.params = Params(program, spec, self.names)
-        self.padding = Padding(launch)
-        self.liveness = Liveness(launch)
+        self.padding = known.of(padding_of, program, launch)
+        self.liveness = known.of(liveness_of, program, launch)
         self.memory = Memory(launch, in_memory, self.liveness, self.names, self.writer)
         for held in self.memory.slices.values():
             self.params.place(held.held, held.name)
-        self.scope = Scope(ranges=ranges)
+        self.scope = Scope(ranges=known.ranges(program, launch))
         self.vars: dict[int, Val] = {}
         self.storages: dict[int, Storage] = {}
         self._sources: dict[int, Buffer] = {}

@@ -287,6 +287,6 @@ def _scaled(ctx: Context, value: Val, index: Expr, stride: Expr, *, wide: bool) 
 
 def _fits(ctx: Context, index: Expr, step: int | None) -> bool:
     span = ctx.scope.ranges.exact(index)
-    if step is None or span.lo is None or span.hi is None:
+    if step is None or not span.is_bounded:
         return False
     return max(abs(span.lo * step), abs(span.hi * step)) < 1 << 31

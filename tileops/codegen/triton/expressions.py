@@ -37,8 +37,7 @@ from tileops.ir.expr import (
     Var,
 )
 from tileops.ir.walk import substitute, walk_expr
-from tileops.passes.analyze_index import affine, half, parity
-from tileops.passes.round_up import cheap_ceildiv
+from tileops.passes.analyze_index import affine, cheap_ceildiv, half, parity
 
 _INFIX = {
     "add": "+",

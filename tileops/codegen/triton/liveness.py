@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from tileops.ir.expr import Buffer, Load
-from tileops.ir.program import const_value
+from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, View, While
 from tileops.ir.walk import read_buffers, view_roots, walk, walk_expr, written_buffers
 from tileops.passes.detect_overwrite import writes_whole
@@ -12,16 +15,19 @@ Ids = frozenset[int]
 _NONE: Ids = frozenset()
 
 
+@dataclass(frozen=True)
 class Liveness:
-    """Liveness over one launch; buffers that are views of one storage count as one."""
+    """Liveness over one launch; buffers that are views of one storage count as one.
 
-    def __init__(self, launch: Launch) -> None:
-        self._roots = view_roots(launch.body)
-        self._buffers = {s.buffer.id: s.buffer for s in walk(launch.body) if isinstance(s, Alloc)}
+    ``roots`` gives the buffer behind each view, ``buffers`` each that is allocated, by id.
+    """
+
+    roots: Mapping[int, Buffer]
+    buffers: Mapping[int, Buffer]
 
     def root(self, buffer: int) -> int:
         """The id of the buffer whose storage this one names."""
-        found = self._roots.get(buffer)
+        found = self.roots.get(buffer)
         return buffer if found is None else found.id
 
     def _on_chip(self, buffers: tuple[Buffer, ...]) -> Ids:
@@ -66,7 +72,7 @@ class Liveness:
         return any(b.id != buffer.id and self.root(b.id) == self.root(buffer.id) for b in reads)
 
     def _same_shape(self, buffer: Buffer) -> bool:
-        root = self._buffers.get(self.root(buffer.id))
+        root = self.buffers.get(self.root(buffer.id))
         return root is None or root.id == buffer.id or root.dtype.bits == buffer.dtype.bits
 
     def _kills_of(self, body: Body) -> Ids:
@@ -113,3 +119,9 @@ class Liveness:
             live = self.exposed(stmt) | (live - self.kills(stmt))
         out.reverse()
         return out
+
+
+def liveness_of(program: Program, launch: Launch) -> Liveness:
+    """The liveness of the buffers of ``launch``."""
+    allocated = {s.buffer.id: s.buffer for s in walk(launch.body) if isinstance(s, Alloc)}
+    return Liveness(view_roots(launch.body), allocated)

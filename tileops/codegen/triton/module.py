@@ -75,12 +75,9 @@ def _emitted(program: Program, launch: Launch, known: PassContext, spec: Special
 
     Which those are shows while the text is written; it is then written anew.
     """
-    ranges = known.ranges(program, launch)
     in_memory: Ids = frozenset()
     while True:
-        ctx = Context(
-            program, launch, known.target, spec, ranges, load_element, emit_body, in_memory
-        )
+        ctx = Context(program, launch, known, spec, load_element, emit_body, in_memory)
         try:
             ctx.memory.emit_slices(emit_block_vars(ctx))
             emit_body(ctx, launch.body, frozenset())

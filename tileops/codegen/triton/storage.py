@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tileops.codegen.triton.space import MAX_ELEMENTS, power_of_two
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir.expr import Buffer, Expr, Region
+from tileops.ir.program import Program
 from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.location import Location
@@ -61,20 +62,27 @@ class Storage:
         return [indices[d] for d in self.dims]
 
 
+@dataclass(frozen=True)
 class Padding:
     """The padded size of each extent in one launch.
 
     The same extent always gets the same size, so that tiles and nests of equal extents fit each
-    other without a conversion.
+    other without a conversion. ``least`` holds what a matrix product needs of some extents.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        self._least: dict[int, int] = {}
-        for stmt in walk(launch.body):
-            if isinstance(stmt, Gemm):
-                self._require(stmt)
+    least: Mapping[int, int]
 
-    def _require(self, gemm: Gemm) -> None:
+    def __call__(self, extent: int) -> int:
+        """The padded size of ``extent``."""
+        return max(power_of_two(extent), self.least.get(extent, 1))
+
+
+def padding_of(program: Program, launch: Launch) -> Padding:
+    """The padding that the matrix products of ``launch`` ask for."""
+    needed: dict[int, int] = {}
+    for gemm in walk(launch.body):
+        if not isinstance(gemm, Gemm):
+            continue
         m, k = _matrix(gemm.a)
         if gemm.transpose_a:
             m, k = k, m
@@ -82,11 +90,8 @@ class Padding:
         least_k = _GEMM_MIN_K8 if gemm.a.dtype.bits == 8 else _GEMM_MIN
         for extent, least in ((m, _GEMM_MIN), (n, _GEMM_MIN), (k, least_k)):
             if extent > 1:
-                self._least[extent] = max(self._least.get(extent, 1), least)
-
-    def __call__(self, extent: int) -> int:
-        """The padded size of ``extent``."""
-        return max(power_of_two(extent), self._least.get(extent, 1))
+                needed[extent] = max(needed.get(extent, 1), least)
+    return Padding(needed)
 
 
 def _matrix(region: Region) -> tuple[int, int]:
