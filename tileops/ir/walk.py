@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
-from tileops.ir.expr import Buffer, Expr, Load, Region, Var
+from tileops.dtypes import DType
+from tileops.ir.expr import Buffer, Const, Expr, Load, Region, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import AddressView, Atomic, Body, Launch, Stmt, Store, View
 from tileops.location import Location
@@ -165,8 +166,42 @@ def accesses(stmt: Stmt) -> Iterator[tuple[Buffer, Exprs]]:
     match stmt:
         case Store(buffer=buffer, indices=indices):
             yield buffer, indices
-        case Atomic(dst=dst) if not dst.squeezed():
+        case Atomic(dst=dst) if is_element(stmt):
             yield dst.buffer, dst.starts
+
+
+def is_element(stmt: Stmt) -> bool:
+    """True for a store or an atomic of a single element."""
+    if isinstance(stmt, Atomic):
+        return not (isinstance(stmt.value, Region) or stmt.dst.squeezed())
+    return isinstance(stmt, Store)
+
+
+def map_accesses(stmt: Stmt, fn: Callable[[Buffer, Exprs], tuple[Buffer, Exprs]]) -> Stmt:
+    """``stmt`` with ``fn`` applied to every element that it itself reads or writes.
+
+    Loads inside an index come before the access that it is of.
+    """
+
+    def load(expr: Expr) -> Expr:
+        expr = map_children(expr, load)
+        if not isinstance(expr, Load):
+            return expr
+        buffer, indices = fn(expr.buffer, expr.indices)
+        same = buffer is expr.buffer and indices is expr.indices
+        return expr if same else Load(expr.dtype, buffer, indices)
+
+    new = map_stmt_exprs(stmt, load)
+    match new:
+        case Store(buffer=buffer, indices=indices):
+            buffer, indices = fn(buffer, indices)
+            return dataclasses.replace(new, buffer=buffer, indices=indices)
+        case Atomic(dst=dst) if is_element(stmt):
+            buffer, indices = fn(dst.buffer, dst.starts)
+            ones = (Const(DType("int32"), 1),) * len(indices)
+            return dataclasses.replace(new, dst=Region(buffer, indices, ones))
+        case _:
+            return new
 
 
 def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:

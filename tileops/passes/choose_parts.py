@@ -1,4 +1,4 @@
-"""Owns the choice of extents that are held in parts: sums of few powers of two, all uses cut there.
+"""The extents that are held in parts: sums of few powers of two, all of whose uses can be cut.
 
 A tile of 576 columns padded to 1024 needs nearly twice the shared memory and tensor-core work; as
 512 and 64 columns it needs no more than it has. An extent is in parts in a whole launch or nowhere
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tileops.ir.expr import Buffer, Expr, Region
+from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import (
     Alloc,
@@ -21,15 +21,15 @@ from tileops.ir.stmt import (
     Parallel,
     Print,
     Stmt,
-    Store,
     TileOperation,
     View,
 )
-from tileops.ir.walk import loads, regions, sub_bodies, walk
+from tileops.ir.walk import accesses, is_element, regions, sub_bodies, walk
 from tileops.passes.analyze_index import affine
 
 Part = tuple[int, int]  # offset, size
 Parts = Mapping[int, tuple[Part, ...]]
+Lanes = Mapping[int, int]  # the variables of nests, by id, with their extents
 
 # Tensor cores take 16 rows and columns at least; each part costs instructions of its own.
 _LEAST = 16
@@ -72,26 +72,22 @@ class _Uncut:
         self._wanted = wanted
         self.found: set[int] = set()
 
-    def visit(self, body: Body, lanes: Mapping[int, int]) -> None:
-        """Check a statement list; ``lanes`` are the loop variables of elementwise nests."""
+    def visit(self, body: Body, lanes: Lanes) -> None:
+        """Check a statement list; ``lanes`` are the variables of nests around it."""
         for stmt in body:
             self._check(stmt, lanes)
             inside = lanes
             if isinstance(stmt, Parallel):
-                pairs = zip(stmt.vars, stmt.extents, strict=True)
-                sizes = {v.id: const_value(e) for v, e in pairs}
-                inside = {**lanes, **{v: n for v, n in sizes.items() if n is not None}}
+                inside = with_lanes(lanes, stmt.vars, stmt.extents)
             for inner in sub_bodies(stmt):
                 self.visit(inner, inside)
 
-    def _check(self, stmt: Stmt, lanes: Mapping[int, int]) -> None:
-        for load in loads(stmt):
-            self._check_element(load.buffer, load.indices, lanes)
+    def _check(self, stmt: Stmt, lanes: Lanes) -> None:
+        for buffer, indices in accesses(stmt):
+            self._check_element(buffer, indices, lanes)
         match stmt:
-            case Store(buffer=buffer, indices=indices):
-                self._check_element(buffer, indices, lanes)
-            case Atomic(dst=dst) if not dst.squeezed():
-                self._check_element(dst.buffer, dst.starts, lanes)
+            case Atomic() if is_element(stmt):
+                pass
             case View(buffer=buffer, source=source):
                 self._refuse(buffer)
                 self._refuse(source)
@@ -119,17 +115,19 @@ class _Uncut:
                 if const_value(region.starts[d]) is None or const_value(region.extents[d]) is None:
                     self._refuse(region.buffer, d)
 
-    def _check_element(
-        self, buffer: Buffer, indices: Sequence[Expr], lanes: Mapping[int, int]
-    ) -> None:
-        if not buffer.is_on_chip:
-            return
-        for d, index in enumerate(indices):
+    def _check_element(self, buffer: Buffer, indices: Sequence[Expr], lanes: Lanes) -> None:
+        for d, index in enumerate(indices if buffer.is_on_chip else ()):
             if const_value(buffer.shape[d]) in self._wanted and place(index, lanes) is None:
                 self._refuse(buffer, d)
 
 
-def place(index: Expr, lanes: Mapping[int, int]) -> tuple[int | None, int] | None:
+def with_lanes(lanes: Lanes, vars_: Sequence[Var], extents: Sequence[Expr]) -> Lanes:
+    """``lanes`` and those of a nest whose extents are constants."""
+    sizes = {v.id: const_value(e) for v, e in zip(vars_, extents, strict=True)}
+    return {**lanes, **{v: n for v, n in sizes.items() if n is not None}}
+
+
+def place(index: Expr, lanes: Lanes) -> tuple[int | None, int] | None:
     """``index`` as (loop variable or None, constant), if it is their sum."""
     if (value := const_value(index)) is not None:
         return None, value

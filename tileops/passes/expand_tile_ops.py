@@ -12,7 +12,14 @@ from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region, Var
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Atomic, Body, Copy, Fill, For, If, Im2col, Launch, Parallel, Stmt, Store
-from tileops.ir.walk import fresh_ids, map_body_exprs, map_launches, replace_stmts, substitute
+from tileops.ir.walk import (
+    fresh_ids,
+    is_element,
+    map_body_exprs,
+    map_launches,
+    replace_stmts,
+    substitute,
+)
 from tileops.passes.context import Context
 
 # Makes a variable that the launch does not have, of this name and integer dtype.
@@ -49,9 +56,7 @@ def expand_tile_ops(program: Program, context: Context) -> Program:
 
 def _for_cpu(stmt: Stmt, fresh: Fresh) -> tuple[Stmt] | None:
     match stmt:
-        case Im2col():
-            return (expand(stmt, fresh),)
-        case Atomic(dst=dst, value=value) if isinstance(value, Region) or dst.squeezed():
+        case Im2col() | Atomic() if not is_element(stmt):
             return (expand(stmt, fresh),)
         case _:
             return None

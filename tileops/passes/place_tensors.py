@@ -1,19 +1,14 @@
-"""Owns tensors with a layout: each access goes to the place that the layout gives the element.
-
-Before: a launch names the placements of its global buffers. After: it has none. A view of the
-storage, with the extents of the layout's box, is accessed at the element's place, or outside it
-where the element itself lies outside the tensor. Tile operations on such a tensor are nests.
-"""
+"""Tensors with a layout: each access goes to the place that the layout gives the element."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Load, Region, Var
+from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
     AddressView,
@@ -28,17 +23,9 @@ from tileops.ir.stmt import (
     Parallel,
     Placement,
     Stmt,
-    Store,
     View,
 )
-from tileops.ir.walk import (
-    fresh_ids,
-    map_children,
-    map_stmt_exprs,
-    regions,
-    sub_bodies,
-    with_bodies,
-)
+from tileops.ir.walk import fresh_ids, map_accesses, regions, sub_bodies, walk, with_bodies
 from tileops.location import Location
 from tileops.pass_configs import PassConfigKey
 from tileops.passes.analyze_index import in_width, needs_guard
@@ -52,6 +39,10 @@ _OUTSIDE = fold.const(-1)
 
 def place_tensors(program: Program, context: Context) -> Program:
     """``program`` without placements; itself where it has none.
+
+    A view of the storage, with the extents of the layout's box, is accessed at the element's place,
+    or outside it where the element itself is outside the tensor. Tile operations on such a tensor
+    become nests.
 
     UnsupportedConstructError, located, for a layout that is no one-to-one map onto a box, for
     another view of a tensor that has one, and for a construct that takes no such tensor.
@@ -87,7 +78,7 @@ class _Placing:
     def launch(self, ranges: Ranges) -> Launch:
         """The launch without placements."""
         body = self._body(self._launch.body, ranges)
-        made = {s.buffer.id for s in _walk_views(self._launch.body)}
+        made = {s.buffer.id for s in walk(self._launch.body) if isinstance(s, (View, AddressView))}
         heads = tuple(
             View(view, placement.buffer, **self._launch.provenance)
             for number, (placement, view) in self._views.items()
@@ -110,50 +101,33 @@ class _Placing:
         for stmt in body:
             new = self._stmt(stmt, ranges)
             out.append(new)
-            if isinstance(stmt, (View, AddressView)):
-                self._check_view(stmt)
-                if stmt.buffer.id in self._views:
-                    out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, **stmt.provenance))
+            if isinstance(stmt, View) and stmt.source.id in self._views:
+                raise _refused(f"the view `{stmt.buffer.name}`", stmt.source, stmt.loc)
+            if isinstance(stmt, (View, AddressView)) and stmt.buffer.id in self._views:
+                out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, **stmt.provenance))
             if isinstance(new, Bind) and new.var.dtype.is_integer:
                 ranges = ranges.with_value(new.var, new.value)
         return tuple(out)
 
     def _stmt(self, stmt: Stmt, ranges: Ranges) -> Stmt:
-        new = map_stmt_exprs(stmt, lambda e: self._expr(e, ranges))
+        new = map_accesses(stmt, lambda b, indices: self._element(b, indices, ranges))
         match new:
             case For():
-                return with_bodies(new, (self._body(new.body, ranges.inside_loop(new)),))
+                ranges = ranges.inside_loop(new)
             case Parallel():
-                return with_bodies(new, (self._body(new.body, ranges.inside_parallel(new)),))
-            case _ if inner := sub_bodies(new):
-                return with_bodies(new, tuple(self._body(b, ranges) for b in inner))
-            case Store(buffer=buffer, indices=indices) if buffer.id in self._views:
-                view, at = self._element(buffer, indices, ranges)
-                return dataclasses.replace(new, buffer=view, indices=at)
-            case Atomic(dst=dst, value=value) if (
-                not (isinstance(value, Region) or dst.squeezed()) and dst.buffer.id in self._views
-            ):
-                view, at = self._element(dst.buffer, dst.starts, ranges)
-                ones = (fold.const(1),) * len(at)
-                return dataclasses.replace(new, dst=Region(view, at, ones))
+                ranges = ranges.inside_parallel(new)
             case Im2col(image=image) if image.id in self._views:
                 raise _refused("T.im2col", image, new.loc)
-            case _ if any(r.buffer.id in self._views for r in regions(new)):
-                return self._tile(new, ranges)
-            case _:
-                return new
-
-    def _expr(self, expr: Expr, ranges: Ranges) -> Expr:
-        expr = map_children(expr, lambda e: self._expr(e, ranges))
-        if isinstance(expr, Load) and expr.buffer.id in self._views:
-            view, at = self._element(expr.buffer, expr.indices, ranges)
-            return dataclasses.replace(expr, buffer=view, indices=at)
-        return expr
+        if any(r.buffer.id in self._views for r in regions(new)):
+            return self._tile(new, ranges)
+        return with_bodies(new, tuple(self._body(b, ranges) for b in sub_bodies(new)))
 
     def _element(
-        self, buffer: Buffer, indices: Sequence[Expr], ranges: Ranges
+        self, buffer: Buffer, indices: tuple[Expr, ...], ranges: Ranges
     ) -> tuple[Buffer, tuple[Expr, ...]]:
         """The view and the place of an element; outside the view if the element is outside."""
+        if buffer.id not in self._views:
+            return buffer, indices
         placement, view = self._views[buffer.id]
         first, *rest = placed(placement, indices)
         inside: Expr = fold.const(True)
@@ -177,18 +151,6 @@ class _Placing:
 
     def _var(self, name: str, dtype: DType) -> Var:
         return Var(dtype, next(self._ids), name)
-
-    def _check_view(self, stmt: View | AddressView) -> None:
-        if isinstance(stmt, View) and stmt.source.id in self._views:
-            raise _refused(f"the view `{stmt.buffer.name}`", stmt.source, stmt.loc)
-
-
-def _walk_views(body: Body) -> Iterator[View | AddressView]:
-    for stmt in body:
-        if isinstance(stmt, (View, AddressView)):
-            yield stmt
-        for inner in sub_bodies(stmt):
-            yield from _walk_views(inner)
 
 
 def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:

@@ -1,7 +1,4 @@
-"""Owns the rewrite of tiles into parts: buffers, and every statement that uses them.
-
-A statement over a tile in parts becomes one statement for each box of parts that it touches.
-"""
+"""Tiles in parts: buffers, and every statement that uses them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tileops.errors import InternalError
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Load, Region, Var
+from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
     Alloc,
@@ -27,33 +24,34 @@ from tileops.ir.stmt import (
     Reduction,
     Scan,
     Stmt,
-    Store,
     TileOperation,
     Transpose,
 )
 from tileops.ir.walk import (
+    accesses,
     fresh_ids,
-    loads,
-    map_children,
+    is_element,
+    map_accesses,
     map_launches,
     map_stmt_exprs,
+    replace_stmts,
     sub_bodies,
+    substitute,
     walk,
     with_bodies,
 )
-from tileops.passes.choose_parts import Part, Parts, choose_parts, place
+from tileops.passes.choose_parts import Lanes, Part, Parts, choose_parts, place, with_lanes
 from tileops.passes.context import Context
 
 _FALSE = fold.const(False)
-Lanes = Mapping[int, int]
 Piece = tuple[int, int] | None  # offset and size; None is all of it
 Axis = list[tuple[str, int]]  # operand and dimension
 
 
 def split_extents(program: Program, context: Context) -> Program:
-    """``program`` with the tiles of ``choose_parts`` in parts.
+    """``program`` with the tiles of ``choose_parts`` in parts, each a buffer of its own.
 
-    Afterwards these parts are buffers of their own, and no statement touches two along a dimension.
+    A statement over a tile in parts becomes one statement for each box of parts that it touches.
     """
     ids = fresh_ids(program)
 
@@ -75,24 +73,19 @@ class _Splitter:
         return tuple(new for stmt in body for new in self._rewritten(stmt, lanes))
 
     def _rewritten(self, stmt: Stmt, lanes: Lanes) -> Iterable[Stmt]:
-        stmt = map_stmt_exprs(stmt, lambda e: self._expr(e, lanes))
+        stmt = map_accesses(stmt, lambda b, indices: self._element(b, indices, lanes))
         match stmt:
             case Alloc(buffer=buffer):
                 return self._allocs(stmt, buffer)
             case Parallel():
                 return self._nest(stmt, lanes)
-            case Store(buffer=buffer, indices=indices):
-                buffer, indices = self._element(buffer, indices, lanes)
-                return [dataclasses.replace(stmt, buffer=buffer, indices=indices)]
-            case Atomic(dst=dst) if not dst.squeezed():
-                buffer, starts = self._element(dst.buffer, dst.starts, lanes)
-                return [dataclasses.replace(stmt, dst=Region(buffer, starts, dst.extents))]
             case Gemm():
                 return self._gemm(stmt)
+            case Atomic() if is_element(stmt):
+                return [stmt]
             case TileOperation():
                 return self._tile_statement(stmt, _axes(stmt))
-        inner = tuple(self.body(b, lanes) for b in sub_bodies(stmt))
-        return [with_bodies(stmt, inner) if inner else stmt]
+        return [with_bodies(stmt, tuple(self.body(b, lanes) for b in sub_bodies(stmt)))]
 
     def _allocs(self, stmt: Alloc, buffer: Buffer) -> Iterable[Stmt]:
         dims = [range(len(self._of(buffer, d)) or 1) for d in range(buffer.ndim)]
@@ -135,15 +128,12 @@ class _Splitter:
     # -- nests ---------------------------------------------------------------------------------
     def _nest(self, nest: Parallel, lanes: Lanes) -> Iterable[Stmt]:
         """The nest once for each box of pieces of its variables, with allocations of its own."""
+        nest = nest.flattened()
         vars_, extents, body = nest.vars, nest.extents, nest.body
-        while len(body) == 1 and isinstance(body[0], Parallel):
-            vars_, extents, body = vars_ + body[0].vars, extents + body[0].extents, body[0].body
-        sizes = [const_value(e) for e in extents]
-        inside = {v.id: n for v, n in zip(vars_, sizes, strict=True) if n is not None}
-        cuts = self._cuts(body, {**lanes, **inside})
+        cuts = self._cuts(body, with_lanes(lanes, vars_, extents))
         pieces = [
-            [None] if n is None else _intervals(n, cuts.get(v.id, set()))
-            for v, n in zip(vars_, sizes, strict=True)
+            [None] if (n := const_value(e)) is None else _intervals(n, cuts.get(v.id, set()))
+            for v, e in zip(vars_, extents, strict=True)
         ]
         for number, box in enumerate(itertools.product(*pieces)):
             moved: dict[int, Expr] = {}
@@ -152,21 +142,15 @@ class _Splitter:
                 if piece is not None:
                     moved[var.id] = fold.add(var, fold.const(piece[0]))
                     spans[at] = fold.const(piece[1])
-            own = self._substituted(body, moved, self._renamed(body) if number else {})
-            sized = {v.id: const_value(e) for v, e in zip(vars_, spans, strict=True)}
-            known = {**lanes, **{v: n for v, n in sized.items() if n is not None}}
-            yield Parallel(vars_, tuple(spans), self.body(own, known), **nest.provenance)
+            own = _moved(body, moved, self._renamed(body) if number else {})
+            inside = self.body(own, with_lanes(lanes, vars_, spans))
+            yield Parallel(vars_, tuple(spans), inside, **nest.provenance)
 
     def _cuts(self, body: Body, lanes: Lanes) -> dict[int, set[int]]:
         """Where the variables of a nest pass from part to part of some tile."""
         cuts: dict[int, set[int]] = {}
         for stmt in walk(body):
-            used = [(e.buffer, e.indices) for e in loads(stmt)]
-            if isinstance(stmt, Store):
-                used.append((stmt.buffer, stmt.indices))
-            elif isinstance(stmt, Atomic):
-                used.append((stmt.dst.buffer, stmt.dst.starts))
-            for buffer, indices in used:
+            for buffer, indices in accesses(stmt):
                 for d, index in enumerate(indices):
                     parts = self._of(buffer, d)
                     found = place(index, lanes) if parts else None
@@ -177,32 +161,6 @@ class _Splitter:
     def _renamed(self, body: Body) -> dict[int, Buffer]:
         allocs = (s.buffer for s in walk(body) if isinstance(s, Alloc))
         return {b.id: dataclasses.replace(b, id=next(self._ids)) for b in allocs}
-
-    def _substituted(
-        self, body: Body, moved: Mapping[int, Expr], renamed: Mapping[int, Buffer]
-    ) -> Body:
-        def expr(e: Expr) -> Expr:
-            if isinstance(e, Var):
-                return moved.get(e.id, e)
-            e = map_children(e, expr)
-            if isinstance(e, Load) and e.buffer.id in renamed:
-                return dataclasses.replace(e, buffer=renamed[e.buffer.id])
-            return e
-
-        out: list[Stmt] = []
-        for stmt in body:
-            new = map_stmt_exprs(stmt, expr)
-            if inner := sub_bodies(new):
-                made = tuple(self._substituted(b, moved, renamed) for b in inner)
-                new = with_bodies(new, made)
-            match new:
-                case Alloc(buffer=b) | Store(buffer=b) if b.id in renamed:
-                    new = dataclasses.replace(new, buffer=renamed[b.id])
-                case Atomic(dst=dst) if dst.buffer.id in renamed:
-                    dst = dataclasses.replace(dst, buffer=renamed[dst.buffer.id])
-                    new = dataclasses.replace(new, dst=dst)
-            out.append(new)
-        return tuple(out)
 
     # -- buffers -------------------------------------------------------------------------------
     def _of(self, buffer: Buffer, dim: int) -> tuple[Part, ...]:
@@ -225,13 +183,6 @@ class _Splitter:
             made = dataclasses.replace(buffer, id=next(self._ids), name=name, shape=tuple(shape))
             self._made[buffer.id, key] = made
         return self._made[buffer.id, key]
-
-    def _expr(self, expr: Expr, lanes: Lanes) -> Expr:
-        expr = map_children(expr, lambda e: self._expr(e, lanes))
-        if isinstance(expr, Load):
-            buffer, indices = self._element(expr.buffer, expr.indices, lanes)
-            return Load(expr.dtype, buffer, indices)
-        return expr
 
     def _element(
         self, buffer: Buffer, indices: Sequence[Expr], lanes: Lanes
@@ -276,6 +227,19 @@ class _Splitter:
                 key[d] = _number(parts, start)
                 starts[d] = fold.const(start - parts[key[d]][0])
         return Region(self._part(buffer, tuple(key)), tuple(starts), tuple(extents))
+
+
+def _moved(body: Body, moved: Mapping[int, Expr], names: Mapping[int, Buffer]) -> Body:
+    """``body`` with expressions for variables and other buffers, each by id."""
+
+    def rewritten(stmt: Stmt) -> tuple[Stmt, ...]:
+        new = map_stmt_exprs(stmt, lambda e: substitute(e, moved))
+        new = map_accesses(new, lambda b, indices: (names.get(b.id, b), indices))
+        if isinstance(new, Alloc):
+            new = dataclasses.replace(new, buffer=names.get(new.buffer.id, new.buffer))
+        return (with_bodies(new, tuple(replace_stmts(b, rewritten) for b in sub_bodies(new))),)
+
+    return replace_stmts(body, rewritten)
 
 
 def _intervals(size: int, cuts: set[int]) -> list[Piece]:
