@@ -89,6 +89,20 @@ def test_extents_without_a_product_stay_whole() -> None:
     assert split_extents(before, SM_90) is before
 
 
+def test_one_element_of_a_tile_in_parts_is_in_one_part() -> None:
+    def body(a, o, i):
+        T.copy(a[3:4, 570:571], o[1:2, 5:6])
+        T.fill(o[3:4, 570:571], 1)
+        T.atomic_add(o[4:5, 570:571], a[3:4, 0:1])
+
+    copy, fill, atomic = split(body)[-5:-2]
+    assert "%a_1" in copy
+    assert "%o_0" in copy
+    assert "%o_1" in fill
+    assert "%o_1" in atomic
+    assert "%a_0" in atomic
+
+
 def test_nests_are_cut_where_parts_end() -> None:
     def body(a, o, i):
         for r, c in T.Parallel(32, 576):

@@ -34,6 +34,7 @@ from tileops.ir.walk import (
     map_accesses,
     map_launches,
     map_stmt_exprs,
+    operand_names,
     replace_stmts,
     sub_bodies,
     substitute,
@@ -112,8 +113,9 @@ class _Splitter:
     def _tile_statement(self, stmt: Stmt, axes: list[Axis]) -> Iterable[Stmt]:
         """One statement for each box of pieces along ``axes``."""
         pieces = [self._pieces(*((_region(stmt, field), d) for field, d in axis)) for axis in axes]
+        operands = [f for f in operand_names(stmt) if isinstance(getattr(stmt, f), Region)]
         for box in itertools.product(*pieces):
-            cuts: dict[str, dict[int, Piece]] = {f: {} for axis in axes for f, _ in axis}
+            cuts: dict[str, dict[int, Piece]] = {f: {} for f in operands}
             for axis, piece in zip(axes, box, strict=True):
                 for field, d in axis:
                     cuts[field][d] = piece
