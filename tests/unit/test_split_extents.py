@@ -103,6 +103,15 @@ def test_one_element_of_a_tile_in_parts_is_in_one_part() -> None:
     assert "%a_0" in atomic
 
 
+def test_an_atomic_on_a_tile_in_parts_is_one_for_each_part() -> None:
+    def body(a, o, i):
+        T.atomic_add(o, a)
+
+    lines = [line for line in split(body) if line.startswith("atomic")]
+    assert ["_0" in line for line in lines] == [True, False]
+    assert ["_1" in line for line in lines] == [False, True]
+
+
 def test_nests_are_cut_where_parts_end() -> None:
     def body(a, o, i):
         for r, c in T.Parallel(32, 576):

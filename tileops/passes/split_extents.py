@@ -84,7 +84,7 @@ class _Splitter:
                 return self._gemm(stmt)
             case Atomic() if is_element(stmt):
                 return [stmt]
-            case TileOperation():
+            case TileOperation() | Atomic():
                 return self._tile_statement(stmt, _axes(stmt))
         return [with_bodies(stmt, tuple(self.body(b, lanes) for b in sub_bodies(stmt)))]
 
