@@ -1,4 +1,4 @@
-"""Owns what code generation hands to a compiler: text, entry points and parameter lists."""
+"""What code generation hands to a compiler: text, entry points and parameter lists."""
 
 from __future__ import annotations
 

@@ -295,6 +295,11 @@ class Forms:
         form = self.get(buffer)
         return None if form is None else form.kind
 
+    def of_bytes(self, buffer: Buffer) -> Form | None:
+        """The form of a coded or packed buffer; None for others."""
+        form = self.get(buffer)
+        return None if form is None or form.kind == "plain" else form
+
     def held(self, buffer: Buffer) -> Buffer:
         """The buffer that holds ``buffer``, with its id and name."""
         form = self.get(buffer)

@@ -94,17 +94,16 @@ def _dtypes(program: Program) -> Iterator[DType]:
 
 
 def _launch(launch: Launch, outer: Forms, ids: Iterator[int]) -> Launch:
-    forms = outer.inside(launch)
-    elements = _Elements(forms, ids, _pairing(launch, forms, lambda var: var))
+    forms, roots = outer.inside(launch), walk.view_roots(launch.body)
+
+    def pairing(fresh: Callable[[Var], Var]) -> Pairing:
+        return Pairing(forms.packed(), forms.even, lambda b: roots.get(b.id, b).id, fresh)
+
+    # A copy becomes a nest of one store, whose variables no other statement has.
+    elements = _Elements(forms, ids, pairing(lambda var: var))
     safe_values = tuple(elements.safe_value(b, v) for b, v in launch.safe_values)
-    paired = _pairing(launch, forms, lambda var: dataclasses.replace(var, id=next(ids)))
-    body = elements.body(paired.body(launch.body))
-    return dataclasses.replace(launch, body=body, safe_values=safe_values)
-
-
-def _pairing(launch: Launch, forms: Forms, fresh: Callable[[Var], Var]) -> Pairing:
-    roots = walk.view_roots(launch.body)
-    return Pairing(forms.packed(), forms.even, lambda b: roots.get(b.id, b).id, fresh)
+    paired = pairing(lambda var: dataclasses.replace(var, id=next(ids))).body(launch.body)
+    return dataclasses.replace(launch, body=elements.body(paired), safe_values=safe_values)
 
 
 # -- tile operations -------------------------------------------------------------------------------
@@ -117,10 +116,8 @@ class _TileOperations:
     def expanded(self, stmt: Stmt) -> Iterable[Stmt]:
         """The statements that do what ``stmt`` does, with no tile operation on encoded elements."""
         match stmt:
-            case Copy() if not self._moves(stmt):
-                return (self._nest(stmt),)
             case Copy():
-                return (stmt,)
+                return (stmt if self._moves(stmt) else self._nest(stmt),)
             case Fill(dst=dst):
                 self._check_whole_bytes("T.fill", dst, stmt)
                 return (stmt,)
@@ -177,8 +174,7 @@ class _TileOperations:
             old = getattr(stmt, name)
             new: list[object] = []
             for value in old if isinstance(old, tuple) else (old,):
-                is_region = isinstance(value, Region)
-                if not is_region or self._forms.kind(value.buffer) in (None, "plain"):
+                if not isinstance(value, Region) or self._forms.of_bytes(value.buffer) is None:
                     new.append(value)
                     continue
                 tile = self._tile_of(value, stmt)
@@ -281,8 +277,8 @@ class _Elements:
         }
         match stmt:
             case Fill(dst=dst):
-                form = self._forms.get(dst.buffer)
-                if form is not None and form.kind != "plain":
+                form = self._forms.of_bytes(dst.buffer)
+                if form is not None:
                     changes["value"] = _filled(form, changes["value"])
             case Print(args=args):
                 changes["args"] = tuple(
@@ -317,18 +313,18 @@ class _Elements:
         return (*indices[:-1], half(indices[-1], self._even))
 
     def _store(self, stmt: Store) -> Stmt:
-        form = self._forms.get(stmt.buffer)
+        form = self._forms.of_bytes(stmt.buffer)
         indices = self._indices(stmt.indices)
-        if form is not None and form.kind == "packed":
+        if form is None:
+            value = self._value(stmt.value)
+        elif form.kind == "coded":
+            value = self._code(self._value(stmt.value), form.encoding)
+        else:
             elements = pair_of(stmt.value)
             if elements is None:
                 raise refusal(stmt, "no loop or neighbouring store that holds both")
             low, high = (self._once("value", self._value(a)) for a in elements)
             value, indices = _byte(low, high, form.encoding), self._in_bytes(indices)
-        else:
-            value = self._value(stmt.value)
-            if form is not None and form.kind == "coded":
-                value = self._code(value, form.encoding)
         buffer = self._forms.held(stmt.buffer)
         return dataclasses.replace(stmt, buffer=buffer, indices=indices, value=value)
 
@@ -443,10 +439,10 @@ class _Elements:
         source, target = self._encoding(a), self._encoding(expr)
         if source is None and target is None:
             return walk.map_children(expr, self._value)
-        form = self._forms.get(a.buffer) if isinstance(a, Load) else None
+        form = self._forms.of_bytes(a.buffer) if isinstance(a, Load) else None
         if source is None:
             code = _as_dtype(self._value(a), BYTE)
-        elif isinstance(a, Load) and form is not None and form.kind != "plain":
+        elif isinstance(a, Load) and form is not None:
             code = self._code_of(a, form)
         else:
             code = self._code(self._value(a), source)

@@ -61,12 +61,12 @@ def _define_carried(ctx: Context, body: Body, exposed: Ids, live: Ids) -> Ids:
 @contextmanager
 def _iterations(ctx: Context, head: str, body: Body, own: Ids) -> Iterator[None]:
     """The block of a loop, run any number of times, with its accesses to memory in order."""
-    before = ctx.memory.pending.copy()
+    before = ctx.memory.pending
     with ctx.fresh_names(own), ctx.writer.block(head):
         if ctx.memory.conflicts(body):
             ctx.memory.barrier()
         yield
-    ctx.memory.pending.join(before)
+    ctx.memory.pending |= before
 
 
 def _emit_lane_loop(ctx: Context, loop: For, start: Val, stop: Val, live: Ids) -> None:
@@ -131,16 +131,16 @@ def emit_if(ctx: Context, stmt: If, live: Ids) -> None:
         return
     written = ctx.liveness.written(stmt.then) | ctx.liveness.written(stmt.orelse)
     ctx.define_all(((written & live) - ctx.liveness.kills(stmt)) | ctx.liveness.exposed(stmt))
-    before, pending = set(ctx.defined), ctx.memory.pending.copy()
+    defined, pending = frozenset(ctx.defined), ctx.memory.pending
     with ctx.writer.block(f"if {cond.text}:"):
         ctx.emit_body(ctx, stmt.then, live)
-    after_then, ctx.defined = ctx.defined, set(before)
+    defined_then, ctx.defined = ctx.defined, set(defined)
     pending_then, ctx.memory.pending = ctx.memory.pending, pending
     if stmt.orelse:
         with ctx.writer.block("else:"):
             ctx.emit_body(ctx, stmt.orelse, live)
-    ctx.defined &= after_then
-    ctx.memory.pending.join(pending_then)
+    ctx.defined &= defined_then
+    ctx.memory.pending |= pending_then
 
 
 def _emit_masked(ctx: Context, stmt: If, cond: Val, live: Ids) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
 
 from tileops.codegen.kernel_code import KernelParam
 from tileops.codegen.triton.liveness import Ids, Liveness
@@ -21,8 +22,11 @@ from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
-from tileops.ir.stmt import Alloc, Atomic, Body, Launch
+from tileops.ir.stmt import Alloc, Atomic, Body, Launch, Stmt
 from tileops.ir.walk import loads, read_buffers, walk, written_buffers
+
+# How a buffer is accessed, "read", "write" or "atomic", and the id of the buffer that it names.
+Access = tuple[str, int]
 
 # Elements that one store clears; a slice is a power of two, or a multiple of this.
 _CHUNK = 8192
@@ -43,31 +47,6 @@ class Slice:
     elements: int
 
 
-@dataclass
-class Pending:
-    """The buffers accessed since the last barrier, by kind of access."""
-
-    reads: set[int] = field(default_factory=set)
-    writes: set[int] = field(default_factory=set)
-    atomics: set[int] = field(default_factory=set)
-
-    def copy(self) -> Pending:
-        """An independent copy."""
-        return Pending(set(self.reads), set(self.writes), set(self.atomics))
-
-    def join(self, other: Pending) -> None:
-        """Add what another path may have accessed."""
-        self.reads |= other.reads
-        self.writes |= other.writes
-        self.atomics |= other.atomics
-
-    def clear(self) -> None:
-        """Note a barrier."""
-        self.reads.clear()
-        self.writes.clear()
-        self.atomics.clear()
-
-
 class Memory:
     """The buffers of one launch in storage class *memory*, and which accesses are pending."""
 
@@ -76,11 +55,12 @@ class Memory:
     ) -> None:
         self._liveness = liveness
         self._writer = writer
-        self.pending = Pending()
+        self.pending: frozenset[Access] = frozenset()  # since the last barrier
         self.slices: dict[int, Slice] = {}
         self._exposed = liveness.exposed_of(launch.body) & roots
-        atomic = _atomically_updated(launch.body, liveness)
-        for stmt in walk(launch.body):
+        stmts = list(walk(launch.body))
+        atomic = {self.root(s.dst.buffer) for s in stmts if _is_update(s)}
+        for stmt in stmts:
             if isinstance(stmt, Alloc) and stmt.buffer.id in roots - self.slices.keys():
                 self.slices[stmt.buffer.id] = _slice(stmt, names, stmt.buffer.id in atomic)
 
@@ -144,63 +124,59 @@ class Memory:
             else:
                 with self._writer.block(f"for start in range(0, {own.elements}, {size}):"):
                     line(f"tl.store({own.name} + start + {clear}")
-            self.pending.writes.add(root)
+            self.pending |= {("write", root)}
 
     # -- barriers ------------------------------------------------------------------------------
     def barrier(self) -> None:
         """Write a barrier: every access before it is done."""
         self._writer.line("tl.debug_barrier()")
-        self.pending.clear()
+        self.pending = frozenset()
 
     def before_read(self, buffer: Buffer) -> None:
         """Order a read after the writes before it."""
         root = self.root(buffer)
-        if root in self.pending.writes | self.pending.atomics:
+        if self._is_pending(root, "write", "atomic"):
             self.barrier()
-        self.pending.reads.add(root)
+        self.pending |= {("read", root)}
 
     def must_wait(self, buffer: Buffer, *, atomic: bool) -> bool:
-        """True if a write must stand behind a barrier; atomics do not wait for each other."""
-        root, pending = self.root(buffer), self.pending
-        others = pending.reads | pending.writes
-        return root in (others if atomic else others | pending.atomics)
+        """True if a write must be behind a barrier; atomics do not wait for each other."""
+        kinds = ("read", "write") if atomic else ("read", "write", "atomic")
+        return self._is_pending(self.root(buffer), *kinds)
 
     def note_write(self, buffer: Buffer, *, atomic: bool) -> None:
         """Note a write as pending."""
-        (self.pending.atomics if atomic else self.pending.writes).add(self.root(buffer))
+        self.pending |= {("atomic" if atomic else "write", self.root(buffer))}
+
+    def _is_pending(self, root: int, *kinds: str) -> bool:
+        return any((kind, root) in self.pending for kind in kinds)
 
     def uses(self, body: Body) -> bool:
         """True if some statement of ``body`` accesses a buffer in memory."""
-        return any(self._accessed(body))
+        return any(True for _ in self._accesses(body))
 
     def conflicts(self, body: Body) -> bool:
         """True if the iterations of a loop with this body must not run into each other."""
-        reads, writes, atomics = self._accessed(body)
-        return bool(writes or atomics & reads)
+        found = frozenset(self._accesses(body))
+        return any(
+            kind == "write" or (kind == "atomic" and ("read", n) in found) for kind, n in found
+        )
 
-    def _accessed(self, body: Body) -> tuple[set[int], set[int], set[int]]:
-        reads: set[int] = set()
-        writes: set[int] = set()
-        atomics: set[int] = set()
+    def _accesses(self, body: Body) -> Iterator[Access]:
         for stmt in walk(body):
-            if isinstance(stmt, Atomic) and stmt.op != "load":
-                atomics |= self._roots((stmt.dst.buffer,))
-                reads |= self._roots(load.buffer for load in loads(stmt))
-                continue
-            reads |= self._roots(read_buffers(stmt))
-            writes |= self._roots(written_buffers(stmt))
-        return reads, writes, atomics
+            if _is_update(stmt):
+                yield from self._of("atomic", (stmt.dst.buffer,))
+                yield from self._of("read", (load.buffer for load in loads(stmt)))
+            else:
+                yield from self._of("read", read_buffers(stmt))
+                yield from self._of("write", written_buffers(stmt))
 
-    def _roots(self, buffers: Iterable[Buffer]) -> set[int]:
-        return {self.root(b) for b in buffers if self.holds(b)}
+    def _of(self, kind: str, buffers: Iterable[Buffer]) -> Iterator[Access]:
+        return ((kind, self.root(b)) for b in buffers if self.holds(b))
 
 
-def _atomically_updated(body: Body, liveness: Liveness) -> set[int]:
-    return {
-        liveness.root(s.dst.buffer.id)
-        for s in walk(body)
-        if isinstance(s, Atomic) and s.op != "load"
-    }
+def _is_update(stmt: Stmt) -> TypeGuard[Atomic]:
+    return isinstance(stmt, Atomic) and stmt.op != "load"
 
 
 def _slice(stmt: Alloc, names: Names, atomic: bool) -> Slice:
