@@ -1,4 +1,4 @@
-"""Owns the way from a Python function to the tile IR: signature, rewrite, trace."""
+"""From a Python function to the tile IR: signature, rewrite, trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns one running ``if``: its branches as IR, and the names that it assigns."""
+"""A running ``if``: its branches as IR, and the names that it assigns."""
 
 from __future__ import annotations
 

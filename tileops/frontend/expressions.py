@@ -25,10 +25,13 @@ def hook_statement(name: str, *args: ast.expr) -> ast.stmt:
     return ast.Expr(hook(name, *args))
 
 
-def thunk(body: ast.expr) -> ast.expr:
-    """A function without parameters, for what may not be evaluated."""
-    empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return ast.Lambda(empty, body)
+def thunk(body: ast.expr, *names: str) -> ast.expr:
+    """A lambda; without parameters, for what may not be evaluated."""
+    args = [ast.arg(name) for name in names]
+    parameters = ast.arguments(
+        posonlyargs=[], args=args, kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    return ast.Lambda(parameters, body)
 
 
 # Left as they are: plain Python, which runs while the program is traced.
@@ -113,10 +116,10 @@ class ExpressionRewriter:
     def _comparison(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) == 1:
             return self._inside(node)
-        names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())
         values = [self.expr(n) for n in (node.left, *node.comparators)]
-        operands = ast.Tuple(values, ast.Load())
-        return hook("compare", names, operands)
+        a, b = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
+        ops = [thunk(ast.Compare(a, [op], [b]), "a", "b") for op in node.ops]
+        return hook("compare", ast.Tuple(ops, ast.Load()), ast.Tuple(values, ast.Load()))
 
     def _name(self, node: ast.Name) -> ast.AST:
         if not isinstance(node.ctx, ast.Load):

@@ -1,17 +1,22 @@
-"""Owns the hooks that a rewritten function calls: one frame for each call of a function."""
+"""A rewritten function running: its arguments, and the hooks that its statements call."""
 
 from __future__ import annotations
 
 import builtins
-import operator
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce
+from itertools import islice
+from types import CellType, CodeType, FunctionType
+from typing import cast
 
 from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.frontend.branches import Branch
+from tileops.frontend.expressions import HOOKS
 from tileops.frontend.inspections import Inspections
+from tileops.frontend.rewrite import rewritten
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Assert, Break, Continue, If, While
@@ -34,37 +39,44 @@ from tileops.language.value import (
 from tileops.language.vectors import Vector
 from tileops.location import Location, printable
 
-_BINARY: dict[str, Callable[..., object]] = {
-    "Add": operator.iadd,
-    "Sub": operator.isub,
-    "Mult": operator.imul,
-    "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv,
-    "Mod": operator.imod,
-    "Pow": operator.ipow,
-    "LShift": operator.ilshift,
-    "RShift": operator.irshift,
-    "BitAnd": operator.iand,
-    "BitOr": operator.ior,
-    "BitXor": operator.ixor,
-    "MatMult": operator.imatmul,
-}
-_COMPARE: dict[str, Callable[..., object]] = {
-    "Eq": operator.eq,
-    "NotEq": operator.ne,
-    "Lt": operator.lt,
-    "LtE": operator.le,
-    "Gt": operator.gt,
-    "GtE": operator.ge,
-    "Is": operator.is_,
-    "IsNot": operator.is_not,
-    "In": lambda a, b: operator.contains(b, a),
-    "NotIn": lambda a, b: not operator.contains(b, a),
-}
 _LOOPS = ("for", "parallel", "while")
 
 
-class Frame:
+def run(
+    tracer: Tracer,
+    func: FunctionType,
+    arguments: Mapping[str, object],
+    declare_parameter: Callable[[str, object], object] | None = None,
+    calls: tuple[tuple[str, Location], ...] = (),
+) -> object:
+    """Run ``func`` rewritten, with one value a parameter; what it returns.
+
+    ``calls`` are the macros that led here, ``func`` first.
+    """
+    code, locations = rewritten(func)
+    cells = dict(zip(func.__code__.co_freevars, func.__closure__ or (), strict=True))
+    cells[HOOKS] = CellType(_Frame(tracer, locations, arguments, declare_parameter, calls))
+    closure = tuple(cells[name] for name in code.co_freevars)
+    instance = FunctionType(code, func.__globals__, func.__name__, None, closure)
+    by_position, by_name = _bound(func.__code__, arguments)
+    return instance(*by_position, **by_name)
+
+
+def _bound(
+    code: CodeType, arguments: Mapping[str, object]
+) -> tuple[list[object], dict[str, object]]:
+    """The arguments that a function of ``code`` takes by position and those it takes by name."""
+    names = iter(code.co_varnames)
+    by_position = [arguments[name] for name in islice(names, code.co_argcount)]
+    by_name = {name: arguments[name] for name in islice(names, code.co_kwonlyargcount)}
+    if code.co_flags & inspect.CO_VARARGS:
+        by_position += cast("tuple[object, ...]", arguments[next(names)])
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        by_name.update(cast("Mapping[str, object]", arguments[next(names)]))
+    return by_position, by_name
+
+
+class _Frame:
     """The hooks of one running function: its names, its open branches and loops.
 
     ``declare_parameter`` handles ``name: T.Tensor(...)``; only the outermost function of a program
@@ -145,14 +157,14 @@ class Frame:
                 "in it; make it a T.alloc_var to carry a value from one iteration to the next"
             )
 
-    def augment(self, op: str, current: object, value: object) -> object:
-        """``current op= value`` without the assignment."""
+    def augmented(self, current: object) -> object:
+        """``current``, of which an augmented assignment makes the new value."""
         if isinstance(current, BufferRef):
             raise ProgramTypeError(
                 f"`{current.name}` is a buffer; update its elements, as in {current.name}[i, j] "
                 "+= ..."
             )
-        return _BINARY[op](current, value)
+        return current
 
     def read_now(self, name: str, value: object) -> object:
         """A value as it is before the other assignments of the same statement."""
@@ -179,7 +191,6 @@ class Frame:
         return self._declare_parameter(name, annotation)
 
     def builtin(self, function: object) -> object:
-        """The language's form of a Python builtin."""
         if function is builtins.range:
             return range_
         if function is builtins.min:
@@ -190,11 +201,9 @@ class Frame:
 
     # -- expressions -----------------------------------------------------------------------------
     def and_(self, left: object, right: Callable[[], object]) -> object:
-        """``left and right``."""
         return self._lazy_logic("land", left, right) if _symbolic(left) else left and right()
 
     def or_(self, left: object, right: Callable[[], object]) -> object:
-        """``left or right``."""
         return self._lazy_logic("lor", left, right) if _symbolic(left) else left or right()
 
     def _lazy_logic(self, op: str, left: object, right: Callable[[], object]) -> object:
@@ -212,28 +221,27 @@ class Frame:
             self._tracer.lazy_depth -= 1
 
     def not_(self, value: object) -> object:
-        """``not value``."""
         return Value(fold.unary("not", to_expr(value))) if _symbolic(value) else not value
 
     def choose(self, cond: object, a: Callable[[], object], b: Callable[[], object]) -> object:
-        """``a if cond else b``."""
         if not _symbolic(cond):
             return a() if cond else b()
         x, y = self._lazily(a), self._lazily(b)
         return Value(fold.select(to_expr(cond), to_expr(x), to_expr(y)))
 
-    def compare(self, ops: tuple[str, ...], operands: tuple[object, ...]) -> object:
+    def compare(
+        self, ops: tuple[Callable[..., object], ...], operands: tuple[object, ...]
+    ) -> object:
         """``a < b < c``."""
         result: object = True
         for op, a, b in zip(ops, operands, operands[1:], strict=False):
-            new = _COMPARE[op](a, b)
+            new = op(a, b)
             result = self.and_(result, lambda new=new: new)  # type: ignore[misc]
             if not _symbolic(result) and not result:
                 return result
         return result
 
     def check(self, cond: object, message: Callable[[], object]) -> None:
-        """``assert cond, message``."""
         tracer = self._tracer
         if not _symbolic(cond):
             if not cond:
@@ -282,7 +290,6 @@ class Frame:
         return self._branches[-1].begin_else()
 
     def end_if(self, names: Mapping[str, object] | None = None) -> None:
-        """End an ``if`` and record it."""
         branch = self._branches.pop()
         self._ended = branch
         branch.end(names)
@@ -318,7 +325,6 @@ class Frame:
         return values
 
     def end_for(self) -> None:
-        """End a ``for`` and record it."""
         loop = self._loops.pop()
         assert loop is not None
         loop.close(self._tracer)
@@ -359,12 +365,10 @@ class Frame:
             self._tracer.emit(While(cond, body, loc=loc))
 
     def break_(self) -> None:
-        """``break``."""
         self._jump("break")
         self._tracer.emit(Break())
 
     def continue_(self) -> None:
-        """``continue``."""
         self._jump("continue")
         self._tracer.emit(Continue())
 

@@ -1,4 +1,4 @@
-"""Owns the parameters of a running trace: annotations become tensors and scalars, in order."""
+"""The parameters of a running trace: annotations become tensors and scalars, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what is said where Python itself refuses a line of a program, or where a name is None."""
+"""Errors for lines that Python itself refuses, and for names that are None."""
 
 from __future__ import annotations
 

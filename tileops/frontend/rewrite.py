@@ -10,8 +10,8 @@ import ast
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import CodeType, FunctionType
+from typing import NamedTuple
 
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement, thunk
@@ -27,8 +27,7 @@ from tileops.frontend.source import ByCode, function_tree, keep_inner, location_
 from tileops.location import Location
 
 
-@dataclass(frozen=True)
-class Rewritten:
+class Rewritten(NamedTuple):
     """A rewritten function: its code, with ``HOOKS`` a free name, and its statements' places."""
 
     code: CodeType
@@ -283,8 +282,13 @@ class _StatementRewriter:
         at, target, value = self.at(node, target_names(node.target)), node.target, node.value
         if isinstance(target, ast.Name):
             current = self.expr(ast.copy_location(ast.Name(target.id, ast.Load()), target))
-            op = ast.Constant(type(node.op).__name__)
-            return [at, self.assign_leaf(target, hook("augment", op, current, self.expr(value)))]
+            new = self.temporary()
+            return [
+                at,
+                ast.Assign([ast.Name(new, ast.Store())], hook("augmented", current)),
+                ast.AugAssign(ast.Name(new, ast.Store()), node.op, self.expr(value)),
+                self.assign_leaf(target, ast.Name(new, ast.Load())),
+            ]
         if isinstance(target, ast.Subscript):
             return [at, ast.AugAssign(self.stored(target), node.op, self.expr(value))]
         raise self.refuse(target, "assignment to an attribute")

@@ -1,4 +1,4 @@
-"""Owns what a function's tree says about its names: where they are assigned and read."""
+"""The names of a function's tree: where they are assigned and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a function's source says about its call: its mode and the kinds of its parameters."""
+"""Signatures read from source: a program's mode and the kinds of its parameters."""
 
 from __future__ import annotations
 

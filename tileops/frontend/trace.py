@@ -1,4 +1,4 @@
-"""Owns tracing: from a decorated Python function to a Program."""
+"""Traces: from a decorated Python function to a Program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
-from tileops.frontend.call import inline_macro, run
+from tileops.frontend.frame import run
 from tileops.frontend.lanes import over_threads
+from tileops.frontend.macros import inline_macro
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes, dtype_variables
 from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of

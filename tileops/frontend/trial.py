@@ -1,4 +1,4 @@
-"""Owns signatures that were found by trying numbers: whether they agree, with each other and later.
+"""Signatures found by trying numbers: whether they agree, with each other and later.
 
 Python code before T.Kernel may ask for the number of a size constant. A few numbers are tried; what
 calls are checked by must not depend on which.

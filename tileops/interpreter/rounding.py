@@ -1,6 +1,6 @@
-"""Owns exact arithmetic in a given rounding mode: what the interpreter and tests compare with.
+"""Exact arithmetic in a given rounding mode, for the interpreter and for tests.
 
-Results come from the exact value as a fraction, and so from no processor's rounding.
+Results come from the exact value as a fraction and not from a processor's rounding.
 """
 
 from __future__ import annotations

@@ -1,64 +1,21 @@
-"""Owns running a rewritten function: binding its arguments, its closure and its hooks."""
+"""Macros: their calls are traced into the running program."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
-from types import CellType, CodeType, FunctionType
-from typing import cast
+from types import FunctionType
 
 from tileops.errors import ProgramError, ProgramTypeError
-from tileops.frontend.expressions import HOOKS
-from tileops.frontend.frame import Frame
-from tileops.frontend.rewrite import Rewritten, rewritten
+from tileops.frontend.frame import run
 from tileops.language.buffers import Element, RegionRef, VarRef
 from tileops.language.parameter_types import Ref, Var
 from tileops.language.tracer import Tracer
 from tileops.language.value import Value, snapshot
-from tileops.location import Location
 
 # Each takes several frames of Python's stack, which holds a thousand.
 _DEEPEST = 64
-
-
-def run(
-    tracer: Tracer,
-    func: FunctionType,
-    arguments: Mapping[str, object],
-    declare_parameter: Callable[[str, object], object] | None = None,
-    calls: tuple[tuple[str, Location], ...] = (),
-) -> object:
-    """Run ``func`` rewritten, with one value a parameter; what it returns.
-
-    ``calls`` are the macros that led here, ``func`` first.
-    """
-    code = rewritten(func)
-    frame = Frame(tracer, code.locations, arguments, declare_parameter, calls)
-    by_position, by_name = _bound(func.__code__, arguments)
-    return _instance(func, code, frame)(*by_position, **by_name)
-
-
-def _instance(func: FunctionType, code: Rewritten, frame: Frame) -> FunctionType:
-    cells = dict(zip(func.__code__.co_freevars, func.__closure__ or (), strict=True))
-    cells[HOOKS] = CellType(frame)
-    closure = tuple(cells[name] for name in code.code.co_freevars)
-    return FunctionType(code.code, func.__globals__, func.__name__, None, closure)
-
-
-def _bound(
-    code: CodeType, arguments: Mapping[str, object]
-) -> tuple[list[object], dict[str, object]]:
-    """The arguments that a function of ``code`` takes by position and those it takes by name."""
-    names = iter(code.co_varnames)
-    by_position = [arguments[name] for name in islice(names, code.co_argcount)]
-    by_name = {name: arguments[name] for name in islice(names, code.co_kwonlyargcount)}
-    if code.co_flags & inspect.CO_VARARGS:
-        by_position += cast("tuple[object, ...]", arguments[next(names)])
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        by_name.update(cast("Mapping[str, object]", arguments[next(names)]))
-    return by_position, by_name
 
 
 def inline_macro(
