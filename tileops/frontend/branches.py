@@ -44,8 +44,7 @@ class Branch:
         self._const_only = (
             symbolic and isinstance(cond, Value) and tracer.depends_on_consts_only(cond.expr)
         )
-        # A symbolic trace is never turned into code: the specialised one knows which branch it
-        # takes.
+        # A symbolic trace never becomes code: the specialised one knows which branch it takes.
         self._records = symbolic and not self._const_only and tracer.launch is not None
         self._selects = symbolic and not self._records
         self.symbolic = symbolic

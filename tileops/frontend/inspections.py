@@ -76,7 +76,7 @@ class Inspections:
             return False
         if tracer.in_parallel:
             raise ProgramValueError(
-                f"`{what}` stands between tile operations and not inside T.Parallel, whose "
+                f"`{what}` goes between tile operations and not inside T.Parallel, whose "
                 "iterations have no order; use it before or after the loop"
             )
         return True

@@ -14,7 +14,7 @@ from tileops.language.parameter_types import Ref, Var
 from tileops.language.tracer import Tracer
 from tileops.language.value import Value, snapshot
 
-# Each takes several frames of Python's stack, which holds a thousand.
+# Each call takes several frames of Python's stack, which has a thousand.
 _DEEPEST = 64
 
 

@@ -72,7 +72,7 @@ class Parameters:
         }
 
     def declare(self, name: str, annotation: object) -> object:
-        """Handle ``name: annotation``; what ``name`` stands for from then on."""
+        """Handle ``name: annotation``; returns what ``name`` is from then on."""
         tracer = self._tracer
         if name in self._absent:
             if isinstance(annotation, TensorType) and annotation.variable is not None:
@@ -81,19 +81,21 @@ class Parameters:
         if variable_of(annotation) is not None:
             raise ProgramTypeError(
                 f"the scalar parameter `{name}` cannot have a dtype variable: a call passes a "
-                "Python number, which tells no dtype",
+                "Python number, which has no dtype",
                 expected="the dtype of a scalar, such as T.float32; T.cast converts its value",
             )
         if name not in self._order:
             raise ProgramTypeError(
-                f"`{name}` is annotated but is no run-time parameter of the program"
+                f"`{name}` is annotated but is not a run-time parameter of the program"
             )
         if name in self._declared:
             raise ProgramValueError(
                 f"the parameter `{name}` is annotated twice", location=tracer.location
             )
         if tracer.launch is not None:
-            raise ProgramValueError(f"the annotation of `{name}` stands outside `with T.Kernel`")
+            raise ProgramValueError(
+                f"the annotation of `{name}` goes before `with T.Kernel`, not inside"
+            )
         if isinstance(annotation, TensorType):
             return self._tensor(name, annotation)
         if isinstance(annotation, PointerType):
@@ -168,7 +170,7 @@ class Parameters:
 
 
 def check_sizes(tracer: Tracer, function: Location | None) -> None:
-    """Refuse size constants that are no entry of a shape, and dynamic sizes that no input tells."""
+    """Refuse size constants that are not in a shape, and dynamic sizes that no input has."""
     _check_leading(tracer)
     entries: list[Expr] = []
     for param in tracer.params:

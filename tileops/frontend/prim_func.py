@@ -14,7 +14,7 @@ from tileops.language import tracer
 
 
 class PrimFunc:
-    """A traced program with its Python function. ``attrs`` are free for tools to use."""
+    """A traced program with its Python function. Tools may use ``attrs`` freely."""
 
     def __init__(
         self, func: FunctionType, name: str, program: Program, names_in_scope: Mapping[str, object]

@@ -96,7 +96,7 @@ def _type_error(error: TypeError, place: Location | None) -> ProgramTypeError:
 
 def _construct(name: str) -> tuple[str, inspect.Signature] | None:
     """The construct whose function Python calls ``name``, as users call it, and its signature."""
-    # Loaded wherever a program is; an import here would be a circle.
+    # Loaded already; an import here would be a circle.
     language = sys.modules["tileops.language"]
     for public in (name, *language.__all__):
         found = getattr(language, public, None) if public in language.__all__ else None
@@ -145,7 +145,7 @@ def _names_at(func: FunctionType, line: int) -> set[str]:
 
 # -- names that Python does not keep ---------------------------------------------------------------
 def hidden_name(func: FunctionType, error: NameError) -> ProgramValueError | None:
-    """What to say of a name that only annotations use, which Python then does not keep."""
+    """The error for a name that only annotations use: Python does not keep it."""
     for node in ast.walk(function_tree(func)):
         if not isinstance(node, ast.AnnAssign):
             continue

@@ -48,7 +48,7 @@ def _rewrite(func: FunctionType) -> Rewritten:
     file = func.__code__.co_filename
     rewriter = _StatementRewriter(tree, file)
     changed = {
-        # Not its own name, which would make that a name of the factory around it.
+        # Not its own name: that would be a name of the factory around it.
         "name": "__tileops_function__",
         "args": _bare(tree.args),
         "body": rewriter.block(tree.body) or [ast.Pass()],
@@ -102,7 +102,7 @@ _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 def _fill_places(tree: ast.AST) -> None:
     """Give each node without a place its parent's: what ``ast.fix_missing_locations`` does.
 
-    In half its time, which is a part of every warm start.
+    It takes half the time, a part of every warm start.
     """
     vars(tree).update(zip(_PLACE, (1, 0, 1, 0), strict=True))
     pending = [tree]
@@ -154,7 +154,7 @@ class _StatementRewriter:
         return self.expressions.expr(node)
 
     def at(self, node: ast.AST, names: Sequence[str] = ()) -> ast.stmt:
-        """The hook that tells where the next statement stands and how its results are called."""
+        """The hook that tells the place of the next statement and the names of its results."""
         self.locations.append(location_of(node, self.file))
         args: list[ast.expr] = [ast.Constant(len(self.locations) - 1)]
         if names:

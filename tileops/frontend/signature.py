@@ -49,7 +49,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the tree says whatever the function object's defaults and globals are; found once."""
+    """What the tree alone says, without the function's defaults and globals; found once."""
 
     mode: str
     in_body: dict[str, ast.expr]

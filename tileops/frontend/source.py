@@ -19,28 +19,28 @@ Value = TypeVar("Value")
 
 
 class ByCode(Generic[Value]):
-    """What is known of code objects.
+    """A table keyed by code objects, each of which equals itself alone.
 
-    Python takes two code objects for equal whose instructions and first lines are: annotations of
-    locals are no instructions, so an edited program may be equal to the one before it.
+    To Python, code objects with equal instructions and first lines are equal. Annotations of locals
+    are not instructions, so an edited program may equal the one before it.
     """
 
     def __init__(self) -> None:
-        # The code is held, so that no other one gets its id.
+        # The code is kept so that no other one gets its id.
         self._known: dict[int, tuple[CodeType, Value]] = {}
 
     def get(self, code: CodeType) -> Value | None:
-        """What is known of ``code``; None for nothing."""
+        """The value for ``code``, or None."""
         found = self._known.get(id(code))
         return None if found is None else found[1]
 
     def put(self, code: CodeType, value: Value) -> Value:
-        """Keep ``value``, unless something is known of ``code``; returns what is known then."""
+        """Keep ``value`` unless ``code`` has one; returns the value that is kept."""
         return self._known.setdefault(id(code), (code, value))[1]
 
 
 _parsed = ByCode[ast.FunctionDef]()
-# A file that is older is what Python read when it made the functions that are parsed now.
+# Python read an older file when it made the functions that are parsed now.
 _STARTED_S = time.time()
 
 
@@ -94,8 +94,8 @@ def _lines_of(func: FunctionType) -> tuple[list[str], int]:
 def _indented_block(lines: Sequence[str]) -> Sequence[str]:
     """The function that ``lines`` begin with, as its indentation tells.
 
-    That is right, or the text does not parse: what is indented less stands in brackets or a string.
-    The tokenizer that ``inspect.getblock`` runs takes longer than the parser.
+    If that is wrong, the text does not parse: lines that are indented less are in brackets or a
+    string. The tokenizer that ``inspect.getblock`` runs takes longer than the parser.
     """
     depth = len(lines[0]) - len(lines[0].lstrip())
     is_inside = False
@@ -242,7 +242,7 @@ def _reads_from_outside(code: CodeType, name: str) -> bool:
 
 
 # -- private names: in a class `__n` means `_Class__n` ---------------------------------------
-# The fields that hold one identifier which Python's compiler changes.
+# The fields with one identifier that Python's compiler changes.
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Name: ("id",),
     ast.Attribute: ("attr",),
@@ -260,7 +260,7 @@ _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
 
 
 def class_around(func: FunctionType) -> str | None:
-    """The name of the innermost class whose body ``func`` stands in, None for none."""
+    """The name of the innermost class around ``func``, or None."""
     # Python 3.11 keeps what the source says; a decorator may have set __qualname__.
     parts = getattr(func.__code__, "co_qualname", func.__qualname__).split(".")
     for outer, inner in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):

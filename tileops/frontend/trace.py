@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import FunctionType
 
 from tileops.dtypes import DType
@@ -38,10 +39,10 @@ from tileops.pass_configs import merged
 
 Options = Sequence[tuple[str, str]]
 
-# Values tried for size constants when a body needs their numbers: Python's own arithmetic on them
-# cannot be recorded, so the writes of the program are learned from a trace with numbers.
+# Values tried for size constants if a body needs numbers. Python's own arithmetic on them cannot be
+# recorded, so a trace with numbers tells what the program writes.
 _REPRESENTATIVES = (128, 64, 256, 1024, 32, 4096, 16, 1)
-# How a program says that a number is not for it.
+# What a program raises for a number that it does not take.
 _REFUSALS = (ProgramError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError)
 
 
@@ -61,14 +62,14 @@ def trace(
 
     ``static`` are the values of its compile-time parameters (defaults fill in), and None for each
     optional tensor that a call leaves out. ``consts`` are the numbers of its size constants; None
-    makes them size variables (a symbolic trace). ``target`` is named in messages; ``wide_sizes``
-    holds run-time sizes in 64 bits. ``signature`` is that of ``func``, where the caller has it.
-    ``dtypes`` are the values of its dtype variables (see ``Tracer``), which only a symbolic trace
-    lists. Raises located ProgramErrors.
+    makes them size variables (a symbolic trace). Messages name ``target``; ``wide_sizes`` makes
+    run-time sizes 64 bits wide. ``signature`` is that of ``func``, if the caller has it. ``dtypes``
+    are the values of its dtype variables (see ``Tracer``); only a symbolic trace lists them. Raises
+    located ProgramErrors.
     """
     refuse_own_name(func)
-    job = _EagerTrace(func, name, signature or signature_of(func), dict(static), options, target)
-    job.dtypes = dtypes or {}
+    signature = signature or signature_of(func)
+    job = _EagerTrace(func, name, signature, dict(static), options, target, dtypes or {})
     if consts is not None:
         return dataclasses.replace(job.run(consts, wide_sizes=wide_sizes), dtype_vars=())
     tracer = job.new_tracer(None)
@@ -79,8 +80,7 @@ def trace(
     except ProgramError as error:
         program = None
         if tracer.const_ids and tracer.launch is not None:
-            # A construct of the body may need the number behind a size constant; the signature
-            # does not.
+            # A construct of the body may need the value of a size constant; the signature does not.
             program = job.without_body()
         elif isinstance(error, ConstNeededError):
             program = job.signature_by_trial()
@@ -89,61 +89,49 @@ def trace(
         return program
 
 
+@dataclass
 class _EagerTrace:
     """One eager function with its compile-time arguments."""
 
-    def __init__(
-        self,
-        func: FunctionType,
-        name: str,
-        signature: Signature,
-        static: dict[str, object],
-        options: Options,
-        target: str | None,
-    ) -> None:
-        self._target = target
-        self._func = func
-        self._name = name
-        self._signature = signature
-        self._options = options
-        self._location = location_of(function_tree(func), func.__code__.co_filename)
-        self._arguments = self._bind(static)
-        self.dtypes: Mapping[str, DType | None] = {}
+    func: FunctionType
+    name: str
+    signature: Signature
+    static: dict[str, object]
+    options: Options
+    target: str | None
+    dtypes: Mapping[str, DType | None]
 
-    def _bind(self, static: dict[str, object]) -> dict[str, object]:
-        arguments: dict[str, object] = {}
-        for p in self._signature.params:
-            if p.name in static:
-                arguments[p.name] = static.pop(p.name)
-            elif p.kind == "static":
-                arguments[p.name] = self._default(p)
-            else:
-                arguments[p.name] = Undeclared(p.name)
-        if static:
-            unknown = ", ".join(sorted(static))
+    def __post_init__(self) -> None:
+        self.location = location_of(function_tree(self.func), self.func.__code__.co_filename)
+        self.arguments = {p.name: self._argument(p) for p in self.signature.params}
+        if self.static:
             raise ProgramTypeError(
-                f"{self._func.__name__} has no compile-time parameter {unknown}",
-                location=self._location,
+                f"{self.func.__name__} has no compile-time parameter "
+                f"{', '.join(sorted(self.static))}",
+                location=self.location,
             )
-        return arguments
 
-    def _default(self, p: ParamInfo) -> object:
+    def _argument(self, p: ParamInfo) -> object:
+        if p.name in self.static:
+            return self.static.pop(p.name)
+        if p.kind != "static":
+            return Undeclared(p.name)
         if p.default is inspect.Parameter.empty:
             raise ProgramTypeError(
-                f"the compile-time parameter `{p.name}` of {self._func.__name__} was not given",
-                location=self._location,
+                f"the compile-time parameter `{p.name}` of {self.func.__name__} was not given",
+                location=self.location,
             )
         return p.default
 
     def new_tracer(self, consts: Mapping[str, int] | None, *, skip_bodies: bool = False) -> Tracer:
         """A tracer for this function."""
-        tracer = Tracer(self._name, consts=consts, skip_bodies=skip_bodies)
-        tracer.target = self._target
-        if (self._target or "").startswith("interpreter"):
+        tracer = Tracer(self.name, consts=consts, skip_bodies=skip_bodies)
+        tracer.target = self.target
+        if (self.target or "").startswith("interpreter"):
             tracer.for_interpreter = True
         tracer.dtypes = self.dtypes
         tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
-        tracer.location = self._location
+        tracer.location = self.location
         return tracer
 
     def run(self, consts: Mapping[str, int], *, wide_sizes: bool = False) -> Program:
@@ -154,44 +142,34 @@ class _EagerTrace:
 
     def run_with(self, tracer: Tracer) -> Program:
         """Trace under ``tracer``."""
-        runtime = [
-            p.name
-            for p in self._signature.params
-            if isinstance(self._arguments[p.name], Undeclared)
-        ]
-        absent = [
-            p.name
-            for p in self._signature.params
-            if p.kind == "tensor" and self._arguments[p.name] is None
-        ]
+        params = self.signature.params
+        runtime = [p.name for p in params if isinstance(self.arguments[p.name], Undeclared)]
+        nones = [p for p in params if self.arguments[p.name] is None]
+        absent = [p.name for p in nones if p.kind == "tensor"]
         parameters = Parameters(tracer, runtime, absent)
-        parameters.nones.update(self._default_nones())
-        arguments = dict(self._arguments)
+        for p in nones:
+            if p.kind == "static":
+                bare = p.annotation is inspect.Parameter.empty
+                reason = (
+                    "it has no annotation and nothing was passed" if bare else "it was not passed"
+                )
+                parameters.nones[p.name] = f"`{p.name}` is None, because {reason}"
+        arguments = dict(self.arguments)
 
         def body() -> object:
-            for p in self._signature.params:
-                annotation = self._func.__annotations__.get(p.name)
-                if p.name in runtime and not is_annotated_in_body(self._func, p.name):
-                    annotation = _resolve(self._func, annotation, {})
-                    arguments[p.name] = parameters.declare(p.name, annotation)
+            for name in runtime:
+                if not is_annotated_in_body(self.func, name):
+                    annotation = _resolve(self.func, self.func.__annotations__.get(name), {})
+                    arguments[name] = parameters.declare(name, annotation)
             try:
-                return run(tracer, self._func, arguments, parameters.declare)
+                return run(tracer, self.func, arguments, parameters.declare)
             except NameError as error:
-                raise (hidden_name(self._func, error) or error) from None
+                raise (hidden_name(self.func, error) or error) from None
 
-        program = _finish(self._func, tracer, body, parameters, self._options, self._location)
-        names = [p.name for p in self._signature.params]
-        return dataclasses.replace(program, dtype_vars=dtype_variables(tracer, names))
-
-    def _default_nones(self) -> dict[str, str]:
-        """Why compile-time parameters are None, where they are."""
-        return {
-            p.name: f"`{p.name}` is None, for it has no annotation and nothing was passed"
-            if p.annotation is inspect.Parameter.empty
-            else f"`{p.name}` is None, for nothing was passed"
-            for p in self._signature.params
-            if p.kind == "static" and self._arguments[p.name] is None
-        }
+        program = _finish(self.func, tracer, body, parameters, self.options, self.location)
+        return dataclasses.replace(
+            program, dtype_vars=dtype_variables(tracer, [p.name for p in params])
+        )
 
     def without_body(self, tried: int | None = None) -> Program | None:
         """The symbolic signature, with launches that only tell which parameters they write.
@@ -246,8 +224,8 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
 def _resolve(
     func: FunctionType, annotation: object, names_in_scope: Mapping[str, object]
 ) -> object:
-    """An annotation that postponed evaluation left as text, evaluated where the function stands."""
-    if type(annotation) is not str:  # a dtype is a str too, and is no text
+    """An annotation that postponed evaluation left as text, evaluated in the function's scope."""
+    if type(annotation) is not str:  # a dtype is a str, too
         return annotation
     closure = {
         n: c.cell_contents
@@ -264,7 +242,6 @@ def trace_prim_func(
     *,
     name: str,
     names_in_scope: Mapping[str, object] | None = None,
-    options: Options = (),
 ) -> Program:
     """Trace a function whose parameters are annotated in its signature or its body.
 
@@ -308,7 +285,7 @@ def trace_prim_func(
             arguments[key] = parameters.declare(key, annotation)
         return run(tracer, func, arguments, parameters.declare)
 
-    return _finish(func, tracer, body, parameters, options, location)
+    return _finish(func, tracer, body, parameters, (), location)
 
 
 def _finish(
@@ -341,22 +318,18 @@ def _finish(
 
 def _outputs(tracer: Tracer, returned: object) -> tuple[tuple[int, ...], bool]:
     """Append the outputs as parameters and find what is returned: all of them and nothing else."""
-    first = len(tracer.params)
+    numbers: dict[int, int] = {}
     for buffer in tracer.outputs:
+        numbers[buffer.id] = len(tracer.params)
         loc = tracer.output_locations[buffer.id]
         leading = buffer.id in tracer.leading_outputs
         tracer.params.append(
             TensorParam(buffer.name, buffer, allocated=True, leading=leading, loc=loc)
         )
     is_tuple = isinstance(returned, (tuple, list))
-    values: list[object] = []
-    if isinstance(returned, (tuple, list)):
-        values = list(returned)
-    elif returned is not None:
-        values = [returned]
-    numbers = {b.id: first + i for i, b in enumerate(tracer.outputs)}
+    values = returned if isinstance(returned, (tuple, list)) else [returned]
     returns = []
-    for value in values:
+    for value in () if returned is None else values:
         if not isinstance(value, BufferRef) or value.node.id not in numbers:
             raise ProgramValueError(
                 "a program returns tensors that it made with T.empty, and nothing else",
@@ -377,8 +350,7 @@ def _outputs(tracer: Tracer, returned: object) -> tuple[tuple[int, ...], bool]:
 def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
     """``program`` with the parameters of ``out_idx`` allocated and returned instead of passed.
 
-    Negative numbers count from the end. Raises ArgumentError for a number that is no tensor
-    parameter.
+    Negative numbers count from the end. ArgumentError for a number that is not a tensor parameter.
     """
     indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
     if program.returns:

@@ -24,7 +24,7 @@ from tileops.passes.context import Context
 from tileops.passes.report_checks import decode, reports
 from tileops.target import parse_target
 
-# What a device would say of itself; any value must give the same results.
+# Facts of a device; any value must give the same results.
 _HOST_FACTS = {"host:sm_count": 4}
 
 Values = dict[int, int | float | bool]
@@ -37,7 +37,7 @@ def interpret(
     repaired: bool = True,
     reachable: Sequence[torch.Tensor] = (),
 ) -> tuple[torch.Tensor, ...]:
-    """Run all launches of ``code`` and give the outputs in the order in which a caller gets them.
+    """Run all launches of ``code``; the outputs, in the caller's order.
 
     ``args`` are the tensors (on the CPU) and scalars of ``program`` in order, without the outputs
     that it allocates; tensors that the program writes are changed in place. Outputs and workspaces
@@ -208,7 +208,7 @@ def _tables(program: Program, launch: LaunchCode) -> frozenset[int]:
 def evaluate(expr: Expr, values: Values) -> SlotValue:
     """The value of an integer expression over sizes, scalars and device facts.
 
-    UnsupportedConstructError for what is no host expression, ArgumentError for a size without a
+    UnsupportedConstructError for what is not a host expression, ArgumentError for a size without a
     value.
     """
     builder = HostProgramBuilder(

@@ -40,7 +40,7 @@ class Inspections:
     def show(self, line: int, values: Sequence[torch.Tensor]) -> None:
         """Print the values, or stop where the program says ``breakpoint()``.
 
-        ``line`` is that of ``kernel.py`` which shows them.
+        ``line`` is the line of ``kernel.py`` that shows them.
         """
         stmt = self._found.get(self._lines.get(line))
         if stmt is None:
@@ -60,7 +60,7 @@ class Inspections:
         operand = self._operands.get(arg.buffer.id)
         if isinstance(operand, torch.Tensor):
             return torch.as_strided(value.view(operand.dtype), operand.shape, operand.stride())
-        if arg.dtype.bits >= 8:  # a tile is in memory as more than what it holds
+        if arg.dtype.bits >= 8:  # a pass may have widened or narrowed the tile
             value = value.to(arg.dtype.as_torch())
         extents = arg.static_extents()
         if extents is None:

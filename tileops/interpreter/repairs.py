@@ -348,7 +348,7 @@ def repaired() -> Iterator[None]:
     from triton.language.extra import libdevice
 
     builder = ti.InterpreterBuilder
-    # Assertions are skipped unless this says otherwise; overflow is no fault, integers wrap.
+    # Assertions are skipped by default. Overflow is not a fault: integers wrap.
     asserting = dataclasses.replace(
         ti.interpreter_builder.options, debug=True, sanitize_overflow=False
     )

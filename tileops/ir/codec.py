@@ -15,7 +15,7 @@ from tileops.location import Location
 
 FORMAT = 1
 
-# The classes that a text may name; anything else in it is refused.
+# The classes that a text may name.
 _CLASSES: dict[str, type] = {
     name: value
     for module in (expr, stmt, tile_operations, program)
@@ -50,7 +50,7 @@ def decode_program(text: str) -> Program:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InternalError(f"program text: {type(error).__name__}: {error}") from None
     if not isinstance(found, Program):
-        raise InternalError(f"program text: holds a {type(found).__name__}")
+        raise InternalError(f"program text: a {type(found).__name__}")
     return found
 
 

@@ -33,7 +33,7 @@ INT32 = DType("int32")
 INT64 = DType("int64")
 FLOAT32 = DType("float32")
 
-# What a literal is, the first that holds it.
+# A literal's dtype is the first with its value.
 _LITERALS = tuple((dtype, *dtype.limits) for dtype in (INT32, INT64, DType("uint64")))
 
 Number = bool | int | float
@@ -42,7 +42,7 @@ Number = bool | int | float
 def const(value: Number, dtype: DType | None = None) -> Const:
     """A literal of ``dtype`` (by default bool, int32, int64 or uint64 by range, float32).
 
-    ProgramValueError for an integer that none of these holds.
+    ProgramValueError for an integer that none of these has.
     """
     if dtype is None:
         if isinstance(value, int) and not isinstance(value, bool):
@@ -337,7 +337,7 @@ def mul(a: Expr, b: Expr) -> Expr:
 
 
 def ceildiv(a: Expr, b: Expr) -> Expr:
-    """``-(-a // b)``; of integers exactly that wherever it fits their dtype."""
+    """``-(-a // b)``; of integers exactly that if it fits their dtype."""
     return binary("ceildiv", a, b)
 
 

@@ -9,7 +9,7 @@ from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
 
-# The id of the workspace in which the checks of a program for a GPU report; it holds one int64.
+# The id of the workspace that a GPU program's checks report to: one int64.
 STATUS_ID = 1 << 28
 # Tensors of fewer elements have offsets of 32 bits. A last tile may reach past the end of a tensor:
 # those places are numbers of 32 bits too and must not wrap. No tile is longer than 2^24.
@@ -62,7 +62,7 @@ class Size:
 
 @dataclass(frozen=True)
 class DTypeVariable:
-    """A dtype that each call decides: one of ``dtypes``, which the tensors ``params`` all have."""
+    """A dtype that each call decides: one of ``dtypes``, common to the tensors ``params``."""
 
     name: str
     dtypes: tuple[DType, ...]
