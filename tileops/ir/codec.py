@@ -50,7 +50,7 @@ def decode_program(text: str) -> Program:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InternalError(f"program text: {type(error).__name__}: {error}") from None
     if not isinstance(found, Program):
-        raise InternalError(f"program text: a {type(found).__name__}")
+        raise InternalError(f"program text: holds a {type(found).__name__}")
     return found
 
 
