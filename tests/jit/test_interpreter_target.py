@@ -297,3 +297,17 @@ def test_option_check_names_an_index_that_is_outside() -> None:
     with tileops.option.check(), pytest.raises(ArgumentError, match="index 9 is outside") as error:
         outside(torch.ones(4), 9)
     assert "test_interpreter_target.py" in str(error.value)
+
+
+def test_print_takes_what_pythons_print_takes_or_refuses_it(capsys: Any) -> None:
+    @tileops.jit(target="interpreter")
+    def printing(A, where, sep):
+        A: T.Tensor((2,), T.float32)
+        with T.Kernel(1):
+            print(A[0], A[1], sep=sep, end=None, file=where, flush=True)
+
+    a = torch.tensor([1.0, 2.0])
+    printing(a, None, None)
+    assert capsys.readouterr().out == "1.0 2.0\n"
+    with pytest.raises(ProgramValueError, match="stdout alone"):
+        printing(a, sys.stderr, "-")

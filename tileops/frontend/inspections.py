@@ -26,13 +26,22 @@ class Inspections:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def print(self, *values: object, sep: str = " ", end: str = "\n", **options: Any) -> None:  # noqa: ANN401
+    def print(
+        self,
+        *values: object,
+        sep: str | None = None,
+        end: str | None = None,
+        file: Any = None,  # noqa: ANN401
+        flush: bool = False,
+    ) -> None:
         """``print``: in a launch for the interpreter it prints when the program runs."""
         if not self._is_recorded("print"):
             if any(isinstance(v, (Value, BufferRef, RegionRef)) for v in values):
                 self._warn("print")
-            builtins.print(*values, sep=sep, end=end, **options)  # noqa: T201
+            builtins.print(*values, sep=sep, end=end, file=file, flush=flush)
             return
+        if file is not None:
+            raise ProgramValueError("`print` of a running program writes to stdout alone")
         args: list[Expr | Region] = []
         pieces = []
         for value in values:
@@ -41,10 +50,11 @@ class Inspections:
                 pieces.append("{}")
             else:
                 pieces.append(_literal(value))
-        message = _literal(sep).join(pieces) + _literal(end)
+        between, last = " " if sep is None else sep, "\n" if end is None else end
+        message = _literal(between).join(pieces) + _literal(last)
         self._tracer.emit(Inspect(printable(message), tuple(args)))
 
-    def breakpoint(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+    def breakpoint(self) -> None:
         """``breakpoint``: in a launch for the interpreter it stops when the program runs."""
         names: list[str] = []
         values: list[Expr | Region] = []

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement, thunk
 from tileops.frontend.scopes import (
-    LEAVES,
     assigned_names,
     carried_names,
     child_nodes,
@@ -114,8 +113,7 @@ def _fill_places(tree: ast.AST) -> None:
             if "lineno" not in own:
                 for name in _PLACE:
                     own[name] = place[name]
-            if not isinstance(node, LEAVES):
-                pending.append(node)
+            pending.append(node)
 
 
 def _inner_code(code: CodeType) -> CodeType:

@@ -129,7 +129,9 @@ class Process:
     def _answer(self, stdout: IO[bytes]) -> dict[str, Any]:
         line = stdout.readline()
         if not line:
-            raise ToolchainError("the interpreter's process ended; is Triton installed?")
+            code = self._process.wait(timeout=10)
+            reason = "is Triton installed?" if code > 0 else "did the program leave its tensors?"
+            raise ToolchainError(f"the interpreter's process ended with code {code}; {reason}")
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -143,7 +145,8 @@ class Process:
         try:
             job.show(answer["line"], values)
         except BaseException:
-            self._process.kill()  # the kernel does not end
+            self._process.kill()  # it waits for an answer, in the middle of a kernel
+            self._process.wait()
             raise
         finally:
             self._is_shown = False
