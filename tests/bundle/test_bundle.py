@@ -349,7 +349,7 @@ def test_equal_bundles_are_equal_bytes(tmp_path: Path) -> None:
 def test_what_bundle_refuses(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
-    with pytest.raises(ArgumentError, match="exists and is no bundle"):
+    with pytest.raises(ArgumentError, match="exists and is not a bundle"):
         tileops.bundle(tmp_path / "full", samples.axpy, "cpu")
     assert (tmp_path / "full" / "letter.txt").read_text() == "dear"
     with pytest.raises(ArgumentError, match=r"has the T\.const sizes N and was not called yet"):

@@ -18,16 +18,11 @@ from tileops.op.names import Named
 from tileops.target import CPU_LEVELS, Target
 
 # What a program is, whoever compiled it: IR, options, target, facts.
-Wanted = tuple[str, str, str, str]
+_Content = tuple[str, str, str, str]
 
 _reading = forks.renewed_lock()
-_indexes: dict[tuple[str, int, int], dict[Wanted, str]] = {}
+_indexes: dict[tuple[str, int, int], dict[_Content, str]] = {}
 _compared: set[tuple[str, str]] = set()
-
-
-def are_named() -> bool:
-    """Whether there is a bundle to look into."""
-    return bool(bundle_ops.serving())
 
 
 def find(
@@ -49,9 +44,14 @@ def find(
         index = _index_of(programs, trust)
         for name in _serving(target):
             found = index.get((ir, options, name, facts))
-            entry = None if found is None else _read(programs, found, trust)
-            if entry is not None:
-                return entry
+            if found is None:
+                continue
+            try:
+                return read_entry(programs / found, trust, found)
+            except (DamagedError, OSError) as error:
+                log.warn_once(
+                    f"bundle:{found}", f"damaged program in a bundle, compiling anew: {error}"
+                )
         if named is not None:
             _warn_of_another(programs.parent, named, trust)
     return None
@@ -97,6 +97,7 @@ def _warn_of_another(bundle: Path, named: Named, trust: Trust) -> None:
 
 
 def _serving(target: Target) -> list[str]:
+    """The targets whose code runs on ``target``, the best one first."""
     if target.kind != "cpu" or not target.arch.startswith("x86-64"):
         return [str(target)]
     levels = [level for level in CPU_LEVELS if level.startswith("x86-64")]
@@ -104,7 +105,7 @@ def _serving(target: Target) -> list[str]:
     return [f"cpu:{level}" for level in reversed(lower)]
 
 
-def _index_of(programs: Path, trust: Trust) -> dict[Wanted, str]:
+def _index_of(programs: Path, trust: Trust) -> dict[_Content, str]:
     try:
         status = (programs.parent / "bundle.json").stat()
     except OSError as error:
@@ -118,8 +119,8 @@ def _index_of(programs: Path, trust: Trust) -> dict[Wanted, str]:
         return _indexes[key]
 
 
-def _read_index(programs: Path, trust: Trust) -> dict[Wanted, str]:
-    index: dict[Wanted, str] = {}
+def _read_index(programs: Path, trust: Trust) -> dict[_Content, str]:
+    index: dict[_Content, str] = {}
     try:
         folders = sorted(programs.iterdir())
     except OSError as error:
@@ -132,15 +133,6 @@ def _read_index(programs: Path, trust: Trust) -> dict[Wanted, str]:
         except (DamagedError, OSError) as error:
             log.warn_once(f"bundle:{folder}", f"damaged program in a bundle: {error}")
             continue
-        fields = key.fields
-        identity = (fields["ir"], fields["options"], fields["target"], fields["specialization"])
-        index[identity] = folder.name
+        of = key.fields
+        index[of["ir"], of["options"], of["target"], of["specialization"]] = folder.name
     return index
-
-
-def _read(programs: Path, name: str, trust: Trust) -> cache.Entry | None:
-    try:
-        return read_entry(programs / name, trust, name)
-    except (DamagedError, OSError) as error:
-        log.warn_once(f"bundle:{name}", f"damaged program in a bundle, compiling anew: {error}")
-        return None

@@ -55,16 +55,15 @@ def bundle(
 
     Each of ``ops`` is a kernel, an eager program, or a pair of a program and its configurations:
     mappings as ``par_compile`` takes, with values of ``T.const`` sizes and compile-time parameters.
-    A program alone stands for what has been called in this process, and for its defaults where it
-    has no ``T.const`` sizes. For each combination both kernels are made, the fast and the general
-    one; with ``index64`` also those for tensors of 2^31 - 2^24 elements and more.
+    A program alone stands for what this process has called, and for its defaults if it has no
+    ``T.const`` sizes. For each combination the fast and the general kernel are made; with
+    ``index64`` also those for tensors of 2^31 - 2^24 elements and more.
 
     ``targets`` are as in ``jit`` (``"cuda:sm_90"``, ``"cpu:x86-64-v3"``); None is the program's own
     target, else the current device. An older bundle at ``path`` is replaced in one step.
 
-    ArgumentError for a folder that holds something else or cannot be written (found out before
-    anything is compiled), a program without a combination, or a target that bundles do not carry;
-    and what the compilers raise.
+    Before anything is compiled: ArgumentError for a folder that holds something else or cannot be
+    written, a program without a combination, and a target that bundles do not hold.
     """
     final = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
     _refuse_other(final)
@@ -83,9 +82,9 @@ def bundle(
         make_directories(stage)
     try:
         entries = run_all([partial(obtain, request) for _, request in jobs.values()], None, False)
-        made = [(one, e) for (one, _), e in zip(jobs.values(), entries, strict=True) if e]
+        wanted = [one for one, _ in jobs.values()]
         with _writing(final):
-            _write(stage, made)
+            _write(stage, list(zip(wanted, cast("list[cache.Entry]", entries), strict=True)))
             _put(stage, final)
     finally:
         remove(stage)
@@ -159,11 +158,7 @@ def _of_program(
     if configs is None:
         op, called, wide = _called(program)
         return _jobs(program._eager, op, called, targets, index64 or wide)
-    found: list[_Job] = []
-    for config in configs:
-        provider, op, combinations = _configured(program, config)
-        found += _jobs(provider, op, combinations, targets, index64)
-    return found
+    return [job for c in configs for job in _jobs(*_configured(program, c), targets, index64)]
 
 
 _Combination = tuple[Variant, tuple[int, ...]]  # with the values of the const sizes
@@ -209,12 +204,11 @@ def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
             if not sizes and all(variant.static != default.static for variant, _ in found):
                 found.append((default, ()))
     if not found:
-        name = program.func.__name__
-        needs = (
-            f"has the T.const sizes {', '.join(sizes)}" if sizes else "needs compile-time values"
-        )
+        name, lacks = program.func.__name__, "needs compile-time values"
+        if sizes:
+            lacks = f"has the T.const sizes {', '.join(sizes)}"
         raise ArgumentError(
-            f"bundle: {name} {needs} and was not called yet; give them: ({name}, "
+            f"bundle: {name} {lacks} and was not called yet; give them: ({name}, "
             f"[{{{(sizes or ['name'])[0]!r}: ...}}])"
         )
     return op, found, any(wide for _, _, wide in called)
@@ -236,19 +230,8 @@ def _jobs(
         for fast, index64 in itertools.product((True, False), widths):
             wanted = replace(default, spec=Specialization(fast, index64))
             made = provider.request_for(provider.measured(wanted))
-            found.append(
-                (
-                    wanted,
-                    Request(
-                        program=made.program,
-                        target=final,
-                        spec=wanted.spec,
-                        op=op.spec.name,
-                        why="bundle",
-                        sizes=made.sizes,
-                    ),
-                )
-            )
+            name, sizes = op.spec.name, made.sizes
+            found.append((wanted, Request(made.program, final, wanted.spec, name, "bundle", sizes)))
     return found
 
 
@@ -331,7 +314,7 @@ def _refuse_other(final: Path) -> None:
     if os.path.lexists(final) and not (
         final.is_dir() and ((final / INDEX).is_file() or not any(final.iterdir()))
     ):
-        raise ArgumentError(f"bundle: {final} exists and is no bundle; choose another folder")
+        raise ArgumentError(f"bundle: {final} exists and is not a bundle; choose another folder")
 
 
 def _put(stage: Path, final: Path) -> None:

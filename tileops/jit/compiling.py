@@ -31,12 +31,11 @@ from tileops.ir.walk import locations
 from tileops.jit import bundle_programs, tool_versions
 from tileops.jit.checking import checked
 from tileops.jit.record import built_of
+from tileops.op import bundle_ops
 from tileops.op.names import Named
 from tileops.target import Target
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from tileops.compiler.artifact import Artifact
 
 _T = TypeVar("_T")
@@ -122,7 +121,7 @@ def obtain(request: Request) -> cache.Entry:
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
     looked = LookUp(request.op, request.target)
-    entry = _from_bundle(request, looked) if bundle_programs.are_named() else None
+    entry = _from_bundle(request, looked) if bundle_ops.serving() else None
     if entry is None:
         entry = _fetched(request, looked)
     if settings.current().dump_ir:
@@ -197,7 +196,7 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
         artifact = _compile(code, request)
     if json.loads(key.fields["toolchain"]) != tool_versions.of(request.target):
         raise _ToolsChangedError
-    built = built_of(request.program, request.target, request.spec, code, artifact, key)
+    built = built_of(request.program, request.target, code, artifact, key)
     event = counters.CompileEvent(
         op=request.op,
         target=str(request.target),
@@ -340,12 +339,12 @@ def run_all(
     workers = num_workers or settings.current().compile_workers or len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(max_workers=min(len(jobs), workers)) as pool:
         futures = [pool.submit(job) for job in jobs]
-    return [_result(n, future, ignore_error) for n, future in enumerate(futures)]
-
-
-def _result(number: int, future: Future[_T], ignore_error: bool) -> _T | None:
-    error = future.exception()
-    if error is None or not ignore_error or not isinstance(error, Exception):
-        return future.result()
-    log.logger.warning("compile %d failed: %s: %s", number, type(error).__name__, error)
-    return None
+    results: list[_T | None] = []
+    for number, future in enumerate(futures):
+        error = future.exception()
+        if ignore_error and isinstance(error, Exception):
+            log.logger.warning("compile %d failed: %s: %s", number, type(error).__name__, error)
+            results.append(None)
+        else:
+            results.append(future.result())
+    return results

@@ -41,8 +41,8 @@ class JitOptions:
 class Definition:
     """A program as its author wrote it.
 
-    ``bound`` holds compile-time values fixed by ``bind``; ``fallback`` stands for defaults that are
-    missing or None, where something else chooses the value.
+    ``bound`` holds compile-time values fixed by ``bind``; ``fallback`` those that replace defaults
+    that are missing or None if a tuner chooses the value.
     """
 
     func: FunctionType
@@ -52,29 +52,29 @@ class Definition:
 
     @property
     def name(self) -> str:
-        """The name of the op without its namespace: ``jit(name=...)``, else the function's own."""
+        """The op's name without its namespace: ``jit(name=...)``, else the function's own."""
         return (self.options.name or self.func.__name__).rpartition("::")[2]
 
     @property
     def title(self) -> str:
-        """The name in messages: the op's, with its namespace where that is not ours."""
+        """The op's name in messages: with its namespace, unless that is ``tileops``."""
         namespace, _, name = (self.options.name or self.func.__name__).rpartition("::")
         return f"{namespace}::{name}" if namespace not in ("", "tileops") else name
 
     @property
     def origin(self) -> str:
-        """Where the function stands: ``file:line``."""
+        """Where the function is defined: ``file:line``."""
         code = self.func.__code__
         return Location(code.co_filename, code.co_firstlineno).place
 
     @forks.ComputedOnce
     def signature(self) -> frontend.Signature:
-        """The parameters by class, found from the source without running the function."""
+        """The parameters by class, from the source; the function is not run."""
         return frontend.signature_of(self.func)
 
     @property
     def is_lazy(self) -> bool:
-        """True where calling the function gives a kernel instead of running one."""
+        """True if a call of the function gives a kernel instead of running one."""
         return self.signature.mode == "lazy"
 
     @forks.ComputedOnce
@@ -122,7 +122,7 @@ class Definition:
         return param.default
 
     def statics(self, given: Mapping[str, object]) -> tuple[StaticParam, ...]:
-        """The free compile-time parameters; ``given`` classes those that nothing else does."""
+        """The free compile-time parameters; ``given`` values class those that nothing else does."""
         return tuple(
             static_param(p.name, self._default(p), p.annotation, given.get(p.name, EMPTY))
             for p in self.signature.params
@@ -159,26 +159,19 @@ class Definition:
             location=frontend.location_of_parameter(self.func, param.name),
         )
 
-    @property
-    def target_name(self) -> str | None:
-        """The target that the program is for, as far as it is fixed before a call."""
-        target = self.options.target or settings.current().target
-        return None if target is None or target == "auto" else str(target)
-
     def trace(
         self,
         static: Mapping[str, object],
         consts: Mapping[str, int] | None,
-        target: str | None = None,
         *,
         wide_sizes: bool = False,
     ) -> Program:
         """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic.
 
-        ``static`` are compile-time values by parameter; other names are dtype variables.
-        ``target`` is what messages name: by default what the program's options say. ``wide_sizes``
-        holds run-time sizes in 64 bits, where there are ``consts``.
+        ``static`` are compile-time values by parameter, and dtypes by variable. With ``consts``,
+        ``wide_sizes`` holds run-time sizes in 64 bits.
         """
+        target = self.options.target or settings.current().target  # for messages
         names = self.parameters
         dtypes = {n: v for n, v in static.items() if n not in names}
         with counters.timed("trace"):
@@ -189,7 +182,7 @@ class Definition:
                 dtypes=cast("dict[str, DType | None]", dtypes),
                 consts=consts,
                 options=self.program_options,
-                target=target or self.target_name,
+                target=None if target in (None, "auto") else str(target),
                 wide_sizes=wide_sizes,
                 signature=self.signature,
             )
@@ -197,7 +190,7 @@ class Definition:
     def bind_arguments(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[dict[str, object], dict[str, object]]:
-        """Arguments by parameter name, and the keywords that are no parameter.
+        """Arguments by parameter name, and the keywords that do not name a parameter.
 
         ArgumentTypeError for too many positional arguments or one given twice.
         """
@@ -262,7 +255,7 @@ class GivenOptions:
 
 
 def _is_array(value: object) -> bool:
-    """True for what has elements, as a tensor: one of no dimension may stand for a number."""
+    """True for a tensor or array of at least one dimension; others may stand for a number."""
     return hasattr(value, "dtype") and len(getattr(value, "shape", ())) > 0
 
 

@@ -1,7 +1,7 @@
 """The manifest of a compiled program, and the record in it of how the program is launched.
 
-A record speaks of the program's own sizes, scalars and tensors, by place and name. ``entry_of``
-turns it into the entry of one op's variant, where the same sizes and tensors may have other places.
+A record names the program's own sizes, scalars and tensors. ``entry_of`` turns it into the entry
+of one op's variant, which may have them in other places.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tileops import cache
@@ -17,7 +18,7 @@ from tileops.dtypes import storage_names
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
-from tileops.ir.program import STATUS_ID, Program, ScalarParam, TensorParam
+from tileops.ir.program import STATUS_ID, Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, pack_of
@@ -31,19 +32,11 @@ MANIFEST_FORMAT = 1
 Json = dict[str, Any]
 
 
-def record_of(
-    program: Program, code: KernelCode, images: tuple[LaunchImage, ...], spec: Specialization
-) -> Json:
-    """The record of ``program`` compiled to ``images``, one for each launch of ``code``."""
-    return _Recorder(program, spec).record(code, images)
-
-
 class _Recorder:
-    """Collects the host program of an entry while launches and outputs are written down."""
+    """Writes down launches and outputs, and collects the host program that they need."""
 
-    def __init__(self, program: Program, spec: Specialization) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.spec = spec
         names = {size.var.id: f"size:{n}" for n, size in enumerate(program.sizes)}
         names.update((s.var.id, f"scalar:{n}") for n, s in enumerate(program.scalars()))
         self.host = HostProgramBuilder(names)
@@ -51,6 +44,7 @@ class _Recorder:
         self.aligned: set[str] = set()
 
     def record(self, code: KernelCode, images: tuple[LaunchImage, ...]) -> Json:
+        """The record of the program compiled to ``images``, one for each launch of ``code``."""
         program = self.program
         made = [p for p in program.tensors() if p.allocated]
         outputs = [p.buffer for p in made]
@@ -158,22 +152,15 @@ class _Recorder:
         return {"host": host.to_json(), **{k: go(v) for k, v in record.items()}}
 
 
+@dataclass(frozen=True)
 class _Ref:
     """A reference of the host program inside a record that is still being made."""
 
-    __match_args__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    number: int
 
 
 def built_of(
-    program: Program,
-    target: Target,
-    spec: Specialization,
-    code: KernelCode,
-    artifact: Artifact,
-    key: cache.Key,
+    program: Program, target: Target, code: KernelCode, artifact: Artifact, key: cache.Key
 ) -> cache.Built:
     """What the cache stores of ``program``: the compiler's files, and the manifest."""
     manifest = {
@@ -182,7 +169,7 @@ def built_of(
         "target": str(target),
         "language": code.language,
         "toolchain": json.loads(key.fields["toolchain"]),
-        "record": record_of(program, code, artifact.launches, spec),
+        "record": _Recorder(program).record(code, artifact.launches),
         "resources": [
             {
                 "entry": launch.entry,
@@ -212,20 +199,14 @@ def _links(files: Mapping[str, bytes]) -> dict[str, str]:
 def _params_text(program: Program) -> str:
     params: list[dict[str, object]] = []
     for param in program.params:
-        match param:
-            case TensorParam(buffer=buffer):
-                params.append(
-                    {
-                        "name": param.name,
-                        "kind": "tensor",
-                        "dtype": str(buffer.dtype),
-                        "rank": buffer.ndim,
-                        "allocated": param.allocated,
-                        **({"leading": True} if param.leading else {}),
-                    }
-                )
-            case ScalarParam(var=var):
-                params.append({"name": param.name, "kind": "scalar", "dtype": str(var.dtype)})
+        if isinstance(param, TensorParam):
+            dtype, rank = str(param.buffer.dtype), param.buffer.ndim
+            found = {"name": param.name, "kind": "tensor", "dtype": dtype, "rank": rank}
+            leading = {"leading": True} if param.leading else {}
+            params.append({**found, "allocated": param.allocated, **leading})
+        else:
+            dtype = str(param.var.dtype)
+            params.append({"name": param.name, "kind": "scalar", "dtype": dtype})
     return json.dumps(params, indent=1) + "\n"
 
 
@@ -241,8 +222,8 @@ def entry_of(
 ) -> Json:
     """The entry that gives ``record`` to an op's variant for these values of its const sizes.
 
-    ``config`` are the compile-time values in words, for errors of the device.
-    InternalError where generated code relies on an alignment that the call path does not check.
+    ``config`` are the compile-time values in words, for errors of the device. InternalError if the
+    code relies on an alignment that the call path does not check.
     """
     numbers = [n for n, size in enumerate(variant.sizes) if size.kind == "dynamic"]
     if [variant.sizes[n].name for n in numbers] != record["sizes"]:
