@@ -41,21 +41,18 @@ _OF_PYTHON = frozenset(
 
 def source_of(func: FunctionType) -> str:
     """The syntax tree of a function without places; its instructions if it has no source."""
-    try:
-        return "".join(_tree(_bare(function_tree(func))))
-    except ProgramError:
-        return "".join(_code(func.__code__))
+    tree = _tree_of(func)
+    return "".join(_code(func.__code__) if tree is None else _parts(tree))
 
 
-def values_of(func: FunctionType, *more: object) -> str:
-    """What a function takes from around it: defaults, variables, and what functions among them use.
+def values_of(func: FunctionType, bound: object) -> str:
+    """What a function takes from around it: defaults, variables, what functions among them use.
 
-    ``more`` are further values that belong to it.
+    ``bound`` are further values that belong to it.
     """
     described = _Described()
     described.around(func)
-    for value in more:
-        described.value(value)
+    described.value(bound)
     return "\n".join(described.lines)
 
 
@@ -120,7 +117,7 @@ class _Described:
             self.lines.append(f"annotation {name}")
             self.value(annotation)
         cells = dict(zip(func.__code__.co_freevars, func.__closure__ or (), strict=True))
-        for path in sorted(_paths(func) if self._is_whole else _paths_in_code(func)):
+        for path in sorted(_paths(func, _tree_of(func) if self._is_whole else None)):
             root = path[0]
             if root in cells:
                 try:
@@ -314,29 +311,30 @@ def _bytes_of(value: object) -> str | None:
 
 
 # -- code ------------------------------------------------------------------------------------------
-def _bare(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """The function without its decorators, whose arguments are options."""
-    return ast.FunctionDef(
-        **{**dict(ast.iter_fields(tree)), "decorator_list": []},
-        lineno=tree.lineno,
-        col_offset=tree.col_offset,
-    )
+def _tree_of(func: FunctionType) -> ast.FunctionDef | None:
+    """The function without its decorators, whose arguments are options; None without source."""
+    try:
+        tree = function_tree(func)
+    except ProgramError:
+        return None
+    fields = {**dict(ast.iter_fields(tree)), "decorator_list": []}
+    return ast.FunctionDef(**fields, lineno=tree.lineno, col_offset=tree.col_offset)
 
 
-def _tree(node: object) -> Iterator[str]:
-    # Fields that are empty are left out: versions of Python differ in which there are.
+def _parts(node: object) -> Iterator[str]:
+    # Without empty fields: versions of Python differ in which there are.
     match node:
         case ast.AST():
             yield f"{type(node).__name__}("
             for name, part in ast.iter_fields(node):
                 if part is not None and part != []:
                     yield f"{name}="
-                    yield from _tree(part)
+                    yield from _parts(part)
             yield ")"
         case list():
             yield "["
             for part in node:
-                yield from _tree(part)
+                yield from _parts(part)
                 yield ","
             yield "]"
         case _:
@@ -355,20 +353,15 @@ def _code(code: CodeType) -> Iterator[str]:
             yield repr(constant)
 
 
-def _paths(func: FunctionType) -> set[tuple[str, ...]]:
-    """The names of other scopes that a function reads, each with its attributes."""
-    own = {*func.__code__.co_varnames, *func.__code__.co_cellvars}
-    try:
-        tree: ast.AST = function_tree(func)
-    except ProgramError:
-        return _paths_in_code(func)
-    inside = _bare(tree) if isinstance(tree, ast.FunctionDef) else tree
-    return {path for path in _chains(inside) if path[0] not in own}
+def _paths(func: FunctionType, tree: ast.FunctionDef | None) -> set[tuple[str, ...]]:
+    """The names of other scopes that a function reads, each with its attributes.
 
-
-def _paths_in_code(func: FunctionType) -> set[tuple[str, ...]]:
-    """As ``_paths``, without source: any name may be a member of any module of the user."""
-    names = _all_names(func.__code__)
+    Without its tree, any name may be a member of any module of the user.
+    """
+    code = func.__code__
+    if tree is not None:
+        return {p for p in _chains(tree) if p[0] not in (*code.co_varnames, *code.co_cellvars)}
+    names = _all_names(code)
     modules = [name for name in names if _is_own_module(func.__globals__.get(name))]
     return {(name,) for name in names} | set(itertools.product(modules, names))
 

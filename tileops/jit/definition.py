@@ -190,22 +190,9 @@ class Definition:
     def bind_arguments(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[dict[str, object], dict[str, object]]:
-        """Arguments by parameter name, and the keywords that do not name a parameter.
-
-        ArgumentTypeError for too many positional arguments or one given twice.
-        """
+        """Arguments by parameter name, and the keywords that do not name a parameter."""
         names = [n for n in self.parameters if n not in self.bound]
-        if len(args) > len(names):
-            raise ArgumentTypeError(
-                f"{self.name}: expected at most {len(names)} arguments, got {len(args)}"
-            )
-        values = dict(zip(names, args, strict=False))
-        extra: dict[str, object] = {}
-        for key, value in kwargs.items():
-            if key in values:
-                raise ArgumentTypeError(f"{self.name}: argument '{key}' given twice")
-            (values if key in names else extra)[key] = value
-        return values, extra
+        return bound_arguments(self.name, names, args, kwargs)
 
     def python_signature(self) -> inspect.Signature:
         """The function's signature as Python sees it."""
@@ -234,6 +221,29 @@ class Definition:
             except ArgumentTypeError as error:
                 raise ArgumentTypeError(f"{self.name}: bind: {error}") from None
         return replace(self, bound={**self.bound, **values})
+
+
+def bound_arguments(
+    title: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments by name, and the keywords that are not among ``names``; Dynamo can trace it.
+
+    ArgumentTypeError for too many positional arguments or one given twice.
+    """
+    if len(args) > len(names):
+        raise ArgumentTypeError(
+            f"{title}: expected at most {len(names)} arguments, got {len(args)}"
+        )
+    values = dict(zip(names, args))  # noqa: B905 - Dynamo lacks strict=
+    others = {}
+    for name in kwargs:
+        if name in values:
+            raise ArgumentTypeError(f"{title}: argument '{name}' given twice")
+        if name in names:
+            values[name] = kwargs[name]
+        else:
+            others[name] = kwargs[name]
+    return values, others
 
 
 def _option(name: str) -> Any:  # noqa: ANN401

@@ -15,7 +15,7 @@ from tileops import runtime
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
 from tileops.ir.program import Program
 from tileops.jit.compiling import run_all
-from tileops.jit.definition import Definition, GivenOptions
+from tileops.jit.definition import Definition, GivenOptions, bound_arguments
 from tileops.jit.eager import EagerProvider
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.lazy import LazyKernels
@@ -162,20 +162,9 @@ class JITImpl(GivenOptions, Transformable):
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         """Inputs in order, compile-time values by name, and ``device`` where no tensor has one."""
-        if len(args) > len(self._names):
-            raise ArgumentTypeError(
-                f"{self._title}: expected at most {len(self._names)} arguments, got {len(args)}"
-            )
-        values = dict(zip(self._names, args))  # noqa: B905 - Dynamo lacks strict=
-        extra = {}
-        for name in kwargs:
-            if name in values:
-                raise ArgumentTypeError(f"{self._title}: argument '{name}' given twice")
-            if name in self._names:
-                values[name] = kwargs[name]
-            elif name == "device" and not self._guarded:
-                extra[name] = kwargs[name]
-            else:
+        values, extra = bound_arguments(self._title, self._names, args, kwargs)
+        for name in extra:
+            if name != "device" or self._guarded:
                 raise ArgumentTypeError(f"{self._title}: unexpected argument '{name}'")
         inputs = []
         for name in self._inputs:
@@ -260,16 +249,22 @@ class JITImpl(GivenOptions, Transformable):
         return program._eager, op, carried
 
     def _carrier(self, given: Mapping[str, object]) -> tuple[JITImpl, dict[str, object]]:
+        """The program, bound to values that no schema carries, and those that its op carries."""
         params = self._params(given)
-        given = {
-            n: v
-            for n, v in given.items()
-            if not params[n].is_left_out(v) and (self.is_tuned or not params[n].is_default(v))
-        }
-        bound = self._not_carried(given, params)
-        if not bound:
-            return self, given
-        return self.bind(**bound)._carrier({k: v for k, v in given.items() if k not in bound})
+        carried: dict[str, object] = {}
+        bound: dict[str, object] = {}
+        for name, value in given.items():
+            param = params[name]
+            if param.is_left_out(value) or (param.is_default(value) and not self.is_tuned):
+                continue
+            try:
+                param.encode(value)
+                carried[name] = value
+            except NotCarriedError:
+                bound[name] = value
+            except ArgumentTypeError as error:
+                raise ArgumentTypeError(f"{self._title}: {error}") from None
+        return self.bind(**bound)._carrier(carried) if bound else (self, carried)
 
     @constant
     def _route(self, names: tuple[str, ...], *values: object) -> str:
@@ -280,19 +275,6 @@ class JITImpl(GivenOptions, Transformable):
         provider, op, carried = self.routed(dict(zip(names, values, strict=True)))
         wraps = "tuple" if provider.wraps_result else "plain"
         return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(carried)}"
-
-    def _not_carried(
-        self, given: Mapping[str, object], params: Mapping[str, StaticParam]
-    ) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for name, value in given.items():
-            try:
-                params[name].encode(value)
-            except NotCarriedError:
-                found[name] = value
-            except ArgumentTypeError as error:
-                raise ArgumentTypeError(f"{self._title}: {error}") from None
-        return found
 
     def _params(self, given: Mapping[str, object]) -> dict[str, StaticParam]:
         params = {p.name: p for p in self.definition.statics(given)}

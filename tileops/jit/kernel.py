@@ -67,9 +67,8 @@ class JITKernel(Transformable):
     object is a handle by name: it copies as itself, and pickles as program, options and target.
     """
 
-    # Dynamo runs __init__ and __call__ when a kernel is built or called in a traced region, so they
-    # are plain Python without locks or look-ups; methods marked as constant run once, at trace
-    # time.
+    # Dynamo traces __init__ and __call__, so they are plain Python without locks or look-ups;
+    # functions marked as constant run once, at trace time.
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -199,14 +198,10 @@ class JITKernel(Transformable):
 
     def show_source(self, which: str = "kernel") -> None:
         """Write the ``kernel`` text, the ``host`` record or ``both`` to stdout."""
-        _show(self._source(which))
-
-    def _source(self, which: str) -> str:
         if which not in ("kernel", "host", "both"):
             raise ArgumentError(f"which: expected kernel, host or both, got {which!r}")
-        if which == "host":
-            return self.get_host_source()
-        return self.get_kernel_source(kernel_only=which == "kernel")
+        is_host = which == "host"
+        _show(self.host_source if is_host else self.get_kernel_source(which == "kernel"))
 
     def export_sources(
         self, kernel_path: str | Path | None = None, host_path: str | Path | None = None
@@ -221,7 +216,7 @@ class JITKernel(Transformable):
 
     def get_ptx(self) -> str:
         """The PTX that was assembled, all launches; ArgumentError for a kernel that is not CUDA."""
-        return self._stages("ptx")
+        return "\n".join(data.decode("utf-8") for data in self._images("ptx"))
 
     def show_ptx(self) -> None:
         """Write ``get_ptx()`` to stdout."""
@@ -242,9 +237,6 @@ class JITKernel(Transformable):
     def export_sass(self, path: str | Path) -> None:
         """Write ``get_sass()`` to a file."""
         Path(path).write_text(self.get_sass(), encoding="utf-8")
-
-    def _stages(self, suffix: str) -> str:
-        return "\n".join(data.decode("utf-8") for data in self._images(suffix))
 
     def _images(self, suffix: str) -> list[bytes]:
         files = self.artifact.files
@@ -275,11 +267,10 @@ class JITKernel(Transformable):
         return self(*args) if args else self.get_profiler().run_once()
 
     # -- copies ------------------------------------------------------------------------------------
-    def __copy__(self) -> JITKernel:
+    def __copy__(self, memo: object = None) -> JITKernel:
         return self
 
-    def __deepcopy__(self, memo: dict[int, object]) -> JITKernel:
-        return self
+    __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = state_of(self._name)
@@ -385,10 +376,7 @@ def _show(text: str) -> None:
 
 
 def _disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin.
-
-    ToolchainError where neither ``nvdisasm`` nor ``cuobjdump`` is found, or the tool fails.
-    """
+    """The SASS of a cubin; ToolchainError if no tool for it is found, or it fails."""
     command = _disassembler()
     with staging.temporary("sass") as folder:
         path = folder / "kernel.cubin"

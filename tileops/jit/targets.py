@@ -21,28 +21,22 @@ def requested_target(value: TargetLike) -> Target | None:
     if isinstance(value, Target):
         return value
     if value is None:
-        return _target_of_settings()
+        named = settings.current().target
+        try:
+            return None if named is None else requested_target(named)
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{error} (the default, which TILEOPS_TARGET or tileops.option.target names)"
+            ) from None
     if isinstance(value, Mapping):
         value = ":".join(str(value[k]) for k in ("kind", "arch") if value.get(k))
-    if value is None or value == "auto":
+    if value == "auto":
         return None
     if not isinstance(value, str):
         raise ArgumentTypeError(f"target must be a string, a mapping or None, got {value!r}")
     if value == "cuda":
         return device_target("cuda", _current_cuda_device(value))
     return parse_target(value)
-
-
-def _target_of_settings() -> Target | None:
-    named = settings.current().target
-    if named is None:
-        return None
-    try:
-        return requested_target(named)
-    except ArgumentError as error:
-        raise ArgumentError(
-            f"{error} (the default, which TILEOPS_TARGET or tileops.option.target names)"
-        ) from None
 
 
 def default_target() -> Target:
