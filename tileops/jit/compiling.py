@@ -290,7 +290,7 @@ def _dump_ir(request: Request, entry: cache.Entry) -> None:
     """
     private = settings.derived(resolve).private
     if private is None or entry.path is None or entry.path.parent != private.programs:
-        log.warn_once("dump_ir", "dump_ir: the program lies in no directory that can be written")
+        log.warn_once("dump_ir", "dump_ir: the program is not in a directory that can be written")
         return
     folder = entry.path / "ir"
     if os.path.lexists(folder):

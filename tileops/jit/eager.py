@@ -19,7 +19,7 @@ from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for
 from tileops.op import names
 from tileops.op.names import Identity, Named
-from tileops.op.registration import Op, digest_of
+from tileops.op.registration import Buckets, Op, digest_of
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
 from tileops.op.variant import Variant
@@ -49,7 +49,7 @@ class Choice:
 
 
 class Tuning(Protocol):
-    """What chooses the values of an op's tunable parameters where the caller gives none."""
+    """What chooses the values of an op's tunable parameters that the caller leaves out."""
 
     def choose(self, choice: Choice) -> Mapping[str, Any]:
         """Values by name; ``pass_configs`` may be among them."""
@@ -57,7 +57,7 @@ class Tuning(Protocol):
     def is_needed(self, given: frozenset[str]) -> bool:
         """Whether a call that gives these values leaves something to choose."""
 
-    def buckets(self, variant: Variant) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    def buckets(self, variant: Variant) -> Buckets:
         """The sizes that kernels are chosen by, with upper bounds (see ``Op.buckets``)."""
 
     def sample(
@@ -190,12 +190,12 @@ class EagerProvider(CodeProvider):
     # -- what the op asks for ------------------------------------------------------------------
     def values_of(self, static: tuple[object, ...]) -> dict[str, object]:
         """The program's compile-time values, from those that the op received."""
-        given = {
-            param.name: param.decode(value)
-            for param, value in zip(self.statics, static, strict=False)
-            if value is not None
-        }
-        return self.definition.static_values(given)
+        return self.definition.static_values(self._given(static))
+
+    def _given(self, static: tuple[object, ...]) -> dict[str, object]:
+        """The compile-time values that a call gave."""
+        pairs = zip(self.statics, static, strict=False)  # flags and dtypes follow
+        return {param.name: param.decode(value) for param, value in pairs if value is not None}
 
     def static_of(
         self,
@@ -225,9 +225,7 @@ class EagerProvider(CodeProvider):
 
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:
         """The program with these compile-time values and symbolic sizes."""
-        pairs = zip(self.statics, static, strict=False)
-        given = {param.name for param, value in pairs if value is not None}
-        return self._symbolic(self.traced_values(static), given)
+        return self._symbolic(self.traced_values(static), self._given(static))
 
     def _symbolic(self, values: Mapping[str, object], given: Container[str]) -> Program:
         def trace(tried: Mapping[str, object]) -> Program:
@@ -264,17 +262,13 @@ class EagerProvider(CodeProvider):
             )
         return program
 
-    def given_by(self, variant: Variant) -> frozenset[str]:
-        """The names of the compile-time values that calls of this variant give."""
-        pairs = zip(self.statics, variant.static, strict=False)
-        return frozenset(param.name for param, value in pairs if value is not None)
-
     def measured(self, wanted: Wanted) -> Wanted:
         """``wanted`` with a device to measure on, if a tuner has something to choose for it.
 
         ArgumentError if its choice depends on a call's sizes, or no device here runs the target.
         """
-        if self.tuning is None or not self.tuning.is_needed(self.given_by(wanted.variant)):
+        given = frozenset(self._given(wanted.variant.static))
+        if self.tuning is None or not self.tuning.is_needed(given):
             return wanted
         device = device_for(wanted.target)
         reason = None
@@ -295,8 +289,9 @@ class EagerProvider(CodeProvider):
         traced = self.traced_values(wanted.variant.static)
         options: tuple[tuple[str, str], ...] = ()
         if self.tuning is not None:
+            given = frozenset(self._given(wanted.variant.static))
             choice = Choice(
-                spec.name, self.script or "", traced, self.given_by(wanted.variant), consts,
+                spec.name, self.script or "", traced, given, consts,
                 wanted.sizes, wanted.target, facts, wanted.device, wanted.scalars,
             )  # fmt: skip
             chosen = dict(self.tuning.choose(choice))

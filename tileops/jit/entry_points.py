@@ -81,7 +81,7 @@ def jit(
     ``target``: ``cuda:sm_90``, ``cpu``, ``interpreter``, ...; by default the tensors decide.
     ``pass_configs``: keys of ``PassConfigKey``. ``compile_flags``: for the compiler of the target.
     ``debug_root_path``: a folder that gets a copy of each compiled program. ``mutates``: names of
-    the tensors that the program writes, where one trace cannot tell. ``name``: of the op, by
+    the tensors that the program writes, if one trace cannot tell. ``name``: of the op, by
     default the function's. ``differentiable=False``: results never require grad; those of other
     programs without a gradient refuse a backward pass. ``autocast`` (eager programs): the dtype to
     which floating tensors are cast where autocast is on, or a mapping from device type (``cpu``,

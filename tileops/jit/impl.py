@@ -49,7 +49,7 @@ class JITImpl(GivenOptions, Transformable):
     # What a call reads is set once, at decoration: Dynamo guards on it. Methods marked as constant
     # run once, when a call is traced, and what they return (text, a bool) is a constant from then.
     _op: Any
-    # What lets a plain call reach ``_op`` without running ``__call__``; None where none can.
+    # What lets a plain call reach ``_op`` without running ``__call__``, or None.
     _direct: object
     __slots__ = ("_direct",)
 
@@ -102,7 +102,7 @@ class JITImpl(GivenOptions, Transformable):
             raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
 
     def _register_now(self) -> None:
-        """Register an eager program whose trace needs no value of a caller."""
+        """Register an eager program whose trace needs no value from a caller."""
         if self._build.is_interpreted:
             return
         statics = self.definition.statics({})
@@ -161,7 +161,7 @@ class JITImpl(GivenOptions, Transformable):
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-        """Inputs in order, compile-time values by name, and ``device`` where no tensor has one."""
+        """Inputs in order, compile-time values by name, and ``device`` if there are no tensors."""
         values, extra = bound_arguments(self._title, self._names, args, kwargs)
         for name in extra:
             if name != "device" or self._guarded:
@@ -278,7 +278,7 @@ class JITImpl(GivenOptions, Transformable):
 
     def _params(self, given: Mapping[str, object]) -> dict[str, StaticParam]:
         params = {p.name: p for p in self.definition.statics(given)}
-        if self._eager.op is not None:  # the schema stands; what it lacks can only be bound
+        if self._eager.op is not None:  # the schema is fixed; what it lacks can only be bound
             params = {n: StaticParam(n, None, p.default) for n, p in params.items()}
             params.update((p.name, p) for p in self._eager.statics)
         return params

@@ -187,7 +187,7 @@ class JITKernel(Transformable):
     def get_host_source(self) -> str:
         """The host side as data: grid, parameters and shapes of each launch, as JSON text.
 
-        There is no generated host code: one C++ call path reads this record.
+        No host code is generated: one C++ call path reads this record.
         """
         return json.dumps(self.artifact.manifest["record"], indent=1)
 

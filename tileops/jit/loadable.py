@@ -55,7 +55,7 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
 
 
 def found_in_cache(request: Request) -> tuple[str, dict[str, Any]] | None:
-    """Hash and loadable form of a request that is in the cache; None where it must be compiled."""
+    """Hash and loadable form of a request that is in the cache; None if it must be compiled."""
     looked, key = LookUp(request.op, request.target), key_of(request)
     entry = cache.store().get(key, lambda layer: looked.hit(layer, key.hash()))
     return None if entry is None else (entry.hash, loadable_of(request, entry))

@@ -38,13 +38,11 @@ def specialise(
     kwargs: Mapping[str, object],
     trace: Trace | None = None,
 ) -> Specialised:
-    """The program that a call with these arguments would run.
+    """The program that a call with these arguments would run; ``trace`` replaces the definition's.
 
-    ``trace`` stands in for the definition's own.
-
-    Tensors (anything with a ``shape``) may be left out where their const sizes are given by
-    keyword; an optional one is left out by passing None. What of the given ones a call refuses is
-    refused. ArgumentError for a size that nothing gives, or a keyword that names nothing.
+    Tensors (anything with a ``shape``) may be left out if their const sizes are given by keyword;
+    an optional one is left out by passing None. Arguments that a call refuses are refused.
+    ArgumentError for a size that nothing gives, or a keyword that names nothing.
     """
     values, extra = definition.bind_arguments(args, kwargs)
     given = {k: v for k, v in values.items() if k not in definition.inputs}
@@ -62,8 +60,7 @@ def specialise(
     spec = spec_of(symbolic, namespace="tileops", name=definition.name, copies_inputs=copies)
     variant = variant_of(symbolic, spec, ())
     sizes = _sizes_from_tensors(definition, spec, variant, values)
-    for name, value in _sizes_from_keywords(definition, variant, extra).items():
-        _agree(definition, name, sizes.setdefault(name, value), value)
+    _add_keywords(definition, variant, extra, sizes)
     consts: dict[str, int] = {}
     for size in variant.sizes:
         if size.kind != "const":
@@ -150,15 +147,10 @@ def _as_tensor(rule: TensorRule, value: Any, casts: bool) -> torch.Tensor | None
     return torch.empty_strided(shape, value.stride(), dtype=dtype, device="meta")
 
 
-def _agree(definition: Definition, name: str, known: int, value: int) -> None:
-    if known != value:
-        raise ArgumentError(f"{definition.name}: size '{name}' is given as {known} and as {value}")
-
-
-def _sizes_from_keywords(
-    definition: Definition, variant: Variant, extra: Mapping[str, object]
-) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _add_keywords(
+    definition: Definition, variant: Variant, extra: Mapping[str, object], sizes: dict[str, int]
+) -> None:
+    """Add the sizes that keywords give; refuses those that name nothing or differ from a shape."""
     names = [s.name for s in variant.sizes]
     for name, value in extra.items():
         if name not in names or not isinstance(value, int):
@@ -166,5 +158,8 @@ def _sizes_from_keywords(
                 f"{definition.name}: '{name}' is neither a parameter nor a size "
                 f"({', '.join(names) or 'there are none'}) with an integer value"
             )
-        found[name] = value
-    return found
+        known = sizes.setdefault(name, value)
+        if known != value:
+            raise ArgumentError(
+                f"{definition.name}: size '{name}' is given as {known} and as {value}"
+            )

@@ -13,7 +13,7 @@ TargetLike = str | Mapping[str, str] | Target | None
 
 
 def requested_target(value: TargetLike) -> Target | None:
-    """The target that ``target=`` names; None where the device of the tensors decides.
+    """The target that ``target=`` names; None if the device of the tensors decides.
 
     Accepts a Target, text (``cuda:sm_90``, ``cpu``, ``auto``), ``{"kind": ..., "arch": ...}`` or
     None, which means ``TILEOPS_TARGET``. ArgumentError for a text that names no target.

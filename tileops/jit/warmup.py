@@ -67,7 +67,7 @@ def warmup(
 
 
 def _make(wanted: Wanted, fast: bool) -> None:
-    """Compile what is wanted under these facts, and load it where it can run."""
+    """Compile what is wanted under these facts, and load it if it can run here."""
     op, variant = wanted.op, wanted.variant
     provider = cast("CodeProvider", op.provider)
     wanted = replace(wanted, spec=replace(wanted.spec, fast=fast))
@@ -154,7 +154,7 @@ def _device_of(tensors: Sequence[Any]) -> Device | None:
 
 
 def _where(wanted: Target | None, device: Device | None) -> tuple[Target, Device | None]:
-    """The target to compile for, and the device to load on: None where none here runs it."""
+    """The target to compile for, and the device to load on: None if none here runs it."""
     import torch
 
     devices: list[Device] = [("cpu", 0)]
