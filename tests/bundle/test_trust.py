@@ -14,7 +14,7 @@ import tileops
 from tests.programs import samples
 from tileops import option
 from tileops.errors import ArgumentError
-from tileops.op import bundle_ops
+from tileops.op import bundle_paths
 
 Run = Callable[..., str]
 IS_ROOT = os.geteuid() == 0
@@ -174,4 +174,4 @@ def test_what_trust_takes(bundle: Path) -> None:
 
 def test_the_settings_come_first() -> None:
     with option.Override(bundle=("a", "b"), cache_trust_shared=True):
-        assert bundle_ops.serving()[:2] == (("a", True), ("b", True))
+        assert bundle_paths.serving()[:2] == (("a", True), ("b", True))

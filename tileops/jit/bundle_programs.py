@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tileops import cache, forks, log
 from tileops.cache.entry import DamagedError, read_entry, read_head
@@ -13,9 +14,11 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
-from tileops.op import bundle_ops
-from tileops.op.names import Named
+from tileops.op import bundle_paths
 from tileops.target import CPU_LEVELS, Target
+
+if TYPE_CHECKING:
+    from tileops.op.names import Named
 
 # What a program is, whoever compiled it: IR, options, target, facts.
 _Content = tuple[str, str, str, str]
@@ -38,7 +41,7 @@ def find(
     ir = print_program(program)
     options = canonical([list(pair) for pair in program.options])
     facts = canonical({"fast": spec.fast, "index64": spec.index64})
-    for text, shared in bundle_ops.serving():
+    for text, shared in bundle_paths.serving():
         programs, trust = Path(text) / "programs", Trust(shared=shared)
         _require(trust, programs.parent, programs)
         index = _index_of(programs, trust)

@@ -31,12 +31,12 @@ from tileops.ir.walk import locations
 from tileops.jit import bundle_programs, tool_versions
 from tileops.jit.checking import checked
 from tileops.jit.record import built_of
-from tileops.op import bundle_ops
-from tileops.op.names import Named
+from tileops.op import bundle_paths
 from tileops.target import Target
 
 if TYPE_CHECKING:
     from tileops.compiler.artifact import Artifact
+    from tileops.op.names import Named
 
 _T = TypeVar("_T")
 
@@ -121,7 +121,7 @@ def obtain(request: Request) -> cache.Entry:
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
     looked = LookUp(request.op, request.target)
-    entry = _from_bundle(request, looked) if bundle_ops.serving() else None
+    entry = _from_bundle(request, looked) if bundle_paths.serving() else None
     if entry is None:
         entry = _fetched(request, looked)
     if settings.current().dump_ir:

@@ -1,4 +1,4 @@
-"""Ops of bundles: their loading, and the bundles that programs with source look into."""
+"""Ops of bundles: their loading, and what calls of them run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from tileops import counters, forks, runtime, settings
 from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
-from tileops.op import names
+from tileops.op import bundle_paths, names
 from tileops.op.fake import fake_of
 from tileops.op.overload import Overload, packet_of
 from tileops.op.registration import static_key
@@ -23,18 +23,6 @@ Trusted = Literal["user", "shared"]
 
 _lock = forks.renewed_lock()  # over files; a second load in a child finds what is there
 _loaded: dict[str, _BundledOp] = {}  # by qualified name
-_shared: dict[str, bool] = {}  # loaded bundles for programs with source: may others have written it
-
-
-def serving() -> tuple[tuple[str, bool], ...]:
-    """The bundles that programs with source look into before they compile.
-
-    Those of the settings come before loaded ones; each with whether others may have written it,
-    which ``Trust`` takes as ``shared``.
-    """
-    now = settings.current()
-    named = dict.fromkeys(now.bundle, now.cache_trust_shared)
-    return tuple({**named, **{p: s for p, s in _shared.items() if p not in named}}.items())
 
 
 @dataclass(frozen=True)
@@ -86,7 +74,7 @@ class _BundledOp:
         """Refuse a program with source that asks for the op's name, unless it is the same."""
         _require_same(self.first, holder)
         for path, shared in self.origins.items():
-            _shared.setdefault(path, shared)
+            bundle_paths.add(path, shared=shared)
 
 
 def load_bundle(
@@ -136,7 +124,7 @@ def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._op
         defined = {name for name, each in parts.items() if _is_defined(name, each)}
         texts = runtime.load_bundles(paths, shared=shared, namespace=namespace, left=defined)
         for part in (part for name in parts if name in defined for part in parts[name]):
-            _shared.setdefault(part.path, shared)
+            bundle_paths.add(part.path, shared=shared)
         adopted = _parts(texts)
         with forks.guard:
             for name, each in adopted.items():
