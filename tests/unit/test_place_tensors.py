@@ -69,8 +69,8 @@ def test_boxes(shape: tuple[int, ...], function: Callable[..., Any], box: list[i
         ((6, 10), lambda i, j: (i, i), "elements share a place"),
         ((6, 10), lambda i, j: i, "elements share a place"),
         ((6, 10), lambda i, j: i + j, "elements share a place"),
-        ((6, 10), lambda i, j: (i // 4, j, i % 4), "60 elements lie in 2 x 10 x 4 places|6 el"),
-        ((6, 10), lambda i, j: (i * 2, j), "6 elements lie in 11 places"),
+        ((6, 10), lambda i, j: (i // 4, j, i % 4), "60 elements are in 2 x 10 x 4 places|6 el"),
+        ((6, 10), lambda i, j: (i * 2, j), "6 elements are in 11 places"),
         ((6, 10), lambda i, j: (i - 1, j), "an index is negative"),
         ((6, 10), lambda i, j: (3, i, j), "a constant index other than 0"),
         ((16384, 64), lambda i, j: (i ^ j, j), "too many to be tried"),
@@ -93,7 +93,7 @@ def test_a_divided_dimension_has_a_constant_extent() -> None:
             T.annotate_layout({A: lambda i, j: (i // 2, j, i % 2)})
             A[0, 0] = 1
 
-    with pytest.raises(UnsupportedConstructError, match="is no constant"):
+    with pytest.raises(UnsupportedConstructError, match="is not a constant"):
         place_tensors(traced(program), CPU)
 
 

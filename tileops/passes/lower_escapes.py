@@ -8,68 +8,47 @@ from collections.abc import Iterator
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load
 from tileops.ir.program import Program
-from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Launch, Stmt, Store, While
-from tileops.ir.walk import fresh_ids, map_launches, sub_bodies, with_bodies
+from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Stmt, Store, While
+from tileops.ir.walk import fresh_ids, map_launches, replace_stmts, sub_bodies, with_bodies
 from tileops.passes.context import Context
 
 _ZERO = fold.const(0)
 
 
 def lower_escapes(program: Program, context: Context) -> Program:
-    """``program`` without Break and Continue."""
+    """``program`` without Break and Continue.
+
+    A loop with escapes gets two flags: whether it goes on, and whether this turn does.
+    """
     rewriter = _Rewriter(fresh_ids(program))
-
-    def lowered(launch: Launch) -> Body:
-        found = _has_escape((launch,), inside_loops=True)
-        return rewriter.body(launch.body) if found else launch.body
-
-    return map_launches(program, lowered)
+    return map_launches(program, lambda launch: replace_stmts(launch.body, rewriter.outside))
 
 
-def _has_escape(body: Body, *, inside_loops: bool) -> bool:
-    for stmt in body:
-        if isinstance(stmt, (Break, Continue)):
-            return True
-        if isinstance(stmt, (For, While)) and not inside_loops:
-            continue
-        if any(_has_escape(b, inside_loops=inside_loops) for b in sub_bodies(stmt)):
-            return True
-    return False
+def _leaves(body: Body) -> bool:
+    """True if a statement of ``body`` may leave the loop around it, or its turn."""
+    return any(
+        isinstance(stmt, (Break, Continue))
+        or (not isinstance(stmt, (For, While)) and any(map(_leaves, sub_bodies(stmt))))
+        for stmt in body
+    )
 
 
 class _Rewriter:
-    """Gives each loop with escapes two flags: whether it goes on, and whether this turn does."""
-
     def __init__(self, ids: Iterator[int]) -> None:
         self._ids = ids
 
-    def body(self, body: Body) -> Body:
-        """A statement list outside any loop that it could leave."""
-        out: list[Stmt] = []
-        for stmt in body:
-            if isinstance(stmt, (For, While)) and _has_escape(stmt.body, inside_loops=False):
-                out += self._loop(stmt)
-            elif inner := sub_bodies(stmt):
-                out.append(with_bodies(stmt, tuple(map(self.body, inner))))
-            else:
-                out.append(stmt)
-        return tuple(out)
-
-    def _loop(self, loop: For | While) -> list[Stmt]:
+    def outside(self, stmt: Stmt) -> list[Stmt] | None:
+        """A statement outside any loop that it could leave."""
+        if not (isinstance(stmt, (For, While)) and _leaves(stmt.body)):
+            return None
         runs, active = self._flag("runs"), self._flag("active")
-        inner = self._guarded(loop.body, runs, active)
-        start = Store(active, (_ZERO,), _read(runs), **loop.provenance)
-        body: Body = (start, If(_read(active), inner, **loop.provenance))
+        inner = self._guarded(stmt.body, runs, active)
+        start = Store(active, (_ZERO,), _read(runs), **stmt.provenance)
+        loop = with_bodies(stmt, ((start, If(_read(active), inner, **stmt.provenance)),))
         if isinstance(loop, While):
-            cond = fold.binary("land", _read(runs), loop.cond)
-            new: Stmt = dataclasses.replace(loop, cond=cond, body=body)
-        else:
-            new = dataclasses.replace(loop, body=body)
-        return [
-            Alloc(runs, fold.const(True), **loop.provenance),
-            Alloc(active, fold.const(True), **loop.provenance),
-            new,
-        ]
+            loop = dataclasses.replace(loop, cond=fold.binary("land", _read(runs), loop.cond))
+        flags = [Alloc(flag, fold.const(True), **stmt.provenance) for flag in (runs, active)]
+        return [*flags, loop]
 
     def _guarded(self, body: Body, runs: Buffer, active: Buffer) -> Body:
         """A list inside the loop: what follows an escape happens only in turns that go on."""
@@ -78,16 +57,15 @@ class _Rewriter:
             if isinstance(stmt, (Break, Continue)):
                 flags = (runs, active) if isinstance(stmt, Break) else (active,)
                 out += [Store(f, (_ZERO,), fold.const(False), **stmt.provenance) for f in flags]
-                return tuple(out)
-            if isinstance(stmt, (For, While)) or not _has_escape((stmt,), inside_loops=False):
-                out += self.body((stmt,))
+                break
+            if not _leaves((stmt,)):
+                out += replace_stmts((stmt,), self.outside)
                 continue
             inner = tuple(self._guarded(b, runs, active) for b in sub_bodies(stmt))
             out.append(with_bodies(stmt, inner))
-            rest = self._guarded(body[n + 1 :], runs, active)
-            if rest:
+            if rest := self._guarded(body[n + 1 :], runs, active):
                 out.append(If(_read(active), rest, **stmt.provenance))
-            return tuple(out)
+            break
         return tuple(out)
 
     def _flag(self, name: str) -> Buffer:

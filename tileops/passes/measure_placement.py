@@ -1,4 +1,4 @@
-"""Owns the analysis of a tensor's layout: the box that its places fill, one element each."""
+"""The box that the places of a tensor with a layout fill, one element each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ _MOST_POINTS = 1 << 18
 _MOST_PERIODS = 16
 
 
+class _Unfit(Exception):
+    """Why the places of a layout do not fill a box, one element each."""
+
+
 def measure_placement(placement: Placement) -> tuple[Expr, ...]:
-    """The extents of the box in whose row-major order the elements lie, one an index.
+    """The extents of the box in whose row-major order the elements are stored, one an index.
 
     UnsupportedConstructError where two elements share a place or a place has no element, and where
     that cannot be told: the extent of a dimension that is divided must be a constant.
     """
-    return _Measure(placement).extents()
+    try:
+        return _extents(placement)
+    except _Unfit as why:
+        raise UnsupportedConstructError(
+            f"T.annotate_layout of the tensor `{placement.buffer.name}` with a layout that does "
+            f"not give each element a place of its own and each place an element: {why}",
+            location=placement.loc,
+        ) from None
 
 
 def placed(placement: Placement, indices: Iterable[Expr]) -> tuple[Expr, ...]:
@@ -36,65 +47,44 @@ def placed(placement: Placement, indices: Iterable[Expr]) -> tuple[Expr, ...]:
     return tuple(fold.substitute(index, known) for index in placement.indices)
 
 
-class _Measure:
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
-        self._sizes = {v.id: e for v, e in zip(placement.vars, placement.buffer.shape, strict=True)}
-        self._used = [_variables(i) for i in placement.indices]
-
-    def extents(self) -> tuple[Expr, ...]:
-        found: dict[int, Expr] = {}
-        for variables, outputs in self._groups():
-            found.update(self._group(variables, outputs))
-        for number, used in enumerate(self._used):
-            if not used:
-                if const_value(self._placement.indices[number]) != 0:
-                    raise self._refused("a constant index other than 0 leaves places empty")
-                found[number] = fold.const(1)
-        return tuple(found[n] for n in range(len(self._used)))
-
-    def _groups(self) -> list[tuple[list[int], list[int]]]:
-        """Variables that meet in an index, with the indices that they have to themselves."""
-        groups = [({v.id}, set[int]()) for v in self._placement.vars]
-        for number, used in enumerate(self._used):
-            met = [g for g in groups if g[0] & used]
-            if met:
-                groups = [g for g in groups if not g[0] & used]
-                variables = set[int]().union(*(g[0] for g in met))
-                groups.append((variables, {number}.union(*(g[1] for g in met))))
-        return [(sorted(variables), sorted(outputs)) for variables, outputs in groups]
-
-    def _group(self, variables: list[int], outputs: list[int]) -> dict[int, Expr]:
-        """The extents of the indices ``outputs``, which nothing but ``variables`` moves."""
-        exprs = [self._placement.indices[n] for n in outputs]
+def _extents(placement: Placement) -> tuple[Expr, ...]:
+    sizes = {v.id: e for v, e in zip(placement.vars, placement.buffer.shape, strict=True)}
+    used = [_variables(index) for index in placement.indices]
+    found: dict[int, Expr] = {}
+    for variables in _groups(sizes, used):
+        outputs = [n for n, others in enumerate(used) if others & variables]
+        exprs = [placement.indices[n] for n in outputs]
         if len(variables) == 1 and len(exprs) == 1 and isinstance(exprs[0], Var):
-            return {outputs[0]: self._sizes[variables[0]]}
-        sizes: dict[int, int] = {}
-        for variable in variables:
-            size = const_value(self._sizes[variable])
-            if size is None:
-                raise self._refused("the extent of a dimension that it divides is no constant")
-            sizes[variable] = size
-        if not exprs:
-            if any(size != 1 for size in sizes.values()):
-                raise self._refused("elements share a place")
-            return {}
-        return dict(zip(outputs, map(fold.const, self._box(exprs, sizes)), strict=True))
+            found[outputs[0]] = sizes[exprs[0].id]
+            continue
+        counts: dict[int, int] = {}
+        for variable in sorted(variables):
+            count = const_value(sizes[variable])
+            if count is None:
+                raise _Unfit("the extent of a dimension that it divides is not a constant")
+            counts[variable] = count
+        if exprs:
+            box = _turned(exprs, counts) or _tried(exprs, counts)
+            found |= zip(outputs, map(fold.const, box), strict=True)
+        elif any(count != 1 for count in counts.values()):
+            raise _Unfit("elements share a place")
+    for number, index in enumerate(placement.indices):
+        if not used[number]:
+            if const_value(index) != 0:
+                raise _Unfit("a constant index other than 0 leaves places empty")
+            found[number] = fold.const(1)
+    return tuple(found[n] for n in range(len(used)))
 
-    def _box(self, exprs: list[Expr], sizes: dict[int, int]) -> list[int]:
-        """The extents that the values of ``exprs`` fill."""
-        found = _turned(exprs, sizes) or _tried(exprs, sizes)
-        if isinstance(found, str):
-            raise self._refused(found)
-        return found
 
-    def _refused(self, why: str) -> UnsupportedConstructError:
-        name = self._placement.buffer.name
-        return UnsupportedConstructError(
-            f"T.annotate_layout of the tensor `{name}` with a layout that does not give each "
-            f"element a place of its own and each place an element: {why}",
-            location=self._placement.loc,
-        )
+def _groups(variables: Iterable[int], used: Iterable[set[int]]) -> list[set[int]]:
+    """Variables that meet in an index, directly or through others."""
+    groups = [{v} for v in variables]
+    for met in used:
+        joined = [g for g in groups if g & met]
+        if joined:
+            groups = [g for g in groups if not g & met]
+            groups.append(set[int]().union(*joined))
+    return groups
 
 
 def _variables(expr: Expr) -> set[int]:
@@ -108,8 +98,11 @@ def _turned(exprs: list[Expr], sizes: dict[int, int]) -> list[int] | None:
         period = _period(exprs, variable)
         if period is not None and period < size and size % period == 0:
             small[variable], turns[variable] = period, size // period
-    box = _tried(exprs, small) if turns else ""
-    if isinstance(box, str):
+    try:
+        box = _tried(exprs, small) if turns else None
+    except _Unfit:
+        box = None
+    if box is None:
         return None
     for variable, count in turns.items():
         # Each turn of the variable must be a translate that adjoins the one before.
@@ -121,23 +114,23 @@ def _turned(exprs: list[Expr], sizes: dict[int, int]) -> list[int] | None:
     return box
 
 
-def _tried(exprs: list[Expr], sizes: dict[int, int]) -> list[int] | str:
-    """The extents that the values of ``exprs`` fill, or why they fill no box."""
+def _tried(exprs: list[Expr], sizes: dict[int, int]) -> list[int]:
+    """The extents that the values of ``exprs`` fill, point by point."""
     total = math.prod(sizes.values())
     if total > _MOST_POINTS:
-        return f"{total} elements are too many to be tried one by one"
+        raise _Unfit(f"{total} elements are too many to be tried one by one")
     seen = set()
     for point in itertools.product(*map(range, sizes.values())):
         known: dict[int, Expr] = {v: fold.const(x) for v, x in zip(sizes, point, strict=True)}
         seen.add(tuple(const_value(fold.substitute(e, known)) or 0 for e in exprs))
     if len(seen) < total:
-        return "elements share a place"
+        raise _Unfit("elements share a place")
     axes = list(zip(*seen, strict=True))
     if any(min(axis) < 0 for axis in axes):
-        return "an index is negative"
+        raise _Unfit("an index is negative")
     box = [max(axis) + 1 for axis in axes]
     if math.prod(box) != total:
-        return f"{total} elements lie in {' x '.join(map(str, box))} places"
+        raise _Unfit(f"{total} elements are in {' x '.join(map(str, box))} places")
     return box
 
 
@@ -167,14 +160,14 @@ def _shift(expr: Expr, variable: int, step: int) -> int | None:
             moved = _shift(a, variable, step)
             return None if moved is None else -moved
         case Binary(op=op, a=a, b=b):
-            return _shift_of(op, b, _shift(a, variable, step), _shift(b, variable, step), a)
+            left, right = _shift(a, variable, step), _shift(b, variable, step)
+            return None if left is None or right is None else _combined(op, a, b, left, right)
         case _:
             return None
 
 
-def _shift_of(op: str, b: Expr, left: int | None, right: int | None, a: Expr) -> int | None:
-    if left is None or right is None:
-        return None
+def _combined(op: str, a: Expr, b: Expr, left: int, right: int) -> int | None:
+    """By how much ``a op b`` grows where its sides grow by ``left`` and ``right``."""
     factor, other = const_value(b), const_value(a)
     match op:
         case "add":
