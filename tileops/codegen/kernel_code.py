@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from tileops.ir.expr import Buffer, Expr
 
-PARAM_KINDS = ("tensor", "workspace", "size", "scalar", "host", "tensormap", "null")
-
 
 @dataclass(frozen=True)
 class TensorMapSpec:
@@ -22,13 +20,12 @@ class TensorMapSpec:
 class KernelParam:
     """One run-time parameter of a launch.
 
-    ``index`` counts within the kind: tensors as in ``Program.tensors()``, workspaces as in
-    ``Program.workspaces``, sizes as in ``Program.sizes``, scalars as in ``Program.scalars()``; a
-    tensormap's index is that of its tensor. ``host`` is an expression evaluated per call
-    (``value``). ``type`` is ptr, i1, i8 ... i64, u8 ... u64, f16, bf16, f32, f64; ``dtype`` is the
-    element type of a pointer.
-    ``aligned``: the pointer is 16-byte aligned, or the integer divisible by 16, in every call of
-    this entry.
+    ``kind`` is tensor, workspace, size, scalar, host, tensormap or null. ``index`` counts within
+    the kind: tensors as in ``Program.tensors()``, workspaces as in ``Program.workspaces``, sizes as
+    in ``Program.sizes``, scalars as in ``Program.scalars()``; a tensormap's index is that of its
+    tensor. ``host`` is an expression evaluated per call (``value``). ``type`` is ptr, i1, i8 ...
+    i64, u8 ... u64, f16, bf16, f32, f64; ``dtype`` is the element type of a pointer. ``aligned``:
+    the pointer is 16-byte aligned, or the integer divisible by 16, in every call of this entry.
     """
 
     name: str

@@ -35,20 +35,6 @@ class Affine:
         """The factor of the variable with id ``var``, 0 if it does not occur."""
         return dict(self.coefficients).get(var, 0)
 
-    @property
-    def variables(self) -> tuple[int, ...]:
-        return tuple(v for v, _ in self.coefficients)
-
-    def is_variable(self, var: int) -> bool:
-        """True if the map is that variable alone, with nothing added."""
-        return self.coefficients == ((var, 1),) and const_value(self.rest) == 0
-
-    def single(self) -> int | None:
-        """The variable of a map ``1 * v + rest``, or None."""
-        if len(self.coefficients) == 1 and self.coefficients[0][1] == 1:
-            return self.coefficients[0][0]
-        return None
-
 
 def uses(expr: Expr, variables: Collection[int]) -> bool:
     """True if any of the variables occurs in the expression."""

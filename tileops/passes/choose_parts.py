@@ -25,7 +25,7 @@ from tileops.ir.stmt import (
     View,
 )
 from tileops.ir.walk import accesses, is_element, regions, sub_bodies, walk
-from tileops.passes.analyze_index import affine
+from tileops.passes.analyze_index import Affine, affine
 
 Part = tuple[int, int]  # offset, size
 Parts = Mapping[int, tuple[Part, ...]]
@@ -131,8 +131,9 @@ def place(index: Expr, lanes: Lanes) -> tuple[int | None, int] | None:
     """``index`` as (loop variable or None, constant), if it is their sum."""
     if (value := const_value(index)) is not None:
         return None, value
-    parts = affine(index, lanes.keys())
-    if parts is None or parts.single() is None:
-        return None
-    rest = const_value(parts.rest)
-    return None if rest is None else (parts.single(), rest)
+    match affine(index, lanes.keys()):
+        case Affine(coefficients=((var, 1),), rest=rest):
+            value = const_value(rest)
+            return None if value is None else (var, value)
+        case _:
+            return None

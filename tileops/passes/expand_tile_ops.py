@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.ir import fold
@@ -74,24 +73,6 @@ def _for_gpu(stmt: Stmt, fresh: Fresh) -> tuple[Stmt] | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Points:
-    """The points of a nest, and how far each is from the start of a region."""
-
-    vars: tuple[Var, ...]
-    extents: tuple[Expr, ...]
-    offsets: tuple[Expr, ...]
-    guard: Expr
-
-    def at(self, region: Region) -> tuple[Expr, ...]:
-        """The element of ``region`` that belongs to a point."""
-        return fold.region_indices(region, region.squeezed(), self.offsets)
-
-    def load(self, region: Region) -> Expr:
-        """Its value."""
-        return Load(region.dtype, region.buffer, self.at(region))
-
-
 def expand(stmt: Copy | Fill | Atomic | Im2col, fresh: Fresh, *, whole_tiles: bool = False) -> Stmt:
     """``stmt`` element by element: a nest, or one statement where it has a single element.
 
@@ -100,14 +81,14 @@ def expand(stmt: Copy | Fill | Atomic | Im2col, fresh: Fresh, *, whole_tiles: bo
     """
     match stmt:
         case Copy(src=src, dst=dst):
-            points = _points(stmt.lead, fresh, whole_tiles=whole_tiles)
+            points = _Points(stmt.lead, fresh, whole_tiles=whole_tiles)
             value = fold.cast(points.load(src), dst.dtype)
             inner: Stmt = Store(dst.buffer, points.at(dst), value, **stmt.provenance)
         case Fill(dst=dst, value=value):
-            points = _points(dst, fresh, whole_tiles=whole_tiles)
+            points = _Points(dst, fresh, whole_tiles=whole_tiles)
             inner = Store(dst.buffer, points.at(dst), value, **stmt.provenance)
         case Atomic(dst=dst, value=operand):
-            points = _points(operand if isinstance(operand, Region) else dst, fresh)
+            points = _Points(operand if isinstance(operand, Region) else dst, fresh)
             at = points.at(dst)
             one = Region(dst.buffer, at, (fold.const(1),) * len(at))
             operand = points.load(operand) if isinstance(operand, Region) else operand
@@ -118,26 +99,35 @@ def expand(stmt: Copy | Fill | Atomic | Im2col, fresh: Fresh, *, whole_tiles: bo
         inner = If(points.guard, (inner,), **stmt.provenance)
     if not points.vars:
         return inner
-    return Parallel(points.vars, points.extents, (inner,), **stmt.provenance)
+    return Parallel(tuple(points.vars), tuple(points.extents), (inner,), **stmt.provenance)
 
 
-def _points(lead: Region, fresh: Fresh, *, whole_tiles: bool = False) -> _Points:
-    """The points of a nest over ``lead``."""
-    vars_: list[Var] = []
-    extents: list[Expr] = []
-    offsets: list[Expr] = []
-    guard: Expr = fold.const(True)
-    for number, d in enumerate(lead.squeezed()):
-        start, extent = lead.starts[d], lead.extents[d]
-        covers = whole_tiles and lead.buffer.is_on_chip and const_value(extent) is None
-        extents.append(lead.buffer.shape[d] if covers else extent)
-        var = fresh(f"e{number}", extents[-1].dtype)
-        vars_.append(var)
-        offsets.append(fold.sub(var, start) if covers else var)
-        if covers:
-            inside = fold.binary("le", start, var), fold.binary("lt", var, fold.add(start, extent))
-            guard = fold.binary("land", guard, fold.binary("land", *inside))
-    return _Points(tuple(vars_), tuple(extents), tuple(offsets), guard)
+class _Points:
+    """The points of a nest over the region ``lead``, and their places in the other regions."""
+
+    def __init__(self, lead: Region, fresh: Fresh, *, whole_tiles: bool = False) -> None:
+        self.vars: list[Var] = []
+        self.extents: list[Expr] = []
+        self.guard: Expr = fold.const(True)
+        self._offsets: list[Expr] = []
+        for number, d in enumerate(lead.squeezed()):
+            start, extent = lead.starts[d], lead.extents[d]
+            covers = whole_tiles and lead.buffer.is_on_chip and const_value(extent) is None
+            self.extents.append(lead.buffer.shape[d] if covers else extent)
+            var = fresh(f"e{number}", self.extents[-1].dtype)
+            self.vars.append(var)
+            self._offsets.append(fold.sub(var, start) if covers else var)
+            if covers:
+                end = fold.add(start, extent)
+                inside = fold.binary("le", start, var), fold.binary("lt", var, end)
+                self.guard = fold.binary("land", self.guard, fold.binary("land", *inside))
+
+    def at(self, region: Region) -> tuple[Expr, ...]:
+        """The element of ``region`` that belongs to a point."""
+        return fold.region_indices(region, region.squeezed(), self._offsets)
+
+    def load(self, region: Region) -> Expr:
+        return Load(region.dtype, region.buffer, self.at(region))
 
 
 # -- im2col ----------------------------------------------------------------------------------------
