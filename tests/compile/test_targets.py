@@ -204,16 +204,15 @@ def test_triton_keeps_no_cache(tmp_path: Path) -> None:
 )
 def test_the_other_version_of_triton_compiles_the_same_text() -> None:
     script = (
-        "import sys, triton; sys.path.insert(0, sys.argv[1])\n"
-        "from programs import PROGRAMS\n"
-        "from test_targets import build, check_resources\n"
+        "import triton\n"
+        "from tests.compile.test_targets import PROGRAMS, build, check_resources\n"
         "for name in PROGRAMS: check_resources(build(name, 'cuda:sm_90'), 'cuda:sm_90')\n"
         "print(triton.__version__)\n"
     )
     root = Path(__file__).resolve().parents[2]
     path = f"{os.environ['TILEOPS_OTHER_TRITON']}:{root}"
     done = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        [sys.executable, "-c", script],
         check=False,
         cwd=root,
         capture_output=True,
