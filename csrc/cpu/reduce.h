@@ -184,6 +184,22 @@ static void reduce_columns(D* __restrict out, const S* __restrict src, i64 src_s
   }
 }
 
+// The place of the largest (else smallest) element of a row: a number before NaN, the first of
+// equals.
+template <bool kLargest, class S>
+static i32 place_in_row(const S* src, i64 step, i64 n) {
+  auto best = widen(src[0]);
+  i64 place = 0;
+  for (i64 i = 1; i < n; ++i) {
+    const auto x = widen(src[i * step]);
+    if ((kLargest ? x > best : x < best) | ((best != best) & (x == x))) {
+      best = x;
+      place = i;
+    }
+  }
+  return static_cast<i32>(place);
+}
+
 // Inclusive scan of one line; `src` and `dst` may be the same.
 template <template <class> class Kind, class D, class S>
 static void scan_line(D* dst, i64 dst_step, const S* src, i64 src_step, i64 n, bool reverse) {

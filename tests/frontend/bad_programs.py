@@ -111,6 +111,16 @@ def reduce_into_the_wrong_shape(A):
         T.reduce_sum(a, out, dim=1)
 
 
+@bad(ProgramTypeError)
+def places_in_floats(A):
+    M = T.const("M")
+    A: T.Tensor((M,), T.float16)
+    with T.Kernel(1):
+        a = T.alloc_fragment((128, 32), T.float32)
+        out = T.alloc_fragment((128,), T.float32)
+        T.argmax(a, out, dim=1)
+
+
 @bad(ProgramValueError)
 def reduce_along_a_missing_dimension(A):
     M = T.const("M")

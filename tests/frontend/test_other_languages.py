@@ -56,31 +56,31 @@ def rows(A):
     """Sums, extremes, means, variances, places of the greatest and softmax of rows."""
     A: T.Tensor((8, 16), T.float32)
     sums, most, least, means, variances, products = (T.empty((8,), T.float32) for _ in range(6))
-    places = T.empty((8,), T.int32)
+    places, others = T.empty((8,), T.int32), T.empty((8,), T.int32)
     soft = T.empty((8, 16), T.float32)
     with T.Kernel(1, threads=64):
         tile = T.alloc_fragment((8, 16), T.float32)
         other = T.alloc_fragment((8, 16), T.float32)
-        at = T.alloc_fragment((8, 16), T.int32)
         total = T.alloc_fragment((8,), T.float32)
         squares = T.alloc_fragment((8,), T.float32)
         top = T.alloc_fragment((8,), T.float32)
         low = T.alloc_fragment((8,), T.float32)
         where = T.alloc_fragment((8,), T.int32)
+        other_place = T.alloc_fragment((8,), T.int32)
         T.copy(A, tile)
         T.reduce_sum(tile, total, dim=1)
         T.reduce_max(tile, top, dim=1)
         T.reduce_min(tile, low, dim=1)
         for i, j in T.Parallel(8, 16):
             other[i, j] = tile[i, j] * tile[i, j]
-            at[i, j] = T.if_then_else(tile[i, j] == top[i], j, 16)
         T.reduce_sum(other, squares, dim=1)
-        T.reduce_min(at, where, dim=1)
+        T.argmax(tile, where, dim=1)
+        T.argmin(tile, other_place, dim=1)
         for i in T.Parallel(8):
             sums[i], most[i], least[i] = total[i], top[i], low[i]
             means[i] = total[i] / 16
             variances[i] = squares[i] / 16 - (total[i] / 16) * (total[i] / 16)
-            places[i] = where[i]
+            places[i], others[i] = where[i], other_place[i]
         for i in T.serial(8):
             product = T.alloc_var(T.float32, 1.0)
             for k in T.serial(16):
@@ -91,7 +91,7 @@ def rows(A):
         T.reduce_sum(other, total, dim=1)
         for i, j in T.Parallel(8, 16):
             soft[i, j] = other[i, j] / total[i]
-    return sums, most, least, means, variances, products, places, soft
+    return sums, most, least, means, variances, products, places, others, soft
 
 
 @tileops.jit
@@ -194,7 +194,7 @@ COVERED = {
     "tiles": "dot load store zeros full empty_like shared alloc workspace program_id num_programs "
     "blockDim sync tile jit pipeline static_assert multiple_of swizzle2d arange",
     "threads": "threadIdx",
-    "rows": "sum amax amin mean std argmax softmax prod var",
+    "rows": "sum amax amin mean std nanargmax nanargmin softmax prod var",
     "shapes": "trans broadcast ravel cat gather flip tril",
     "elements": "astype bitcast fmax fmin absolute clip power relu silu gelu softplus expm1 "
     "rint reciprocal add land sign expf inf next_power_of_2 where constexpr",
@@ -218,7 +218,7 @@ def test_a_product_of_tiles() -> None:
 
 def test_reductions_of_rows() -> None:
     a = torch.randint(1, 4, (8, 16)).float()
-    sums, most, least, means, variances, products, places, soft = rows(a)
+    sums, most, least, means, variances, products, places, others, soft = rows(a)
     assert torch.equal(sums, a.sum(1))
     assert torch.equal(most, a.amax(1))
     assert torch.equal(least, a.amin(1))
@@ -226,6 +226,7 @@ def test_reductions_of_rows() -> None:
     assert torch.equal(variances, a.var(1, correction=0))
     assert torch.equal(products, a.prod(1))
     assert torch.equal(places.long(), a.argmax(1))
+    assert torch.equal(others.long(), a.argmin(1))
     torch.testing.assert_close(soft, a.softmax(1))
 
 

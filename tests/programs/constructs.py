@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 import tileops.language as T
+from tests.programs.arg_reductions import ARG_REDUCTIONS
 from tests.programs.atomics import ATOMICS
 from tests.programs.construct import Construct, ints
 from tests.programs.conversions import CONVERSIONS
@@ -460,6 +461,7 @@ CONSTRUCTS = [
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
     *PARTS,
     *PLACED,
+    *ARG_REDUCTIONS,
     *ATOMICS,
     *CONVERSIONS,
     *ELEMENTS,

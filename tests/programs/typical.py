@@ -9,7 +9,7 @@ import torch
 
 from examples import elementwise_add, flash_attention, matmul, rms_norm, softmax, split_k
 from tests.kit.traced import specialise
-from tests.programs import constructs
+from tests.programs import arg_reductions, constructs
 from tileops.frontend.trace import trace
 from tileops.ir.program import Program
 
@@ -45,6 +45,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "softmax": lambda: specialise(softmax.softmax, (_meta(8, 2049, dtype=torch.float32),)),
     "narrow_extremes": lambda: trace(
         constructs.narrow_extremes, name="narrow_extremes", static={}, consts={}
+    ),
+    "places": lambda: trace(
+        arg_reductions.places_beside_parts, name="places", static={}, consts={}
     ),
     "split_k": lambda: specialise(split_k.matmul_split_k, (_meta(512, 4096), _meta(4096, 512))),
     "attention": lambda: _attention(4096, 128, block_M=128),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tileops.dtypes import DType
@@ -11,6 +13,7 @@ from tileops.ir.printer import print_program
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import (
     Alloc,
+    ArgReduce,
     Body,
     Copy,
     Fill,
@@ -103,6 +106,12 @@ def test_a_branch_that_is_left_stays() -> None:
 def test_a_reduction_of_nothing_leaves_what_it_starts_from(kind: str, value: float) -> None:
     reduced = Reduce(kind, part(TILE, 2, 0), part(ROW, 2), 1, True)
     assert left(reduced) == (Fill(part(ROW, 2), fold.const(value)),)
+
+
+def test_the_place_in_nothing_is_zero() -> None:
+    row = dataclasses.replace(ROW, dtype=INT32)
+    place = ArgReduce("max", part(TILE, 2, 0), part(row, 2), 1)
+    assert left(place) == (Fill(part(row, 2), fold.const(0)),)
 
 
 def test_a_product_over_nothing_is_zero() -> None:

@@ -16,6 +16,7 @@ from tileops.ir.node import Stmt as Stmt
 from tileops.ir.tile_operations import ATOMIC_OPS as ATOMIC_OPS
 from tileops.ir.tile_operations import REDUCE_KINDS as REDUCE_KINDS
 from tileops.ir.tile_operations import SCAN_KINDS as SCAN_KINDS
+from tileops.ir.tile_operations import ArgReduce as ArgReduce
 from tileops.ir.tile_operations import Atomic as Atomic
 from tileops.ir.tile_operations import Copy as Copy
 from tileops.ir.tile_operations import Fill as Fill

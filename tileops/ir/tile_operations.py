@@ -201,6 +201,30 @@ def _axis(region: Region, dim: int) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
+class ArgReduce(Reduction):
+    """``dst``, an int32, is the place along ``dim`` of the largest or smallest element of src.
+
+    It is that of the first of equals (-0.0 equals 0.0). A NaN never wins: NaNs alone give 0.
+    """
+
+    READS = ("src",)
+    TEXT = "reduce.arg{0.kind} {0.src} -> {0.dst} dim {0.dim}"
+
+    def undivided(self) -> tuple[tuple[str, int], ...]:
+        return (("src", self.dim),)
+
+    def faults(self) -> Iterator[str]:
+        if self.kind not in ("max", "min"):
+            yield f"unknown reduction arg{self.kind}"
+        if self.dst.dtype != "int32":
+            yield f"places of {self.dst.dtype}"
+        yield from super().faults()
+
+    def of_nothing(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
 class Scan(TileOperation):
     """Inclusive scan of ``src`` along ``dim`` into ``dst`` of the same extents."""
 

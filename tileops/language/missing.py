@@ -114,9 +114,10 @@ INSTEAD: dict[str, str] = {
     "T.reduce_sum of the values and of their squares gives the variance": """
         var_mean std variance norm layer_norm rms_norm l2norm batch_norm var_reduce
     """,
-    "T.reduce_max gives the greatest, and T.reduce_min of the indices that hold it the place": """
-        argmax argmin argreduce max_with_index nanargmax argsort
+    "T.argmax(tile, out, dim=1) gives the place of the greatest along a dimension": """
+        argreduce max_with_index nanargmax
     """,
+    "T.argmin(tile, out, dim=1) gives the place of the least along a dimension": "nanargmin",
     "T.reduce_max, T.exp(x - top[i]) and T.reduce_sum make a softmax": """
         softmax log_softmax logsumexp online_softmax
     """,
@@ -209,7 +210,7 @@ INSTEAD: dict[str, str] = {
         rand randn randint uniform normal dropout philox randint4x random seed bernoulli rand4x
     """,
     "torch sorts better; a program may work on what it gives": """
-        sort topk unique histogram searchsorted bincount nonzero bisect median quantile
+        sort argsort topk unique histogram searchsorted bincount nonzero bisect median quantile
     """,
     # -- dtypes
     "the dtype is T.float16": "f16 fp16 half_t float16_t Float16 __half",
@@ -242,8 +243,9 @@ OF_A_VALUE: dict[str, str] = {
     """,
     "T.fill(tile, value) and T.clear(tile) set it": "fill fill_ zero_ zeros clear memset",
     "T.reduce_sum(tile, out, dim=1) sums along a dimension": "sum mean reduce",
-    "T.reduce_max(tile, out, dim=1) takes the greatest along a dimension": "max amax argmax",
-    "T.reduce_min(tile, out, dim=1) takes the least along a dimension": "min amin argmin",
+    "T.reduce_max(tile, out, dim=1) takes the greatest along a dimension": "max amax",
+    "T.reduce_min(tile, out, dim=1) takes the least along a dimension": "min amin",
+    "T.argmax(tile, out, dim=1) and T.argmin give the place along a dimension": "argmax argmin",
     "T.transpose(tile, other) swaps the last two dimensions": "T t mT transpose permute swapaxes",
     "T.view(tile, shape) and T.reshape(tile, shape) give another shape": """
         view reshape flatten ravel squeeze unsqueeze expand broadcast_to

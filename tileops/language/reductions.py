@@ -8,7 +8,17 @@ from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region
-from tileops.ir.stmt import REDUCE_KINDS, Alloc, Copy, Fill, Parallel, Reduce, Scan, Store
+from tileops.ir.stmt import (
+    REDUCE_KINDS,
+    Alloc,
+    ArgReduce,
+    Copy,
+    Fill,
+    Parallel,
+    Reduce,
+    Scan,
+    Store,
+)
 from tileops.language.arithmetic import HAS_INFINITY, infinity, max_value, min_value
 from tileops.language.buffers import ONE, ZERO, BufferRef, Element, contribute
 from tileops.language.copies import copy_regions
@@ -24,11 +34,11 @@ from tileops.language.operands import (
     whole,
 )
 from tileops.language.tracer import require_tracer
-from tileops.language.value import BOOL, Value, describe, named, to_expr
+from tileops.language.value import BOOL, INT32, Value, describe, named, to_expr
 
 __all__ = [
-    "all_of", "any_of", "cummax", "cummin", "cumsum", "finalize_reducer", "reduce",
-    "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor",
+    "all_of", "any_of", "argmax", "argmin", "cummax", "cummin", "cumsum", "finalize_reducer",
+    "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor",
     "reduce_max", "reduce_min", "reduce_sum", "reducer_init", "reducer_update",
 ]  # fmt: skip
 
@@ -64,6 +74,19 @@ def _reduce(
     nan_propagate: bool,
 ) -> None:
     tracer = require_tracer(construct)
+    src, dst, axis = _operands(construct, buffer, out, dim)
+    if kind in _BIT_KINDS and (src.dtype.is_float or dst.dtype.is_float):
+        raise ProgramTypeError(f"{construct} needs integers", found=f"{src.dtype}")
+    if not isinstance(clear, (bool, int)):
+        raise ProgramTypeError(f"{construct}: clear must be a Python bool", found=describe(clear))
+    stmt = Reduce(kind, src, dst, axis, bool(clear), bool(nan_propagate))
+    tracer.emit_tile(construct, stmt)
+
+
+def _operands(
+    construct: str, buffer: object, out: object, dim: object
+) -> tuple[Region, Region, int]:
+    """The source, the destination and the dimension, checked."""
     src, dst = matrix(construct, "the source", buffer), tile(construct, "the destination", out)
     for region in (src, dst):
         if region.buffer.scope == "global":
@@ -73,12 +96,7 @@ def _reduce(
             )
     axis = _axis(construct, src, dim)
     _check_shapes(construct, src, dst, axis)
-    if kind in _BIT_KINDS and (src.dtype.is_float or dst.dtype.is_float):
-        raise ProgramTypeError(f"{construct} needs integers", found=f"{src.dtype}")
-    if not isinstance(clear, (bool, int)):
-        raise ProgramTypeError(f"{construct}: clear must be a Python bool", found=describe(clear))
-    stmt = Reduce(kind, src, dst, axis, bool(clear), bool(nan_propagate))
-    tracer.emit_tile(construct, stmt)
+    return src, dst, axis
 
 
 def _axis(construct: str, region: Region, dim: object) -> int:
@@ -159,6 +177,35 @@ def reduce_abssum(
 ) -> None:
     """Sum of magnitudes along ``dim``; always starts from 0."""
     _reduce("T.reduce_abssum", "abssum", buffer, out, dim, True, False)
+
+
+_PLACE_TEXT = """ along ``dim``: an index from 0, into ``out`` of int32.
+
+    The first of equal elements wins; -0.0 equals 0.0. A NaN never wins, and NaNs alone give 0.
+    ``buffer`` is a tile of any dtype; ``out`` has its shape without ``dim``, or with extent 1
+    there, and its old value is overwritten. Raises ProgramTypeError for another dtype of ``out``.
+    """
+
+
+def _place(kind: str, text: str) -> Callable[..., None]:
+    construct = f"T.arg{kind}"
+
+    def function(buffer: object, out: object, dim: int = -1, annotations: object = None) -> None:
+        tracer = require_tracer(construct)
+        src, dst, axis = _operands(construct, buffer, out, dim)
+        if dst.dtype != INT32:
+            raise ProgramTypeError(
+                f"{construct}: the destination holds places",
+                expected="a tile of int32",
+                found=show(dst),
+            )
+        tracer.emit_tile(construct, ArgReduce(kind, src, dst, axis))
+
+    return named(f"arg{kind}", text + _PLACE_TEXT, function)
+
+
+argmax = _place("max", "The place of the largest element")
+argmin = _place("min", "The place of the smallest element")
 
 
 _RUNNING_TEXT = """ along ``dim``, in place if ``dst`` is None.

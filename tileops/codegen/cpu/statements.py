@@ -26,12 +26,13 @@ from tileops.codegen.cpu.nests import emit_parallel
 from tileops.codegen.cpu.places import emit_address_view, emit_view
 from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState
-from tileops.codegen.cpu.tile_calls import emit_gemm, emit_reduce, emit_scan
+from tileops.codegen.cpu.tile_calls import emit_arg_reduce, emit_gemm, emit_reduce, emit_scan
 from tileops.errors import InternalError
 from tileops.ir.expr import Expr
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
+    ArgReduce,
     Assert,
     Assume,
     Atomic,
@@ -146,6 +147,7 @@ def _emit_alloc(state: LaunchState, stmt: Alloc) -> None:
 _EMITTERS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
     AddressView: emit_address_view,
     Alloc: _emit_alloc,
+    ArgReduce: emit_arg_reduce,
     Assert: emit_assert,
     Assume: lambda state, _: None,  # a promise to other generators
     Atomic: emit_atomic,

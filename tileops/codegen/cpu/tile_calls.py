@@ -11,7 +11,7 @@ from tileops.codegen.cpu.state import LaunchState
 from tileops.errors import InternalError
 from tileops.ir.expr import Region
 from tileops.ir.program import const_value
-from tileops.ir.stmt import Gemm, Reduce, Scan
+from tileops.ir.stmt import ArgReduce, Gemm, Reduce, Scan
 
 _KINDS = {
     "sum": "Sum",
@@ -67,6 +67,14 @@ def emit_reduce(state: LaunchState, stmt: Reduce) -> None:
         if stmt.clear:
             w.line(f"fill_row(out, 1, encode<{element}>({kind}<{element}>::start), {columns});")
         w.line(f"reduce_columns<{kind}, {element}>(out, {source}, {step}, {length}, {columns});")
+
+
+def emit_arg_reduce(state: LaunchState, stmt: ArgReduce) -> None:
+    """``dst`` is the place along ``dim`` of the largest or smallest element."""
+    step, length = state.place(stmt.src.buffer).strides[stmt.dim], _extent(stmt.src, stmt.dim)
+    with _lines(state, stmt.src, stmt.dst, stmt.pairs()) as (source, target):
+        is_max = _flag(stmt.kind == "max")
+        state.writer.line(f"*({target}) = place_in_row<{is_max}>({source}, {step}, {length});")
 
 
 def emit_scan(state: LaunchState, stmt: Scan) -> None:

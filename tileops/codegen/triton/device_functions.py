@@ -27,6 +27,14 @@ def _byte_of(largest: float, *, mantissa: int, bias: int) -> str:
     )
 
 
+def _first(better: str) -> str:
+    return _lines(
+        "equal = (a == b) | ((a != a) & (b != b))",
+        f"second = (b {better} a) | ((a != a) & (b == b)) | (equal & (j < i))",
+        "return tl.where(second, b, a), tl.where(second, j, i)",
+    )
+
+
 def _update(op: str, other: str) -> str:
     """Two atomics, one for each sign: the bits of negative floats are in reverse order."""
     return _lines(
@@ -153,6 +161,14 @@ def _nan_max(a, b):
 def _nan_min(a, b):
     """Minimum that is NaN where an operand is."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL).to(a.dtype)
+
+def _first_largest(a, i, b, j):
+    """The larger of two elements, with its place: a number before NaN, the first of equals."""
+    {_first(">")}
+
+def _first_least(a, i, b, j):
+    """The smaller of two elements, with its place: a number before NaN, the first of equals."""
+    {_first("<")}
 
 def _update_max(place, bits, mask, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr):
     """Atomic maximum of floats given by their bits; the bits before it."""

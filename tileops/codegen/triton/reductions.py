@@ -21,12 +21,13 @@ from tileops.codegen.triton.text import (
     convert,
     infix,
     literal,
+    number,
     strict,
 )
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import DType
 from tileops.ir import fold
-from tileops.ir.stmt import Reduce, Scan
+from tileops.ir.stmt import ArgReduce, Reduce, Scan
 
 _REDUCERS = {
     "sum": "tl.sum",
@@ -62,6 +63,27 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
             old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
             result = combined(ctx, kind, old, result, nan)
         store_region(ctx, stmt.dst, dims, vars_, _leaving(ctx, stmt, result))
+
+
+def emit_arg_reduce(ctx: Context, stmt: ArgReduce) -> None:
+    """``dst`` is the place along ``dim`` of the largest or smallest element."""
+    extents = extents_of(ctx, stmt.src)
+    result = number(0)
+    with ctx.nest(extents) as vars_:
+        space = ctx.space
+        axis = space.axis_of(vars_[stmt.dim].id)
+        if axis is not None:
+            tile = load_region(ctx, stmt.src, range(len(extents)), vars_)
+            tile = converted(ctx, tile, _compared(tile.dtype))
+            tile = without_padding(ctx, axis, tile, neutral_operand(stmt.kind, tile.dtype))
+            both = (tile, ctx.lane(space, axis))
+            operands = ", ".join(spread(v, space.all_axes(), space.padded) for v in both)
+            helper = ctx.helper("first_largest" if stmt.kind == "max" else "first_least")
+            result = Val(f"tl.reduce(({operands}), {axis}, {helper})[1]", INT32)
+    with ctx.nest([extents[d] for d, _ in stmt.pairs()]) as vars_:
+        if axis is not None:
+            result = Val(result.text, INT32, ctx.space.all_axes())
+        store_region(ctx, stmt.dst, tuple(d for _, d in stmt.pairs()), vars_, result)
 
 
 def emit_scan(ctx: Context, stmt: Scan) -> None:
@@ -141,6 +163,13 @@ def _widened(kind: str, dtype: DType) -> DType:
     if dtype.is_integer and dtype.bits < 32:
         return INT32 if dtype.is_signed else DType("uint32")
     return dtype
+
+
+def _compared(dtype: DType) -> DType:
+    """The dtype in which elements are compared."""
+    if dtype.is_float:
+        return FLOAT32 if dtype.bits < 32 else dtype
+    return INT32 if dtype.bits < 32 else dtype
 
 
 def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:

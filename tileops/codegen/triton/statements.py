@@ -23,6 +23,7 @@ from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
+    ArgReduce,
     Assert,
     Assume,
     Atomic,
@@ -180,6 +181,7 @@ _SIMPLE: dict[type[Stmt], Callable[[Context, Any], None]] = {
     Transpose: copies.emit_transpose,
     Im2col: copies.emit_im2col,
     Gemm: gemms.emit_gemm,
+    ArgReduce: reductions.emit_arg_reduce,
     Reduce: reductions.emit_reduce,
     Scan: reductions.emit_scan,
     Atomic: atomics.emit_atomic,
