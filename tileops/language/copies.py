@@ -114,11 +114,8 @@ def _check_bounds(construct: str, region: Region) -> None:
     for dim, (start, extent, whole) in enumerate(
         zip(region.starts, region.extents, region.buffer.shape, strict=True)
     ):
-        ends = (start, extent, whole)
-        first, count, limit = (int(e.value) if isinstance(e, Const) else None for e in ends)
-        if first is None or count is None or limit is None:
-            continue
-        if first + count > limit:
+        known = [int(e.value) for e in (start, extent, whole) if isinstance(e, Const)]
+        if len(known) == 3 and known[0] + known[1] > known[2]:
             raise ProgramValueError(
                 f"{construct}: dimension {dim} ends outside the buffer", found=show(region)
             )

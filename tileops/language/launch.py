@@ -160,25 +160,21 @@ def _unknown_argument(word: str, value: object) -> ProgramTypeError | Unsupporte
 
 
 def _thread_extents(threads: object) -> tuple[int, ...]:
-    if threads is None:
-        return (_DEFAULT_THREADS,)
-    parts = as_tuple(threads)
+    parts = as_tuple(_DEFAULT_THREADS if threads is None else threads)
     if len(parts) > 3:
         raise ProgramValueError("threads has at most three extents", found=repr(threads))
-    extents = []
-    for part in parts:
-        number = as_int(part)
-        if number is None:
-            if isinstance(part, Value):
-                number = (
-                    _DEFAULT_THREADS  # a size constant of a symbolic trace; its number comes later
-                )
-            else:
-                raise ProgramTypeError("threads must be an integer", found=repr(part))
-        if number <= 0:
-            raise ProgramValueError("threads must be positive", found=str(number))
-        extents.append(number)
-    return tuple(extents)
+    return tuple(map(_thread_count, parts))
+
+
+def _thread_count(part: object) -> int:
+    number = as_int(part)
+    if number is None and isinstance(part, Value):
+        return _DEFAULT_THREADS  # a size constant of a symbolic trace; its number comes later
+    if number is None:
+        raise ProgramTypeError("threads must be an integer", found=repr(part))
+    if number <= 0:
+        raise ProgramValueError("threads must be positive", found=str(number))
+    return number
 
 
 # -- indices ---------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def matrix(construct: str, what: str, value: object) -> Region:
         raise ProgramTypeError(
             f"{construct}: {what} must be a buffer or a slice of one", found=found.describe()
         )
-    return whole(found) if isinstance(found, BufferRef) else found.region
+    return tile(construct, what, found)
 
 
 def element_region(element: Element) -> Region:

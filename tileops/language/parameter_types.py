@@ -242,14 +242,11 @@ class _TensorFactory:
         )
 
     def __getitem__(self, key: object) -> TensorType | BufferRef:
-        if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (tuple, list)):
-            return self(key[0], key[1])
-        if (
-            isinstance(key, tuple)
-            and len(key) == 2
-            and (isinstance(key[1], (PointerType, OpenDType)) or is_dtype_like(key[1]))
-        ):
-            return self(key[0], key[1])
+        if isinstance(key, tuple) and len(key) == 2:
+            shape, dtype = key
+            is_dtype = isinstance(dtype, (PointerType, OpenDType)) or is_dtype_like(dtype)
+            if is_dtype or isinstance(shape, (tuple, list)):
+                return self(shape, dtype)
         return self(key)
 
 
