@@ -10,7 +10,7 @@ import typing
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tileops import runtime
@@ -78,11 +78,13 @@ def through_a_file(value: object) -> Any:
     return json.loads(json.dumps(value, allow_nan=False))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(drawn(OpSpec))
 def test_specs(spec: OpSpec) -> None:
     assert OpSpec.from_json(through_a_file(spec.to_json())) == spec
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_variants(data: st.DataObject) -> None:
     spec = data.draw(drawn(OpSpec))
