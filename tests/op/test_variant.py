@@ -56,7 +56,7 @@ def test_an_equation_over_bound_sizes_is_compared() -> None:
     v = variant(program_with((M, N), (fold.mul(M, N),), kinds={"M": "const", "N": "const"}))
     rule = v.tensors[1].shape[0]
     assert rule.kind == "eq"
-    assert v.host.evaluate(v.inputs([6, 7], []))[rule.number] == 42
+    assert v.host.evaluate({"size:0": 6, "size:1": 7})[rule.number] == 42
 
 
 def test_a_size_that_nothing_determines_is_refused() -> None:
