@@ -8,7 +8,7 @@ from typing import NoReturn
 from tileops.dtypes import DType, is_dtype_like
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import walk
-from tileops.ir.expr import Expr, Load, Var
+from tileops.ir.expr import Expr, Var
 from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
 from tileops.language.allocation import check_packed, leading_shape
 from tileops.language.buffers import BufferRef
@@ -177,7 +177,7 @@ def check_sizes(tracer: Tracer, function: Location | None) -> None:
         if isinstance(param, TensorParam) and not param.allocated:
             entries += [*param.buffer.shape, *(param.buffer.strides or ())]
     direct = {e.id for e in entries if isinstance(e, Var)}
-    reachable = {e.id for entry in entries for e in walk.walk_expr(entry) if isinstance(e, Var)}
+    reachable = _variables(entries)
     kept = []
     for size in tracer.sizes:
         name, where = size.var.name, tracer.const_locations.get(size.var.id, function)
@@ -256,9 +256,8 @@ def _used_sizes(tracer: Tracer) -> set[int]:
         exprs += buffer.shape
     for stmt in walk.walk(tuple(tracer.launches)):
         exprs += walk.exprs(stmt)
-    return {
-        e.id
-        for x in exprs
-        for e in walk.walk_expr(x)
-        if isinstance(e, Var) and not isinstance(e, Load)
-    }
+    return _variables(exprs)
+
+
+def _variables(exprs: Sequence[Expr]) -> set[int]:
+    return {e.id for x in exprs for e in walk.walk_expr(x) if isinstance(e, Var)}

@@ -65,9 +65,8 @@ def _facts(func: FunctionType) -> _Facts:
         tree = function_tree(func)
         nodes = list(own_nodes(tree.body))
         mode = "lazy" if _is_lazy(tree, nodes) else "eager"
-        args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
         in_body = _annotations_in_body(nodes) if mode == "eager" else {}
-        found = _Facts(mode, in_body, {a.arg: a.annotation for a in args})
+        found = _Facts(mode, in_body, {a.arg: a.annotation for a in _parameters(tree)})
         found = _known.put(func.__code__, found)
     return found
 
@@ -96,9 +95,12 @@ def signature_of(func: FunctionType) -> Signature:
 def location_of_parameter(func: FunctionType, name: str) -> Location:
     """Where the signature of ``func`` names a parameter."""
     tree = function_tree(func)
-    args = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
-    node: ast.AST = next((a for a in args if a.arg == name), tree)
+    node: ast.AST = next((a for a in _parameters(tree) if a.arg == name), tree)
     return location_of(node, func.__code__.co_filename)
+
+
+def _parameters(tree: ast.FunctionDef) -> tuple[ast.arg, ...]:
+    return (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
 
 
 def is_annotated_in_body(func: FunctionType, name: str) -> bool:
@@ -111,7 +113,7 @@ def _is_lazy(tree: ast.FunctionDef, nodes: Sequence[ast.AST]) -> bool:
     for node in nodes:
         if isinstance(node, ast.FunctionDef) and any(_is_prim_func(d) for d in node.decorator_list):
             return True
-    params = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    params = {a.arg for a in _parameters(tree)}
     for node in nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) in _EAGER_MARKS:
             return False

@@ -24,10 +24,10 @@ from tileops.frontend.parameters import Parameters, Undeclared, check_sizes, dty
 from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
 from tileops.frontend.source import function_tree, location_of, refuse_own_name
-from tileops.frontend.trial import agreed
+from tileops.ir import fold
 from tileops.ir.builder import activate
-from tileops.ir.expr import Region
-from tileops.ir.fold import const as literal
+from tileops.ir.expr import Expr, Region
+from tileops.ir.printer import print_expr, print_program
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill, Launch
 from tileops.ir.walk import written_ids
@@ -201,7 +201,7 @@ class _EagerTrace:
                 continue
             if program is not None:
                 found.append(program)
-        return agreed(found)
+        return _agreed(found)
 
 
 def _with_writes_of(outline: Program, sample: Program) -> Program:
@@ -214,11 +214,54 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
         assert isinstance(param, TensorParam)
         b = param.buffer
         region = Region(b, (ZERO,) * b.ndim, b.shape)
-        fills.append(Fill(region, literal(0, b.dtype), loc=param.loc))
+        fills.append(Fill(region, fold.const(0, b.dtype), loc=param.loc))
     launches: list[Launch] = list(outline.launches)
     if launches:
         launches[0] = dataclasses.replace(launches[0], body=tuple(fills))
     return dataclasses.replace(outline, launches=tuple(launches))
+
+
+def _agreed(outlines: Sequence[Program]) -> Program | None:
+    """The first of ``outlines`` if there are several and all have its signature, else None."""
+    texts = {_signature_text(p) for p in outlines}
+    if len(outlines) < 2 or len(texts) > 1:
+        return None
+    return dataclasses.replace(outlines[0], is_tried=True)
+
+
+def _signature_text(program: Program) -> str:
+    """What calls see of ``program``: parameters, sizes, returns, and what it writes."""
+    outer = dataclasses.replace(program, launches=(), workspaces=(), options=())
+    return f"{print_program(outer)} {sorted(written_ids(program.launches))}"
+
+
+def check_specialised(outline: Program, program: Program, consts: Mapping[str, int]) -> None:
+    """ProgramValueError where ``program`` for ``consts`` has other tensors than ``outline`` says.
+
+    ``outline`` is the signature that was found by trial.
+    """
+    named = {s.var.name: s.var for s in program.sizes}
+    known: dict[int, Expr] = {}
+    for size in outline.sizes:
+        var = size.var
+        is_const = size.kind == "const"
+        known[var.id] = fold.const(consts[var.name], var.dtype) if is_const else named[var.name]
+    for told, found in zip(outline.tensors(), program.tensors(), strict=True):
+        expected = [fold.substitute(e, known) for e in _extents(told)]
+        if list(map(print_expr, expected)) != list(map(print_expr, _extents(found))):
+            raise ProgramValueError(
+                f"the shape of `{found.name}` depends on the number of a size constant in a way "
+                "that the signature cannot tell; write it with operators, `if` and conditional "
+                "expressions on the size",
+                expected=f"({', '.join(map(print_expr, expected))})",
+                found=f"({', '.join(map(print_expr, _extents(found)))}) for "
+                + ", ".join(f"{n} = {v}" for n, v in consts.items()),
+                location=found.loc,
+            )
+
+
+def _extents(param: TensorParam) -> tuple[Expr, ...]:
+    return (*param.buffer.shape, *(param.buffer.strides or ()))
 
 
 def _resolve(

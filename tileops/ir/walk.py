@@ -251,12 +251,10 @@ def fresh_ids(program: Program) -> Iterator[int]:
     """Ids that no buffer and no variable of ``program`` has, in order."""
     used = [b.id for b in (*(p.buffer for p in program.tensors()), *program.workspaces)]
     used += [s.var.id for s in program.sizes] + [s.var.id for s in program.scalars()]
-    for launch in program.launches:
-        used += [v.id for v in launch.block_vars]
-        for stmt in walk(launch.body):
-            used += [b.id for b in _buffers(stmt, stmt.DEFINES)]
-            for expr in exprs(stmt):
-                used += [e.id for e in walk_expr(expr) if isinstance(e, Var)]
+    for stmt in walk(program.launches):
+        used += [b.id for b in _buffers(stmt, stmt.DEFINES)]
+        for expr in exprs(stmt):
+            used += [e.id for e in walk_expr(expr) if isinstance(e, Var)]
     return itertools.count(max(used, default=-1) + 1)
 
 

@@ -11,18 +11,14 @@ from tileops.dtypes import DType
 from tileops.errors import NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
 from tileops.ir import walk
 from tileops.ir.builder import Builder, active_builder
-from tileops.ir.expr import Buffer, Expr, Load, Var
+from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import Size
 from tileops.ir.stmt import (
     AddressView,
-    Atomic,
-    Bind,
     Body,
-    For,
     Parallel,
     Placement,
     Stmt,
-    Store,
     View,
 )
 from tileops.location import Location
@@ -278,16 +274,21 @@ class Tracer(Builder):
 
     def check_alive(self, stmt: Stmt) -> None:
         """ProgramValueError if the statement reads a name whose region has ended."""
-        defined = _defined_vars(stmt)
-        for expr in walk.exprs(stmt):
-            if not any(expr is var for var in defined):
-                self.check_expr_alive(expr)
-        for region in walk.regions(stmt):
-            self._check_buffer_alive(region.buffer)
-        if isinstance(stmt, Store):
-            self._check_buffer_alive(stmt.buffer)
-        if isinstance(stmt, View):
-            self._check_buffer_alive(stmt.source)
+        for name in walk.operand_names(stmt):
+            if name not in stmt.DEFINES:
+                self._check_operand_alive(getattr(stmt, name))
+
+    def _check_operand_alive(self, value: object) -> None:
+        if isinstance(value, Expr):
+            self.check_expr_alive(value)
+        elif isinstance(value, tuple):
+            for item in value:
+                self._check_operand_alive(item)
+        elif isinstance(value, Region):
+            self._check_buffer_alive(value.buffer)
+            self._check_operand_alive((*value.starts, *value.extents))
+        elif isinstance(value, Buffer):
+            self._check_buffer_alive(value)
 
     def check_expr_alive(self, expr: Expr) -> None:
         """ProgramValueError if the expression reads a name whose region has ended."""
@@ -309,18 +310,6 @@ class Tracer(Builder):
             f"`{name}` is read outside the {region} that defines it; use T.alloc_var for a value "
             "needed after the block"
         )
-
-
-def _defined_vars(stmt: Stmt) -> tuple[Var, ...]:
-    match stmt:
-        case Bind(var=var) | For(var=var):
-            return (var,)
-        case Parallel(vars=variables):
-            return variables
-        case Atomic(result=result) if result is not None:
-            return (result,)
-        case _:
-            return ()
 
 
 def active_tracer() -> Tracer | None:
