@@ -101,21 +101,20 @@ class ChildBench:
         assert child is not None
         if self._is_open:
             return child
-        threads = torch.get_num_threads() if self.device.type == "cpu" else None
-        opening = {
-            "do": "open", "device": str(self.device), "backend": self._backend, "threads": threads,
-        }  # fmt: skip
-        for message in (opening, {"do": "inputs", "recipe": self._recipe}):
-            try:
-                answer = child.ask(message, START_SECONDS)
-            except (ChildTimeoutError, ChildEndedError) as error:
-                self._drop()
-                raise NoSecondContextError(
-                    f"the measuring process could not start: {error}"
-                ) from None
-            if answer["status"] != "ok":
-                self._drop()
-                raise NoSecondContextError(answer["reason"])
+        message = {
+            "do": "open",
+            "device": str(self.device),
+            "backend": self._backend,
+            "threads": torch.get_num_threads() if self.device.type == "cpu" else None,
+            "recipe": self._recipe,
+        }
+        try:
+            answer = child.ask(message, START_SECONDS)
+        except (ChildTimeoutError, ChildEndedError) as error:
+            answer = {"reason": f"the measuring process could not start: {error}"}
+        if answer.get("status") != "ok":
+            self._drop()
+            raise NoSecondContextError(answer["reason"])
         self._is_open = True
         return child
 
@@ -367,7 +366,7 @@ def _handle_of(op: dict[str, Any]) -> int:
 
 # -- the measuring child's process -----------------------------------------------------------------
 class Server:
-    """Answers requests by their ``do``: open, inputs, load, run, times, unload.
+    """Answers requests by their ``do``: open, load, run, times, unload.
 
     An answer has status ok and what was asked for, or another status with ``reason``, and
     ``is_fatal`` where the process can run nothing any more.
@@ -375,12 +374,9 @@ class Server:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._device = torch.device("cpu")
-        self._backend = ""
         self._runner: Runner | None = None
         self._actions: dict[str, Callable[[Message], Message | None]] = {
             "open": self._open,
-            "inputs": self._make_inputs,
             "load": lambda m: self._ready.load(m["name"], m["loadable"]),
             "run": self._run,
             "times": lambda m: {"times": self._ready.times(m["name"], m["count"])},
@@ -403,16 +399,14 @@ class Server:
             return {"status": status, "reason": reason, "is_fatal": is_fatal}
 
     def _open(self, message: Message) -> None:
-        self._device, self._backend = torch.device(message["device"]), message["backend"]
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
-            torch.zeros(1, device=self._device)  # makes the context, or says why there can be none
+        device = torch.device(message["device"])
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            torch.zeros(1, device=device)  # makes the context, or says why there can be none
         if message["threads"] is not None:
             torch.set_num_threads(message["threads"])
-
-    def _make_inputs(self, message: Message) -> None:
-        inputs = make_inputs(message["recipe"], self._arena, self._device)
-        self._runner = Runner(self._device, self._backend, inputs)
+        inputs = make_inputs(message["recipe"], self._arena, device)
+        self._runner = Runner(device, message["backend"], inputs)
 
     def _run(self, message: Message) -> Message:
         results: list[dict[str, Any]] = []

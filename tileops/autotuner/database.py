@@ -121,7 +121,7 @@ class Best:
     noisy: bool = False
 
 
-_Place = tuple[str, str, str, str]
+_Place = tuple[str, ...]
 
 _flights = Flights()
 _holding = threading.local()
@@ -141,11 +141,8 @@ class Record:
         now = settings.current()
         self.directory = None if now.tune_cache_disable else resolve(now).private
         self.folder = None if self.directory is None else folder_of(key, self.directory)
+        self._place = (str(self.folder or ""), *key.parts)
         self._is_anew = now.tune_again
-
-    @property
-    def _place(self) -> _Place:
-        return (str(self.folder or ""), self.key.op, self.key.script, self.key.hash)
 
     @contextmanager
     def alone(self, seconds: float) -> Iterator[None]:

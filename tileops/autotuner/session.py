@@ -95,21 +95,22 @@ class TuningSession:
             return found if found is not None else self._tune()
 
     def _tune(self) -> TuningResult:
-        """Space, prune, compile, check, measure, decide, store, share: a line for each step."""
+        """The flow: from ``configs``, the space, to the best of them."""
         with counters.timed("tune"), self._errors_of_reference():
-            self._prune()
-            answer, ref_latency = self._settled(), None
-            if answer is None:
-                self._recall()
+            ref_latency = None
+            self._prune()  # what is not a program
+            answer = self._settled()  # other ranks may have measured
+            if answer is not None:
+                self._take(answer)
+            else:
+                self._recall()  # what was measured before
                 names = self._to_measure()
                 if names:
                     inputs = self._inputs()
                     ref_latency = self._time_reference(inputs)
-                    self._measure(names, inputs)  # compiles, checks, measures and shares
-            else:
-                self._take(answer)
+                    self._measure(names, inputs)  # compile, check, measure; ranks share the work
             best = self._decide(ref_latency)
-            self._record.choose(best)
+            self._record.choose(best)  # store
             return TuningResult(best.config, best.latency, best.ref_latency)
 
     # -- records and other ranks -----------------------------------------------------------------
