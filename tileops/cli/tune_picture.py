@@ -59,11 +59,13 @@ def _one(pyplot: Any, tuning: StoredTuning) -> Any:  # noqa: ANN401
 def _bars(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     """A bar for each config, the fastest on top, with quartiles and the ratio to it."""
     times = [row.latency or 0.0 for row in rows]
-    places = range(len(rows))
+    lows = [t if r.low is None else min(r.low, t) for r, t in zip(rows, times, strict=True)]
+    highs = [t if r.high is None else max(r.high, t) for r, t in zip(rows, times, strict=True)]
     errors = [
-        [max(0.0, t - (t if r.low is None else r.low)) for r, t in zip(rows, times, strict=True)],
-        [max(0.0, (t if r.high is None else r.high) - t) for r, t in zip(rows, times, strict=True)],
+        [time - low for time, low in zip(times, lows, strict=True)],
+        [high - time for time, high in zip(times, highs, strict=True)],
     ]
+    places = range(len(rows))
     colors = ["tab:green" if n == 0 else "tab:blue" for n in places]
     axis.barh(places, times, xerr=errors, color=colors, ecolor="black", error_kw={"linewidth": 0.8})
     labels = [describe(row.config) + (" (noisy)" if row.noisy else "") for row in rows]
@@ -73,11 +75,10 @@ def _bars(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     if not rows:
         axis.text(0.5, 0.5, "no config is right", ha="center", transform=axis.transAxes)
         return
-    axis.set_xlim(0, 1.22 * max(r.high or t for r, t in zip(rows, times, strict=True)))
-    for place, (row, time) in enumerate(zip(rows, times, strict=True)):
+    axis.set_xlim(0, 1.22 * max(highs))
+    for place, (time, high) in enumerate(zip(times, highs, strict=True)):
         ratio = "" if place == 0 else f"  {time / times[0]:.2f}x"
-        end = max(row.high or 0.0, time)
-        axis.text(end, place, f" {time:.4g}{ratio}", va="center", fontsize=7)
+        axis.text(high, place, f" {time:.4g}{ratio}", va="center", fontsize=7)
 
 
 def _failures(rows: Sequence[Row]) -> str:
@@ -113,7 +114,7 @@ def _several(pyplot: Any, tunings: Sequence[StoredTuning]) -> Any:  # noqa: ANN4
 
 
 def _order(sizes: Mapping[str, Any]) -> tuple[tuple[bool, float, str], ...]:
-    """Sizes by their numbers; buckets that are no numbers come last."""
+    """Sizes by their numbers; buckets that are not numbers come last."""
     return tuple(
         (False, float(v), "") if isinstance(v, (int, float)) else (True, 0.0, str(v))
         for v in sizes.values()
@@ -156,7 +157,7 @@ def _by_size(axis: Any, tunings: Sequence[StoredTuning]) -> None:  # noqa: ANN40
 
 
 def _columns(tunings: Sequence[StoredTuning]) -> list[str]:
-    """A short name for each tuning: the sizes that vary, a letter for each group."""
+    """A short name for each tuning: the sizes that vary, a number for each group."""
     varying = _varying(tunings)
     groups = list(dict.fromkeys(_group(t) for t in tunings))
     return [
@@ -180,27 +181,20 @@ def _by_quality(tunings: Sequence[StoredTuning]) -> list[str]:
 def _table(figure: Any, axis: Any, tunings: Sequence[StoredTuning], configs: Sequence[str]) -> None:  # noqa: ANN401
     """Each config's time over the best of the same tuning, as colours and figures."""
     table = [[float("nan")] * len(tunings) for _ in configs]
-    failed: set[tuple[int, int]] = set()
-    noisy: set[tuple[int, int]] = set()
+    texts: dict[tuple[int, int], str] = {}
     for column, tuning in enumerate(tunings):
         for row in tuning.rows:
-            name = describe(row.config)
-            if name not in configs:
+            if (name := describe(row.config)) not in configs:
                 continue
+            place, text = configs.index(name), "failed"
             if row.is_right:
-                best = tuning.right[0].latency or 1.0
-                table[configs.index(name)][column] = (row.latency or 0.0) / best
-                if row.noisy:
-                    noisy.add((configs.index(name), column))
-            else:
-                failed.add((configs.index(name), column))
+                ratio = (row.latency or 0.0) / (tuning.right[0].latency or 1.0)
+                table[place][column] = ratio
+                text = f"{ratio:.2f}{'~' if row.noisy else ''}"
+            texts[place, column] = text
     image = axis.imshow(table or [[1.0]], aspect="auto", cmap="RdYlGn_r", vmin=1.0, vmax=2.0)
-    for place, line in enumerate(table):
-        for column, ratio in enumerate(line):
-            text = "failed" if (place, column) in failed else f"{ratio:.2f}"
-            if text != "nan":
-                text += "~" if (place, column) in noisy else ""
-                axis.text(column, place, text, ha="center", va="center", fontsize=6)
+    for (place, column), text in sorted(texts.items()):
+        axis.text(column, place, text, ha="center", va="center", fontsize=6)
     axis.set_yticks(range(len(configs)), configs, fontsize=7)
     axis.set_xticks(range(len(tunings)), _columns(tunings), rotation=60, ha="right", fontsize=7)
     axis.set_title("time of each config over the best of its column (~: noisy)", fontsize=10)
