@@ -64,6 +64,19 @@ def test_a_size_that_nothing_determines_is_refused() -> None:
         variant(program_with((M,), (fold.mul(M, N),), kinds={"M": "dynamic", "N": "dynamic"}))
 
 
+def test_a_stride_is_not_solved_for_a_size() -> None:
+    # Of a dimension with one element it means nothing.
+    strides = (fold.mul(N, literal(2)), literal(1))
+    param = TensorParam("A", Buffer(10, "A", (M, literal(8)), F16, "global", strides))
+    sizes = tuple(Size(v, "dynamic") for v in (M, N))
+    with pytest.raises(ProgramValueError, match="`N` cannot be determined"):
+        variant(Program("p", (param,), sizes, (), (), ()))
+    of_shape = TensorParam("B", Buffer(11, "B", (N,), F16, "global"))
+    rules = variant(Program("p", (param, of_shape), sizes, (), (), ())).tensors[0].strides
+    assert rules is not None
+    assert [r.kind for r in rules] == ["eq", "eq"]
+
+
 @pytest.mark.parametrize(
     ("shapes", "kinds", "expected"),
     [

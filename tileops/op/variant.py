@@ -262,7 +262,9 @@ class _VariantBuilder:
             else:
                 rest.append((param, kind, d, expr))
         for param, kind, d, expr in rest:
-            rules[param.name, kind, d] = self._solve(expr) or Rule("eq", self.host.add(expr))
+            # A stride means nothing if its dimension has one element, so it determines no size.
+            solved = self._solve(expr) if kind == "shape" else None
+            rules[param.name, kind, d] = solved or Rule("eq", self.host.add(expr))
         return rules
 
     def _solve(self, expr: Expr) -> Rule | None:
@@ -280,7 +282,7 @@ class _VariantBuilder:
             if size.var.id not in self.bound:
                 raise ProgramValueError(
                     f"size `{size.var.name}` cannot be determined from the arguments: it must be a "
-                    "dimension or a stride of a tensor, or the one unknown of a linear one"
+                    "dimension or a stride of a tensor, or the one unknown of a linear dimension"
                 )
 
     def _tensor(self, param: TensorParam, rules: Mapping[tuple[str, str, int], Rule]) -> TensorRule:
