@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tileops.errors import ArgumentError, ArgumentTypeError
@@ -177,17 +177,24 @@ class _Call:
             )
 
     def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
-        view = self.views[rule.arg]
-        for d, (check, value) in enumerate(zip(rule.shape, rule.extents(view.shape), strict=True)):
-            place = place_of(rule, tensor, "dimension", d)
+        for place, check, value in self._checks(rule, tensor):
             if check.kind == "bind":
                 self._set(rule, place, check.number, value)
             elif check.kind == "solve":
                 self._solve(rule, place, check, value)
-        for d, check in _stepped(rule, view):
-            if check.kind == "bind":
-                place = place_of(rule, tensor, "stride", d)
-                self._set(rule, place, check.number, rule.stride(view.strides, d))
+
+    def _checks(
+        self, rule: TensorRule, tensor: torch.Tensor
+    ) -> Iterator[tuple[str, Rule, SlotValue]]:
+        """Each extent and each stride that matters: its place in words, its rule, its value."""
+        view = self.views[rule.arg]
+        for d, (check, value) in enumerate(zip(rule.shape, rule.extents(view.shape), strict=True)):
+            yield place_of(rule, tensor, "dimension", d), check, value
+        if rule.strides is None or is_known_empty(view.shape):
+            return
+        for d, check in enumerate(rule.strides):
+            if is_stepped_over(view.shape[d]):
+                yield place_of(rule, tensor, "stride", d), check, rule.stride(view.strides, d)
 
     def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
         known = self.sizes.setdefault(number, value)
@@ -217,23 +224,12 @@ class _Call:
                 expected = expected * at_least_one(extents[d])
 
     def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
-        view = self.views[rule.arg]
-        shape = rule.extents(view.shape)
-        places = [("dimension", d, r, shape[d]) for d, r in enumerate(rule.shape)]
-        places += [("stride", d, r, rule.stride(view.strides, d)) for d, r in _stepped(rule, view)]
-        for label, d, check, value in places:
+        for place, check, value in self._checks(rule, tensor):
             if check.kind == "eq" and not holds(value == slots[check.number]):
                 raise ArgumentError(
-                    f"{self._where(rule.name)}: expected {place_of(rule, tensor, label, d)} to be "
-                    f"{slots[check.number]}, got {value} in shape {tuple(tensor.shape)}"
+                    f"{self._where(rule.name)}: expected {place} to be {slots[check.number]}, got "
+                    f"{value} in shape {tuple(tensor.shape)}"
                 )
-
-
-def _stepped(rule: TensorRule, view: View) -> list[tuple[int, Rule]]:
-    """The dimensions with more than one element, whose strides matter, with their rules."""
-    if rule.strides is None or is_known_empty(view.shape):
-        return []
-    return [(d, r) for d, r in enumerate(rule.strides) if is_stepped_over(view.shape[d])]
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
