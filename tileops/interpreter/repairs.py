@@ -381,9 +381,3 @@ def repaired() -> Iterator[None]:
                 delattr(target, name)
             else:
                 setattr(target, name, value)
-
-
-@contextmanager
-def unrepaired() -> Iterator[None]:
-    """Run Triton's interpreter as it is."""
-    yield

@@ -7,6 +7,7 @@ import linecache
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import IO, Any
 
 _FILE = "kernel.py"
@@ -16,7 +17,7 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """Serve requests until the input ends."""
     import torch
 
-    from tileops.interpreter.repairs import loop, repaired, unrepaired
+    from tileops.interpreter.repairs import loop, repaired
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
     while line := stdin.readline():
@@ -39,7 +40,7 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         for table in tables:
             _move(table, moves)
         try:
-            with repaired() if request["repaired"] else unrepaired():
+            with repaired() if request["repaired"] else nullcontext():
                 key = (request["source"], request["repaired"])
                 if key not in functions:
                     functions[key] = _namespace(request["source"])

@@ -57,8 +57,7 @@ def decode_program(text: str) -> Program:
 class _Encoder:
     def __init__(self) -> None:
         self.nodes: list[list[Any]] = []
-        self._numbers: dict[int, int] = {}
-        self._kept: list[object] = []  # identities stay valid while their objects live
+        self._numbers: dict[int, int] = {}  # by identity: the program keeps its nodes alive
 
     def encode(self, value: object) -> object:
         match value:
@@ -80,7 +79,6 @@ class _Encoder:
         if number is None:
             content = {f.name: self.encode(getattr(value, f.name)) for f in fields(value)}
             number = self._numbers[id(value)] = len(self.nodes)
-            self._kept.append(value)
             self.nodes.append([type(value).__name__, content])
         return number
 
