@@ -34,7 +34,7 @@ def test_every_value_lies_in_the_interval(expr: Expr, lo: int, n: int, lo2: int,
 
 @pytest.mark.parametrize(("index", "below"), [(X, True), (fold.add(X, fold.const(1)), False)])
 def test_a_loop_variable_is_below_its_own_symbolic_stop(index: Expr, below: bool) -> None:
-    ranges = Ranges({N.id: COUNT}).inside_loop(For("serial", X, fold.const(0), N, ()))
+    ranges = Ranges({N.id: COUNT}).inside(For("serial", X, fold.const(0), N, ()))
     assert ranges.is_below(index, N) is below
     assert ranges.is_non_negative(X)
 

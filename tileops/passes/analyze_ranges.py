@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tileops.dtypes import DType
 from tileops.ir.expr import Binary, Cast, Const, Expr, Select, Unary, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import For, Launch, Parallel
+from tileops.ir.stmt import Bind, For, Launch, Parallel, Stmt
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,24 @@ class Ranges:
         """These ranges with ``var`` equal to ``value``."""
         return replace(self, intervals={**self.intervals, var.id: self.of(value)})
 
-    def inside_launch(self, launch: Launch) -> Ranges:
-        """These ranges with the block variables of ``launch`` within its grid."""
-        out = self
-        for var, extent in zip(launch.block_vars, launch.grid, strict=True):
-            out = out.with_span(var, _ZERO, extent)
-        return out
+    def inside(self, stmt: Stmt) -> Ranges:
+        """These ranges in the statements nested in ``stmt``, with what it defines."""
+        match stmt:
+            case For():
+                return self.with_span(stmt.var, stmt.start, stmt.stop)
+            case Parallel(vars=vars_, extents=extents) | Launch(block_vars=vars_, grid=extents):
+                out = self
+                for var, extent in zip(vars_, extents, strict=True):
+                    out = out.with_span(var, _ZERO, extent)
+                return out
+            case _:
+                return self
 
-    def inside_loop(self, loop: For) -> Ranges:
-        """These ranges with the loop's variable in its span."""
-        return self.with_span(loop.var, loop.start, loop.stop)
-
-    def inside_parallel(self, nest: Parallel) -> Ranges:
-        """These ranges with the nest's variables in their extents."""
-        out = self
-        for var, extent in zip(nest.vars, nest.extents, strict=True):
-            out = out.with_span(var, _ZERO, extent)
-        return out
+    def after(self, stmt: Stmt) -> Ranges:
+        """These ranges after ``stmt``, which may bind a variable."""
+        if isinstance(stmt, Bind) and stmt.var.dtype.is_integer:
+            return self.with_value(stmt.var, stmt.value)
+        return self
 
     def of(self, expr: Expr) -> Interval:
         """The interval of an integer or bool expression as a value, which wraps in its dtype."""
@@ -279,4 +280,4 @@ def _remainder(op: str, a: Interval, b: Interval) -> Interval:
 
 def launch_ranges(program: Program, launch: Launch) -> Ranges:
     """Ranges at the head of a launch's body: sizes are not negative, blocks are within the grid."""
-    return Ranges({size.var.id: COUNT for size in program.sizes}).inside_launch(launch)
+    return Ranges({size.var.id: COUNT for size in program.sizes}).inside(launch)

@@ -11,11 +11,10 @@ from tileops.ir.program import Program
 from tileops.ir.stmt import (
     Alloc,
     Assume,
-    Bind,
     Body,
     Check,
     Continue,
-    For,
+    If,
     Parallel,
     Stmt,
     Store,
@@ -68,20 +67,14 @@ class _Inserter:
         out: list[Stmt] = []
         for stmt in body:
             before = turn if isinstance(stmt, Continue) else tuple(self._before(stmt, ranges))
-            inside, again = ranges, turn
-            match stmt:
-                case While():
-                    again = before
-                case For():
-                    inside, again = ranges.inside_loop(stmt), ()
-                case Parallel():
-                    inside, again = ranges.inside_parallel(stmt), ()
-            inner = tuple(self.body(b, inside, again) for b in sub_bodies(stmt))
+            again = turn if isinstance(stmt, If) else ()
+            if isinstance(stmt, While):
+                again = before
+            inner = tuple(self.body(b, ranges.inside(stmt), again) for b in sub_bodies(stmt))
             if isinstance(stmt, While):
                 inner = ((*inner[0], *before),)
             out += [*before, with_bodies(stmt, inner), *self._after(stmt)]
-            if isinstance(stmt, Bind) and stmt.var.dtype.is_integer:
-                ranges = ranges.with_value(stmt.var, stmt.value)
+            ranges = ranges.after(stmt)
         return tuple(out)
 
     def _before(self, stmt: Stmt, ranges: Ranges) -> Iterator[Check]:

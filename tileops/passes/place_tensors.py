@@ -13,14 +13,11 @@ from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
     AddressView,
     Atomic,
-    Bind,
     Body,
     Copy,
     Fill,
-    For,
     Im2col,
     Launch,
-    Parallel,
     Placement,
     Stmt,
     View,
@@ -105,22 +102,17 @@ class _Placing:
                 raise _refused(f"the view `{stmt.buffer.name}`", stmt.source, stmt.loc)
             if isinstance(stmt, (View, AddressView)) and stmt.buffer.id in self._views:
                 out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, **stmt.provenance))
-            if isinstance(new, Bind) and new.var.dtype.is_integer:
-                ranges = ranges.with_value(new.var, new.value)
+            ranges = ranges.after(new)
         return tuple(out)
 
     def _stmt(self, stmt: Stmt, ranges: Ranges) -> Stmt:
         new = map_accesses(stmt, lambda b, indices: self._element(b, indices, ranges))
-        match new:
-            case For():
-                ranges = ranges.inside_loop(new)
-            case Parallel():
-                ranges = ranges.inside_parallel(new)
-            case Im2col(image=image) if image.id in self._views:
-                raise _refused("T.im2col", image, new.loc)
+        if isinstance(new, Im2col) and new.image.id in self._views:
+            raise _refused("T.im2col", new.image, new.loc)
         if any(r.buffer.id in self._views for r in regions(new)):
             return self._tile(new, ranges)
-        return with_bodies(new, tuple(self._body(b, ranges) for b in sub_bodies(new)))
+        inside = ranges.inside(new)
+        return with_bodies(new, tuple(self._body(b, inside) for b in sub_bodies(new)))
 
     def _element(
         self, buffer: Buffer, indices: tuple[Expr, ...], ranges: Ranges
@@ -138,8 +130,7 @@ class _Placing:
                 zero = fold.const(0, index.dtype)
                 inside = fold.binary("land", inside, fold.binary("ge", index, zero))
             if upper:
-                bound = fold.binary("lt", *_alike(index, extent))
-                inside = fold.binary("land", inside, bound)
+                inside = fold.binary("land", inside, fold.binary("lt", index, extent))
         return view, (fold.select(inside, first, fold.cast(_OUTSIDE, first.dtype)), *rest)
 
     def _tile(self, stmt: Stmt, ranges: Ranges) -> Stmt:
@@ -151,11 +142,6 @@ class _Placing:
 
     def _var(self, name: str, dtype: DType) -> Var:
         return Var(dtype, next(self._ids), name)
-
-
-def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    dtype = fold.INT64 if fold.INT64 in (a.dtype, b.dtype) else a.dtype
-    return fold.cast(a, dtype), fold.cast(b, dtype)
 
 
 def _refused(what: str, buffer: Buffer, loc: Location | None) -> UnsupportedConstructError:

@@ -57,7 +57,7 @@ def _emit_blocks(state: LaunchState, launch: Launch, arena: Arena, *, debug: boo
     for n, extent in enumerate(launch.grid):
         w.line(f"const i64 grid{n} = {index(state, extent)};")
     with w.block("for (i64 block = first; block < last; ++block)"):
-        state.ranges = state.ranges.inside_launch(launch)
+        state.ranges = state.ranges.inside(launch)
         divided = "block"
         for n, var in enumerate(launch.block_vars):
             kind = computing(var.dtype)

@@ -78,7 +78,7 @@ def _emit_for(state: LaunchState, stmt: For) -> None:
     w, kind = state.writer, computing(stmt.var.dtype)
     start, stop = value(state, stmt.start), value(state, stmt.stop)
     with state.scope():
-        state.ranges = state.ranges.inside_loop(stmt)
+        state.ranges = state.ranges.inside(stmt)
         name = state.declare(stmt.var, state.ranges.of(stmt.var))
         end = w.fresh("stop")
         head = f"for ({kind} {name} = {start}, {end} = {stop}; {name} < {end}; ++{name})"

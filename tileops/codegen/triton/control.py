@@ -37,7 +37,7 @@ def emit_for(ctx: Context, loop: For, live: Ids) -> None:
     elif loop.kind == "pipelined" and loop.stages > 1 and not ctx.memory.uses(loop.body):
         ctx.stages.add(loop.stages)
         values = f"tl.range({span}, num_stages=STAGES_{loop.stages})"
-    with ctx.nested(ranges=ctx.scope.ranges.inside_loop(loop)):
+    with ctx.nested(ranges=ctx.scope.ranges.inside(loop)):
         _emit_counted(ctx, loop, f"for {name} in {values}:", value, live)
 
 
@@ -78,7 +78,7 @@ def _emit_lane_loop(ctx: Context, loop: For, start: Val, stop: Val, live: Ids) -
     name = ctx.names.fresh(loop.var.name)
     value = Val(name, loop.var.dtype)
     mask = both(infix(">=", value, lo), infix("<", value, hi))
-    with ctx.nested(ranges=ctx.scope.ranges.inside_loop(loop), mask=both(ctx.scope.mask, mask)):
+    with ctx.nested(ranges=ctx.scope.ranges.inside(loop), mask=both(ctx.scope.mask, mask)):
         _emit_counted(ctx, loop, f"for {name} in range({first}, {last}):", value, live)
 
 
