@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tileops.errors import InternalError
 from tileops.ir import fold
@@ -80,8 +81,6 @@ class _Splitter:
                 return self._allocs(stmt, buffer)
             case Parallel():
                 return self._nest(stmt, lanes)
-            case Gemm():
-                return self._gemm(stmt)
             case Atomic() if is_element(stmt):
                 return [stmt]
             case TileOperation() | Atomic():
@@ -93,39 +92,22 @@ class _Splitter:
         for key in itertools.product(*dims):
             yield dataclasses.replace(stmt, buffer=self._part(buffer, key))
 
-    def _gemm(self, stmt: Gemm) -> Iterable[Stmt]:
-        ra, rb, rc = stmt.a.buffer.ndim, stmt.b.buffer.ndim, stmt.c.buffer.ndim
-        am, ak = (ra - 1, ra - 2) if stmt.transpose_a else (ra - 2, ra - 1)
-        bk, bn = (rb - 1, rb - 2) if stmt.transpose_b else (rb - 2, rb - 1)
-        m = self._pieces((stmt.a, am), (stmt.c, rc - 2))
-        n = self._pieces((stmt.b, bn), (stmt.c, rc - 1))
-        k = self._pieces((stmt.a, ak), (stmt.b, bk))
-        for rows, columns in itertools.product(m, n):
-            for number, depth in enumerate(k):
-                yield dataclasses.replace(
-                    stmt,
-                    a=self._cut(stmt.a, {am: rows, ak: depth}),
-                    b=self._cut(stmt.b, {bk: depth, bn: columns}),
-                    c=self._cut(stmt.c, {rc - 2: rows, rc - 1: columns}),
-                    clear=stmt.clear if number == 0 else _FALSE,
-                )
-
     def _tile_statement(self, stmt: Stmt, axes: list[Axis]) -> Iterable[Stmt]:
         """One statement for each box of pieces along ``axes``."""
-        pieces = [self._pieces(*((_region(stmt, field), d) for field, d in axis)) for axis in axes]
-        operands = [f for f in operand_names(stmt) if isinstance(getattr(stmt, f), Region)]
+        operands = {f: r for f in operand_names(stmt) if isinstance(r := getattr(stmt, f), Region)}
+        pieces = [self._pieces(*((operands[field], d) for field, d in axis)) for axis in axes]
         for box in itertools.product(*pieces):
-            cuts: dict[str, dict[int, Piece]] = {f: {} for f in operands}
+            cuts: dict[str, dict[int, Piece]] = {field: {} for field in operands}
             for axis, piece in zip(axes, box, strict=True):
                 for field, d in axis:
                     cuts[field][d] = piece
-            changes: dict[str, object] = {
-                field: self._cut(_region(stmt, field), at) for field, at in cuts.items()
-            }
-            if isinstance(stmt, Reduce):
-                piece = cuts["src"][stmt.dim]
-                changes["clear"] = stmt.clear and (piece is None or piece[0] == 0)
-            yield dataclasses.replace(stmt, **changes)  # type: ignore[arg-type]
+            changes: dict[str, Any] = {f: self._cut(r, cuts[f]) for f, r in operands.items()}
+            match stmt:
+                case Reduce() if not _is_first(cuts["src"][stmt.dim]):
+                    changes["clear"] = False
+                case Gemm() if not _is_first(box[-1]):
+                    changes["clear"] = _FALSE
+            yield dataclasses.replace(stmt, **changes)
 
     # -- nests ---------------------------------------------------------------------------------
     def _nest(self, nest: Parallel, lanes: Lanes) -> Iterable[Stmt]:
@@ -257,11 +239,8 @@ def _number(parts: Sequence[Part], at: int) -> int:
     return max(0, sum(offset <= at for offset, _ in parts) - 1)
 
 
-def _region(stmt: Stmt, field: str) -> Region:
-    region = getattr(stmt, field)
-    if not isinstance(region, Region):
-        raise InternalError(f"the operand {field} of a statement in parts is no region")
-    return region
+def _is_first(piece: Piece) -> bool:
+    return piece is None or piece[0] == 0
 
 
 def _axes(stmt: Stmt) -> list[Axis]:
@@ -271,6 +250,15 @@ def _axes(stmt: Stmt) -> list[Axis]:
             return _paired("src", src.squeezed(), "dst", dst.squeezed())
         case Atomic(value=Region() as value, dst=dst):
             return _paired("value", value.squeezed(), "dst", dst.squeezed())
+        case Gemm(a=a, b=b, c=c):
+            (am, ak), (bk, bn), (cm, cn) = (
+                (r.buffer.ndim - 2, r.buffer.ndim - 1) for r in (a, b, c)
+            )
+            if stmt.transpose_a:
+                am, ak = ak, am
+            if stmt.transpose_b:
+                bk, bn = bn, bk
+            return [[("a", am), ("c", cm)], [("b", bn), ("c", cn)], [("a", ak), ("b", bk)]]
         case Fill(dst=dst) | Atomic(dst=dst):
             return [[("dst", d)] for d in dst.squeezed()]
         case Reduction(dim=dim):
