@@ -9,7 +9,7 @@ import pytest
 from tileops.ir import expr, stmt, tile_operations
 from tileops.ir.expr import Expr
 from tileops.ir.node import Stmt
-from tileops.ir.tile_operations import TileOperation
+from tileops.ir.tile_operations import Reduction, TileOperation
 
 CLASSES = [
     value
@@ -17,7 +17,7 @@ CLASSES = [
     for value in vars(module).values()
     if isinstance(value, type) and value.__module__ == module.__name__
 ]
-STATEMENTS = [c for c in CLASSES if issubclass(c, Stmt) and c is not TileOperation]
+STATEMENTS = [c for c in CLASSES if issubclass(c, Stmt) and c not in (TileOperation, Reduction)]
 EXPRESSIONS = [c for c in CLASSES if issubclass(c, Expr) and c is not Expr]
 
 
