@@ -40,11 +40,6 @@ def kind_of(dtype: str) -> type:
     return bool if dtype == "bool" else float if "float" in dtype else int
 
 
-def is_stand_in(value: object) -> bool:
-    """True for what ``torch.fx.symbolic_trace`` passes in place of a value."""
-    return isinstance(value, torch.fx.Proxy)
-
-
 def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     """``value`` as the op takes it for a run-time scalar of ``dtype``; ``where`` begins the errors.
 
@@ -54,7 +49,7 @@ def scalar(where: str, dtype: str, value: Any) -> Any:  # noqa: ANN401
     ArgumentTypeError, and those beyond int64 or float64 ArgumentError.
     """
     kind = kind_of(dtype)
-    if isinstance(value, _SYMBOLIC[kind]) or is_stand_in(value):
+    if isinstance(value, (_SYMBOLIC[kind], torch.fx.Proxy)):  # torch.fx.symbolic_trace's
         return value
     # In a traced region only the type of a symbolic number is known.
     number = value if type(value) in _SYMBOLIC else _number(where, dtype, value)
