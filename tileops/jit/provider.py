@@ -18,7 +18,7 @@ from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
 from tileops.op import names
 from tileops.op.names import Identity
-from tileops.op.registration import Op, Provider, digest_of, register, retire
+from tileops.op.registration import Op, Provider, digest_of, register
 from tileops.op.spec import OpSpec, spec_of
 from tileops.op.transforms import Transforms
 from tileops.op.variant import Variant
@@ -125,7 +125,7 @@ class CodeProvider(Provider):
     def retire(self, message: str) -> None:
         """Let calls through old handles of the op raise RedefinedOpError with ``message``."""
         if self.op is not None:
-            retire(self.op, message)
+            self.op.retire(message)
 
     def unload(self) -> None:
         """Free the op's kernels, if there is an op."""

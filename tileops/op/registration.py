@@ -167,6 +167,10 @@ class Op:
                     self._entries.add((number, key))
                 return
 
+    def retire(self, message: str) -> None:
+        """Make calls of the op raise RedefinedOpError with ``message``."""
+        runtime.retire_op(self.handle, message)
+
     def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool]]:
         """What calls have asked for: variant, const sizes, and whether offsets are 64-bit."""
         with forks.guard:
@@ -195,10 +199,10 @@ class Op:
         runtime.release(self.handle)
 
 
-_ops: dict[str, Op] = {}  # by qualified name
+_ops: list[Op] = []
 
 
-def digest_of(program: Program, digits: int = 8) -> str:
+def digest_of(program: Program, digits: int) -> str:
     """The first hexadecimal digits of the SHA-256 of the program's canonical text."""
     return hashlib.sha256(print_program(program).encode()).hexdigest()[:digits]
 
@@ -225,7 +229,7 @@ def register(
         counters.set_provider(runtime.counters)
         settings.on_code_change(_detach_all)
     op.handle = runtime.create_op(spec.to_json())
-    _ops[spec.qualified_name] = op
+    _ops.append(op)
     runtime.set_sync(settings.current().sync)
     runtime.set_origin(op.handle, origin)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
@@ -245,7 +249,7 @@ def register(
 
 def _detach_all() -> Callable[[], None]:
     with forks.guard:
-        ops = tuple(_ops.values())
+        ops = tuple(_ops)
         for op in ops:
             op.detach()
 
@@ -266,11 +270,6 @@ def refuse_capture(what: str) -> None:
                 f"{what}: not while a CUDA graph is being captured, which it would break "
                 f"(torch's current stream on cuda:{index})"
             )
-
-
-def retire(op: Op, message: str) -> None:
-    """Make calls through the op's old handles raise RedefinedOpError with ``message``."""
-    runtime.retire_op(op.handle, message)
 
 
 def static_key(static: Sequence[object]) -> tuple[object, ...]:
