@@ -271,7 +271,7 @@ class AutotuneResult:
             name, target = str(function["name"]), function["target"]
             latency, ref_latency = times["latency"], times["ref_latency"]
             if not isinstance(config, (dict, type(None))):
-                raise TypeError(f"{BEST_CONFIG_PATH} is no config")
+                raise TypeError(f"{BEST_CONFIG_PATH} is not a config")
         except (OSError, ValueError, LookupError, TypeError, InternalError) as error:
             raise CacheError(f"{folder} holds no tuning result: {error}") from error
         if compile_args is not None and compile_args.target not in (None, "auto"):
