@@ -75,10 +75,10 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
     "tileops.autotuner.request": frozenset({"jit", "cache"}),
     "tileops.autotuner.session": frozenset({"jit", "op"}),
-    "tileops.autotuner.custom_timer": frozenset({"jit", "op"}),
+    "tileops.autotuner.custom_timer": frozenset({"jit"}),
     "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.spaces": frozenset({"ir"}),
-    "tileops.autotuner.workshop": frozenset({"jit", "op", "ir", "cache"}),
+    "tileops.autotuner.workshop": frozenset({"jit", "cache"}),
     # The workers compile; their temporary files are the cache's.
     "tileops.autotuner.compilers": frozenset({"jit", "codegen", "ir", "cache"}),
     # The records of tunings are in the cache's folders, under its locks.

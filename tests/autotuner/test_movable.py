@@ -7,8 +7,8 @@ import torch
 
 from tests.programs import pointers as pointer_programs
 from tests.programs import samples
-from tileops.autotuner.workshop import is_movable
 from tileops.errors import ArgumentError
+from tileops.jit.loadable import is_movable
 
 
 def test_programs_on_tensors_run_anywhere() -> None:

@@ -16,7 +16,7 @@ from tileops.autotuner.recipes import copies_of
 from tileops.autotuner.spaces import Config
 from tileops.errors import ArgumentTypeError, SharedMemoryError
 from tileops.jit.kernel import JITKernel, make_kernel
-from tileops.op.spec import spec_of
+from tileops.jit.provider import state_of
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
@@ -71,7 +71,7 @@ class CustomTimer:
             return _failed("compile_error", f"{type(error).__name__}: {error}")
         try:
             if self._checker.compares:
-                self._check(kernel, program)
+                self._check(kernel)
         except ReferenceFailedError:
             raise
         except Exception as error:  # a user's own check raises what it likes
@@ -90,10 +90,9 @@ class CustomTimer:
         middle = float(statistics.median(times))
         return Measured("ok", middle, min(times), max(times), len(times), where="caller")
 
-    def _check(self, kernel: JITKernel, program: Program) -> None:
+    def _check(self, kernel: JITKernel) -> None:
         """Compare what a call returns and then what it writes; raises where they are wrong."""
-        spec = spec_of(program, namespace="tileops_loaded", name=program.name)
-        op: dict[str, Any] = spec.to_json()
+        op: dict[str, Any] = state_of(kernel.name).registered().spec.to_json()
         inputs = copies_of(self._inputs)
         returned = kernel(*inputs)
         args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]

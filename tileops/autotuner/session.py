@@ -24,10 +24,10 @@ from tileops.autotuner.ranks import StoreLostError
 from tileops.autotuner.recipes import copies_of
 from tileops.autotuner.search import SEARCHES, Deadline
 from tileops.autotuner.spaces import Config, by_name, canonical, describe
-from tileops.autotuner.workshop import Workshop, is_movable
+from tileops.autotuner.workshop import Workshop
 from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError, TileopsError
 from tileops.jit.compiling import Request
-from tileops.jit.loadable import facts_of
+from tileops.jit.loadable import facts_of, is_movable
 from tileops.op.registration import digest_of
 from tileops.profiler import do_bench
 

@@ -19,17 +19,12 @@ from tileops.autotuner.database import Measured
 from tileops.autotuner.measuring import Measurement, Progress, answer_of
 from tileops.autotuner.rounds import Rules
 from tileops.cache.directory import resolve
-from tileops.errors import ArgumentError
-from tileops.ir.stmt import AddressView
-from tileops.ir.walk import walk
 from tileops.jit.compiling import Request
 from tileops.jit.loadable import found_in_cache
-from tileops.op.spec import written_parameters
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
     from tileops.autotuner.ranks import Json, Share
-    from tileops.ir.program import Program
 
 _COMPILE_SECONDS = 300.0
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
@@ -278,29 +273,6 @@ class Workshop:
 
     def __exit__(self, *unused: object) -> None:
         self.close()
-
-
-def is_movable(program: Program) -> bool:
-    """Whether another process can run the program on copies of its arguments.
-
-    False for one that uses bare addresses: they mean nothing elsewhere, so it is measured in this
-    process. ArgumentError for one that writes through them: no copy keeps the caller's data safe.
-    """
-    raw = {p.name for p in program.tensors() if p.raw}
-    views = [s for launch in program.launches for s in walk(launch.body)]
-    addressed = [s for s in views if isinstance(s, AddressView)]
-    if not raw and not addressed:
-        return True
-    tables = {s.table.id: s for s in addressed if s.table is not None}
-    suspects = raw | {p.name for p in program.tensors() if p.buffer.id in tables}
-    written = suspects & written_parameters(program)
-    if written or any(s.table is None for s in addressed):
-        names = ", ".join(sorted(written)) or "an address that no tensor holds"
-        raise ArgumentError(
-            f"{program.name} cannot be tuned on copies: it may write to memory at addresses "
-            f"({names}); give its configuration instead"
-        )
-    return False
 
 
 def _stored(request: Request) -> Compiled | None:

@@ -10,11 +10,13 @@ from typing import Any
 
 from tileops import cache, forks, runtime
 from tileops.codegen.kernel_code import Specialization
-from tileops.errors import InternalError
+from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program
+from tileops.ir.stmt import AddressView
+from tileops.ir.walk import walk
 from tileops.jit.compiling import LookUp, Request, key_of
 from tileops.jit.record import entry_of
-from tileops.op.spec import spec_of
+from tileops.op.spec import spec_of, written_parameters
 from tileops.op.variant import variant_of
 
 NAMESPACE = "tileops_loaded"
@@ -52,6 +54,29 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
         "entry": described,
         "images": images,
     }
+
+
+def is_movable(program: Program) -> bool:
+    """Whether another process can run the program on copies of its arguments.
+
+    False for one that uses bare addresses, which mean nothing elsewhere. ArgumentError for one that
+    writes through them: no copy keeps the caller's data safe.
+    """
+    raw = {p.name for p in program.tensors() if p.raw}
+    views = [s for launch in program.launches for s in walk(launch.body)]
+    addressed = [s for s in views if isinstance(s, AddressView)]
+    if not raw and not addressed:
+        return True
+    tables = {s.table.id: s for s in addressed if s.table is not None}
+    suspects = raw | {p.name for p in program.tensors() if p.buffer.id in tables}
+    written = suspects & written_parameters(program)
+    if written or any(s.table is None for s in addressed):
+        names = ", ".join(sorted(written)) or "an address that no tensor holds"
+        raise ArgumentError(
+            f"{program.name} cannot be tuned on copies: it may write to memory at addresses "
+            f"({names}); give its configuration instead"
+        )
+    return False
 
 
 def found_in_cache(request: Request) -> tuple[str, dict[str, Any]] | None:
