@@ -60,6 +60,16 @@ def addressed(P: T.Tensor((4,), T.int64), C: T.Tensor((32,), T.float32)):
             C[i] = a[i]
 
 
+@T.prim_func
+def transposed(A: T.Tensor((16, 32), T.float8_e5m2), C: T.Tensor((32, 16), T.float16)):
+    with T.Kernel(1):
+        a = T.alloc_shared((16, 32), T.float8_e5m2)
+        c = T.alloc_shared((32, 16), T.float16)
+        T.copy(A, a)
+        T.transpose(a, c)
+        T.copy(c, C)
+
+
 def lowered(prim_func: object, context: Context = CPU) -> str:
     out = lower_encoded(prim_func.program, context)  # type: ignore[attr-defined]
     verify(out, made_by="lower_encoded")
@@ -100,6 +110,12 @@ def test_8_bit_floats_at_an_address_are_bytes_where_the_target_has_none() -> Non
     text = lowered(addressed, SM_80)
     assert "f8e4m3fn" not in text
     assert "e4m3_value:f32(%a." in text
+
+
+def test_a_transpose_of_8_bit_floats_converts_where_they_are_held_as_bytes() -> None:
+    text = lowered(transposed, SM_80)
+    assert "e5m2_value:f32(%a." in text
+    assert "transpose %a_wide" in text
 
 
 def test_statements_keep_their_origin() -> None:
