@@ -40,7 +40,7 @@ _TRUE, _ZERO = fold.const(True), fold.const(0)
 def insert_checks(program: Program, context: Context) -> Program:
     """``program`` with the checks that its options ask for; itself where they ask for none.
 
-    Afterwards a ``Check`` of its indices stands before each access to an on-chip buffer. It is
+    Afterwards a ``Check`` of its indices comes before each access to an on-chip buffer. It is
     evaluated where the access itself would be: under the conditions of its choice and before each
     turn of its loop. An index outside a global tensor is legal (it reads 0, or writes nothing) and
     is not checked.

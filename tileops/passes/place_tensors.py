@@ -41,7 +41,7 @@ def place_tensors(program: Program, context: Context) -> Program:
     or outside it where the element itself is outside the tensor. Tile operations on such a tensor
     become nests.
 
-    UnsupportedConstructError, located, for a layout that is no one-to-one map onto a box, for
+    UnsupportedConstructError, located, for a layout that is not a one-to-one map onto a box, for
     another view of a tensor that has one, and for a construct that takes no such tensor.
     """
     if not any(launch.placements for launch in program.launches):
@@ -67,7 +67,7 @@ class _Placing:
         for placement in launch.placements:
             buffer = placement.buffer
             if any(const_value(e) == 0 for e in buffer.shape):
-                continue  # every access is outside, wherever elements would lie
+                continue  # every access is outside, wherever the layout puts elements
             shape = measure_placement(placement)
             view = Buffer(next(ids), buffer.name, shape, buffer.dtype, "global")
             self._views[buffer.id] = (placement, view)

@@ -279,7 +279,7 @@ def safe_value(state: LaunchState, buffer: Buffer) -> str:
 
 
 def region_start(state: LaunchState, region: Region) -> str:
-    """A pointer to the first element of a region; it may lie outside the buffer."""
+    """A pointer to the first element of a region; it may be outside the buffer."""
     place = state.place(region.buffer)
     at = offset(state, region.buffer, region.starts)
     return place.pointer if at == "0" else f"{place.pointer} + {at}"
