@@ -53,9 +53,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("tileops.autotuner.ranks", "Share.beating"): _OF_A_TUNING,
     ("tileops.autotuner.pipes", "serve"): "a worker's own process, which runs no code of the user",
     ("tileops.jit.compiling", "run_all"): "of one call; the pool's module has fork hooks of its own",
-    ("tileops.cache.flight", "_file_lock"): _OF_THE_KERNEL,
-    ("tileops.cache.scripts", "_record"): _OF_THE_KERNEL,
-    ("tileops.cache.scripts", "_removed_if_dead"): _OF_THE_KERNEL,
+    ("tileops.cache.locks", "file_lock"): _OF_THE_KERNEL,
     ("tileops.cache.usage", "_lock"): _OF_THE_KERNEL,
     ("tileops.cache.usage", "_is_abandoned"): _OF_THE_KERNEL,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Owns the questions one can ask the cache: what is there, is it whole, why was it not used."""
+"""Answers about the cache: what is there, is it whole, why was it not used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileops import settings
 from tileops.cache import scripts, usage
-from tileops.cache.directory import Directory, Resolved, resolve
+from tileops.cache.directory import Directory, Resolved, here
 from tileops.cache.entry import DamagedError, Entry, read_entry, read_head
 from tileops.cache.key import Key
 from tileops.errors import CacheError
@@ -42,22 +41,10 @@ class Item:
         return self.key.fields["target"] if self.key is not None else ""
 
 
-def here() -> Resolved:
-    """The directories that the settings of this moment name."""
-    return settings.derived(resolve)
-
-
 def items(where: Resolved | None = None) -> list[Item]:
     """All entries of the private directory and the layers, most recently used first."""
-    found = [item for directory in _directories(where) for item in _items_of(directory)]
+    found = [item for directory in where or here() for item in _items_of(directory)]
     return sorted(found, key=lambda item: -item.used_at)
-
-
-def _directories(where: Resolved | None) -> Iterator[Directory]:
-    where = where or here()
-    yield from where.layers
-    if where.private is not None:
-        yield where.private
 
 
 def _items_of(directory: Directory) -> Iterator[Item]:
@@ -81,7 +68,7 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
     """
     pattern = f"{_hexadecimal(prefix)}*"
     matches: dict[str, list[tuple[Path, Directory]]] = {}
-    for directory in _directories(where):
+    for directory in where or here():
         for path in sorted(directory.programs.glob(pattern)):
             matches.setdefault(path.name, []).append((path, directory))
     if len(matches) != 1:
@@ -106,7 +93,7 @@ def _hexadecimal(prefix: str) -> str:
 def verify(where: Resolved | None = None) -> list[tuple[Path, str | None]]:
     """Each entry's folder, with what is wrong with it or None."""
     results: list[tuple[Path, str | None]] = []
-    for directory in _directories(where):
+    for directory in where or here():
         for stored in usage.stored_entries(directory):
             try:
                 read_entry(stored.path, directory.trust, stored.path.name)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tileops import forks, log, settings
 from tileops.cache import staging
-from tileops.cache.directory import Directory, resolve
+from tileops.cache.directory import Directory, here
 from tileops.cache.files import (
     Trust,
     UntrustedError,
@@ -164,7 +164,7 @@ def _verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
 def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
     make_directories(folder)
     # A folder of the caller's own has its own staging: it may be on another file system.
-    private = resolve(settings.current()).private
+    private = here().private
     place = _own(folder)
     if private is not None and folder == private.root / _FOLDER:
         place = private
@@ -191,7 +191,7 @@ def _own(folder: Path) -> Directory:
 
 def default_directory() -> Path | None:
     """``cubins`` in the cache directory of the moment; None if no directory can be used."""
-    private = resolve(settings.current()).private
+    private = here().private
     return private.root / _FOLDER if private is not None else None
 
 

@@ -1,12 +1,14 @@
-"""Owns where the cache lies: from settings to directories that may be used, or why none may."""
+"""The cache directories that the settings name, and why one of them may not be used."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tileops import settings
 from tileops.cache.files import Trust, UntrustedError
 from tileops.settings import Settings
 
@@ -56,44 +58,49 @@ class Resolved:
     private: Directory | None
     problem: str | None
 
+    def __iter__(self) -> Iterator[Directory]:
+        """The directories in the order in which they are searched."""
+        yield from self.layers
+        if self.private is not None:
+            yield self.private
 
-def resolve(settings: Settings) -> Resolved:
+
+def here() -> Resolved:
+    """The directories that the settings of this moment name."""
+    return settings.derived(resolve)
+
+
+def resolve(named: Settings) -> Resolved:
     """The read-only layers, then the private directory. Makes nothing; never raises OSError.
 
     A missing directory is fine (it is made at the first write); one that is no directory, or that
     others can write, is refused and ``problem`` says so.
     """
-    if settings.cache_disable:
+    if named.cache_disable:
         return Resolved((), None, None)
-    trust = Trust(shared=settings.cache_trust_shared)
-    problems = []
+    trust = Trust(shared=named.cache_trust_shared)
     layers: list[Directory] = []
-    for text in settings.cache_path:
-        root = expand(text, settings.home)
-        problem = _refusal(root, trust, text)
-        if any(layer.root == root for layer in layers):
-            continue
-        if problem is None and root is not None:
-            layers.append(Directory(root, False, trust))
-        elif problem is not None:
+    problems = []
+    for text in named.cache_path:
+        root, problem = _usable(text, expand(text, named.home), trust)
+        if problem is not None:
             problems.append(problem)
-    root, text = _private_root(settings)
-    problem = _refusal(root, trust, text)
-    if problem is not None or root is None:
-        problems.append(problem or "")
-        return Resolved(tuple(layers), None, "; ".join(problems))
-    return Resolved(
-        tuple(layers), Directory(root, True, trust), "; ".join(problems) if problems else None
-    )
+        elif all(layer.root != root for layer in layers):
+            layers.append(Directory(root, False, trust))
+    root, problem = _usable(*_private_root(named), trust)
+    if problem is not None:
+        problems.append(problem)
+    private = Directory(root, True, trust) if problem is None else None
+    return Resolved(tuple(layers), private, "; ".join(problems) or None)
 
 
-def _private_root(settings: Settings) -> tuple[Path | None, str]:
-    if settings.cache_dir is not None:
-        return expand(settings.cache_dir, settings.home), settings.cache_dir
+def _private_root(named: Settings) -> tuple[str, Path | None]:
+    if named.cache_dir is not None:
+        return named.cache_dir, expand(named.cache_dir, named.home)
     # The base directory specification says to ignore a relative path here.
-    if settings.xdg_cache_home is not None and settings.xdg_cache_home.startswith("/"):
-        return Path(settings.xdg_cache_home, "tileops"), settings.xdg_cache_home
-    return expand("~/.cache/tileops", settings.home), "~/.cache/tileops"
+    if named.xdg_cache_home is not None and named.xdg_cache_home.startswith("/"):
+        return named.xdg_cache_home, Path(named.xdg_cache_home, "tileops")
+    return "~/.cache/tileops", expand("~/.cache/tileops", named.home)
 
 
 def expand(text: str, home: str | None) -> Path | None:
@@ -121,10 +128,15 @@ def _home_of_user() -> str | None:
         return None
 
 
-def _refusal(root: Path | None, trust: Trust, text: str) -> str | None:
+def _usable(text: str, root: Path | None, trust: Trust) -> tuple[Path, str | None]:
+    """The folder that ``text`` names, and why it may not be used (None if it may)."""
     if root is None or not root.is_absolute():
         lack = "this user has no home" if text.startswith("~") else "there is no current"
-        return f"{text}: {lack} directory"
+        return Path(text), f"{text}: {lack} directory"
+    return root, _refusal(root, trust)
+
+
+def _refusal(root: Path, trust: Trust) -> str | None:
     for path in (str(root), *(f"{root}/{name}" for name in _TRUSTED)):
         try:
             status = os.stat(path)  # noqa: PTH116

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tileops.cache import catalog, scripts, usage
+from tileops.cache import scripts, usage
+from tileops.cache.directory import here
 from tileops.cache.store import store
 from tileops.errors import ArgumentError, CacheError
 
@@ -88,7 +89,7 @@ def cached(*args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
 def clear_cache() -> None:
     """Forget all entries, in memory and in the private directory; loaded kernels stay."""
     store().clear_memory()
-    directory = catalog.here().private
+    directory = here().private
     if directory is None:
         return
     for stored in usage.stored_entries(directory):

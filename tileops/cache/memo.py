@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tileops import log, settings
+from tileops import log
 from tileops.cache import staging
-from tileops.cache.directory import Directory, resolve
+from tileops.cache.directory import Directory, here
 from tileops.cache.files import UntrustedError, make_directories, read_file, replace_file
 from tileops.cache.key import canonical
 
@@ -41,7 +41,7 @@ def recall(name: str, choice: object) -> Any | None:  # noqa: ANN401  (plain JSO
 
 
 def _read(identity: str) -> Mapping[str, Any] | None:
-    private = settings.derived(resolve).private
+    private = here().private
     if private is None:
         return None
     try:
@@ -97,7 +97,7 @@ def remember(
         return
     content = {"format": _FORMAT, "name": name, "files": paths, "stamps": stamps, "value": value}
     _found[identity] = content
-    private = settings.derived(resolve).private
+    private = here().private
     if private is None:
         return
     try:

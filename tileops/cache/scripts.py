@@ -1,4 +1,4 @@
-"""Owns ``scripts/``: for each program a person wrote, links to what it was compiled to."""
+"""The folder ``scripts/``: for each program as written, links to what it was compiled to."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileops import log, settings
+from tileops import log
 from tileops.cache import staging
-from tileops.cache.directory import Directory, resolve
+from tileops.cache.directory import Directory, here
 from tileops.cache.entry import Entry
 from tileops.cache.files import children, make_directories, remove, replace_file
 from tileops.cache.key import canonical
+from tileops.cache.locks import file_lock
 
 FORMAT = 1
 DISPATCH = "dispatch.json"
@@ -34,7 +35,7 @@ _UP = "../../../../programs"
 
 @dataclass(frozen=True)
 class _Table:
-    """A dispatch table as it was read: its rows, and the number of each program's link."""
+    """A dispatch table as read: its rows, and the number of each program's link."""
 
     stamp: tuple[int, int, int]
     rows: list[dict[str, Any]]
@@ -53,12 +54,12 @@ class Script:
     hash: str
 
     def folder(self, directory: Directory) -> Path:
-        """Where its links and its dispatch table lie."""
+        """The folder of its links and its dispatch table."""
         return folder_of(directory, self.name) / self.hash
 
 
 def folder_of(directory: Directory, name: str) -> Path:
-    """Where the scripts of op ``name`` lie."""
+    """The folder of the scripts of op ``name``."""
     # A name comes from the user's code; a path must not, and a file system takes 255 bytes.
     safe = re.sub(r"[^A-Za-z0-9_.\-]", "_", name) or "_"
     if len(safe) > _NAME_LIMIT:
@@ -69,10 +70,9 @@ def folder_of(directory: Directory, name: str) -> Path:
 def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
     """Note that ``script`` runs ``entry`` where ``when`` holds (target, sizes, fast, tunables).
 
-    Does nothing for an entry that is not in the private directory, and only warns where that
-    cannot be written.
+    Does nothing for an entry outside the private directory; only warns if that cannot be written.
     """
-    directory = settings.derived(resolve).private
+    directory = here().private
     if directory is None or entry.path is None or entry.path.parent != directory.programs:
         return
     folder = script.folder(directory)
@@ -102,21 +102,15 @@ def _is_shown(folder: Path, table: _Table, program: str) -> bool:
 
 
 def _record(directory: Directory, script: Script, row: dict[str, Any]) -> None:
-    # Imported where something is written: a warm start has no use for it, and it costs 15 ms.
-    from filelock import FileLock, Timeout
-
     folder = script.folder(directory)
     _make_way(folder)
     make_directories(folder / "programs")
-    try:
-        with FileLock(folder / ".lock", mode=0o644).acquire(timeout=_LOCK_SECONDS):
-            _add_row(directory, script, row)
-    except (Timeout, NotImplementedError) as error:
-        raise OSError(str(error)) from None
+    with file_lock(folder / ".lock", _LOCK_SECONDS):
+        _add_row(directory, script, row)
 
 
 def _make_way(folder: Path) -> None:
-    """Remove what stands in the places of the lock and of the links' folder and is neither."""
+    """Remove other things that have the names of the lock and of the links' folder."""
     if (folder / ".lock").is_dir():
         shutil.rmtree(folder / ".lock", ignore_errors=True)
     links = folder / "programs"
@@ -245,14 +239,9 @@ def clear(directory: Directory) -> None:
 def sweep(directory: Directory) -> int:
     """Remove scripts of which no program is left and that nobody tuned; returns their number.
 
-    Without it a directory whose programs are bounded would keep a folder for each edit of each
-    program for ever.
+    Otherwise a bounded directory would keep a folder for each edit of each program for ever.
     """
-    return sum(
-        _removed_if_dead(directory, folder)
-        for folder in _folders(directory)
-        if _is_dead(directory, folder)
-    )
+    return sum(_removed_if_dead(directory, folder) for folder in _folders(directory))
 
 
 def _folders(directory: Directory) -> list[Path]:
@@ -272,16 +261,16 @@ def _is_dead(directory: Directory, folder: Path) -> bool:
 
 
 def _removed_if_dead(directory: Directory, folder: Path) -> bool:
-    from filelock import FileLock, Timeout
-
+    if not _is_dead(directory, folder):
+        return False
     try:
         aside = staging.fresh(directory, "script.gone")
-        # Who adds a row holds the lock: the folder is taken out between two of them, or not at all.
-        with FileLock(folder / ".lock", mode=0o644).acquire(timeout=0):
+        # Rows are added under the lock: the folder is taken out between two of them, or not at all.
+        with file_lock(folder / ".lock", 0.0):
             if not _is_dead(directory, folder):
                 return False
             os.rename(folder, aside)  # noqa: PTH104
-    except (OSError, Timeout, NotImplementedError):
+    except OSError:
         return False
     remove(aside)
     with suppress(OSError):

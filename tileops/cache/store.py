@@ -1,32 +1,32 @@
-"""Owns the store: entries by key, in memory, in read-only layers and in the private directory."""
+"""The store: entries by key, in memory, in read-only layers and in the private directory."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tileops import counters, forks, log, settings
 from tileops.cache import staging, usage
-from tileops.cache.directory import Directory, Resolved, resolve
+from tileops.cache.directory import Directory, Resolved, here
 from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, tree_bytes
-from tileops.cache.flight import Flights
 from tileops.cache.key import Key
+from tileops.cache.locks import KeyLocks
 
 
 class Store:
     """Compiled programs by key. No method raises for a fault of the file system.
 
-    Where the directory lies is read from the settings at each call. An entry that cannot be stored
-    lives in memory; what cannot be read is a miss. The first trouble is one warning.
+    The settings name the directory at each call. An entry that cannot be stored lives in memory;
+    what cannot be read is a miss. The first trouble is one warning.
     """
 
     def __init__(self) -> None:
         self._memory: dict[str, Entry] = {}
-        self._flights = Flights()
+        self._locks = KeyLocks()
         self._users = usage.Users()
         self._cleaned: set[Path] = set()
         forks.renew_in_child(self)
@@ -36,14 +36,14 @@ class Store:
 
         ``hit`` is called with ``memory`` or ``disk`` where it is found.
         """
-        found = self._look(key, settings.derived(resolve), hit)
+        found = self._look(key, here(), hit)
         if found is None:
             counters.add("misses")
         return found
 
     def put(self, key: Key, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Entry:
         """Publish files and manifest under ``key``; InternalError for unusable names."""
-        return self._publish(key, Built(files, manifest), settings.derived(resolve))
+        return self._publish(key, Built(files, manifest), here())
 
     def fetch(
         self, key: Key, build: Callable[[], Built], hit: Callable[[str], None] | None = None
@@ -54,12 +54,12 @@ class Store:
         raises goes to its caller, and the next one tries.
         """
         current = settings.current()
-        where = settings.derived(resolve)
+        where = here()
         found = self._look(key, where, hit)
         if found is not None:
             return found
         locks = where.private.locks if where.private is not None else None
-        with self._flights.alone(key.hash(), locks, current.cache_lock_seconds) as problem:
+        with self._locks.alone(key.hash(), locks, current.cache_lock_seconds) as problem:
             if problem is not None:
                 _trouble(f"compiling without the lock: {problem}")
             found = self._look(key, where, hit)
@@ -74,7 +74,7 @@ class Store:
             self._memory.clear()
 
     def renew(self) -> None:
-        """A child says by itself which entries it uses: see ``forks.renew_in_child``."""
+        """A child notes by itself which entries it uses: see ``forks.renew_in_child``."""
         self._users = usage.Users(self._users)
 
     def _look(self, key: Key, where: Resolved, hit: Callable[[str], None] | None) -> Entry | None:
@@ -100,7 +100,7 @@ class Store:
         # and one may delete a directory at any time.
         if entry.path is None:
             return entry
-        places = {directory.programs: directory for directory in _search_order(where)}
+        places = {directory.programs: directory for directory in where}
         place = places.get(entry.path.parent)
         if (place is not None or where.private is None) and entry.is_on_disk():
             if place is not None:
@@ -111,7 +111,7 @@ class Store:
     def _read(self, key: Key, where: Resolved) -> Entry | None:
         if where.problem is not None:
             _trouble(f"keeping compiled programs in memory: {where.problem}")
-        for directory in _search_order(where):
+        for directory in where:
             folder = directory.programs / key.hash()
             try:
                 self._note_use(directory, key.hash(), folder)
@@ -207,12 +207,6 @@ class Store:
                 usage.make_room(directory, limit, frozenset({entry.hash}))
         except OSError as error:
             _trouble(f"cannot keep {directory.root} under its limit: {error}")
-
-
-def _search_order(where: Resolved) -> Iterator[Directory]:
-    yield from where.layers
-    if where.private is not None:
-        yield where.private
 
 
 def _trouble(message: str) -> None:

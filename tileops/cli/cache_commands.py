@@ -12,7 +12,7 @@ from typing import Any
 
 from tileops import settings
 from tileops.cache import archive, catalog, scripts, staging, usage
-from tileops.cache.directory import Directory
+from tileops.cache.directory import Directory, here
 from tileops.cache.entry import Entry
 from tileops.errors import CacheError
 
@@ -152,7 +152,7 @@ def explain_entry(options: argparse.Namespace) -> int:
 def verify_entries(options: argparse.Namespace) -> int:
     """Check every entry; 1 if one is damaged or a directory was refused."""
     results = catalog.verify()
-    refused = catalog.here().problem
+    refused = here().problem
     damaged = [(path, problem) for path, problem in results if problem is not None]
     removed = 0
     if options.repair and damaged:
@@ -242,14 +242,14 @@ def import_entries(options: argparse.Namespace) -> int:
 
 
 def _private() -> Directory:
-    where = catalog.here()
+    where = here()
     if where.private is None:
         raise CacheError(f"no cache directory: {where.problem or 'the cache is disabled'}")
     return where.private
 
 
 def _where() -> str:
-    where = catalog.here()
+    where = here()
     roots = [str(layer.root) for layer in where.layers]
     if where.private is not None:
         roots.append(str(where.private.root))

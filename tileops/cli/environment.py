@@ -15,6 +15,7 @@ from typing import Any
 
 from tileops import cxx, settings
 from tileops.cache import catalog
+from tileops.cache.directory import here
 from tileops.compiler.toolchain import first_line
 from tileops.errors import ToolchainError
 from tileops.target import Target, host_cpu_level
@@ -56,7 +57,7 @@ def gather() -> dict[str, Any]:
         "native runtime": "built" if _has_runtime() else "not built",
         "cuda devices": _devices(),
     }
-    where = catalog.here()
+    where = here()
     found = catalog.items(where)
     size = sum(item.bytes for item in found) / 2**20
     root = str(where.private.root) if where.private is not None else "memory only"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tileops import cache, counters, log, settings
 from tileops.cache import scripts, sources, staging
-from tileops.cache.directory import resolve
+from tileops.cache.directory import here
 from tileops.cache.files import make_directories, remove, write_file
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import (
@@ -246,7 +246,7 @@ def _compiled_somewhere(code: KernelCode, request: Request) -> Artifact:
     from tileops.compiler import PlaceError, compile_kernel
 
     options = dict(request.program.options)
-    private = settings.derived(resolve).private
+    private = here().private
     if private is not None:
         # A full disk, say, does not matter if another one has room.
         with contextlib.suppress(OSError, PlaceError), staging.folder(private, "compile") as folder:
@@ -288,7 +288,7 @@ def _dump_ir(request: Request, entry: cache.Entry) -> None:
     The entry's manifest and key do not name these files, so that an entry made without them gets
     them when they are asked for. Warns once if the entry's folder cannot be written.
     """
-    private = settings.derived(resolve).private
+    private = here().private
     if private is None or entry.path is None or entry.path.parent != private.programs:
         log.warn_once("dump_ir", "dump_ir: the program is not in a directory that can be written")
         return

@@ -1,0 +1,77 @@
+"""Locks by key: one compile or tuning of a key at a time, across threads and processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from tileops import forks
+from tileops.cache.files import make_directories
+
+
+class KeyLocks:
+    """Locks by key: first among the threads of this process, then among processes."""
+
+    def __init__(self) -> None:
+        # A lock lives as long as some thread holds it or waits for it.
+        self._locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+
+    @contextmanager
+    def alone(self, name: str, folder: Path | None, seconds: float) -> Iterator[str | None]:
+        """Hold the lock of ``name``, a hash, waiting at most ``seconds``.
+
+        Yields None if it is held, otherwise why not: the caller then works without it. ``folder``
+        has the lock files, None is for threads only. The kernel frees a dead holder's lock.
+        """
+        deadline = time.monotonic() + seconds
+        with forks.guard:
+            lock = self._locks.setdefault(name, forks.renewed_lock())
+        if not lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            yield f"waited {seconds:g} s for another thread"
+            return
+        try:
+            with ExitStack() as stack:
+                left = max(0.0, deadline - time.monotonic())
+                yield None if folder is None else _enter(stack, folder, name, left)
+        finally:
+            lock.release()
+
+
+def _enter(stack: ExitStack, folder: Path, name: str, seconds: float) -> str | None:
+    # 4,096 files and not one a key: a lock file can never be removed safely while others may be
+    # about to open it, so their number is bounded instead. Two keys that share one only wait.
+    try:
+        make_directories(folder)
+        stack.enter_context(file_lock(folder / f"{name[:3]}.lock", seconds))
+    except TimeoutError as error:
+        return str(error)
+    except OSError as error:
+        return f"no lock in {folder}: {error}"
+    return None
+
+
+@contextmanager
+def file_lock(path: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock file ``path``; TimeoutError after ``seconds``, OSError if it cannot be locked.
+
+    The folder exists.
+    """
+    # Imported where something is written: a warm start does not need it, and it costs 15 ms.
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, mode=0o644, thread_local=False)
+    try:
+        lock.acquire(timeout=seconds, poll_interval=0.02)
+    except Timeout:
+        raise TimeoutError(f"waited {seconds:.0f} s for another process") from None
+    except NotImplementedError as error:
+        raise OSError(str(error)) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.release()
