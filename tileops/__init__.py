@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tileops.autotuner.decorator import autotune as autotune
     from tileops.autotuner.request import set_autotune_inputs as set_autotune_inputs
     from tileops.autotuner.spaces import space as space
-    from tileops.cache.switching import disable_cache as disable_cache
-    from tileops.cache.switching import enable_cache as enable_cache
-    from tileops.cache.switching import is_cache_enabled as is_cache_enabled
+    from tileops.cache.kernel_cache import disable_cache as disable_cache
+    from tileops.cache.kernel_cache import enable_cache as enable_cache
+    from tileops.cache.kernel_cache import is_cache_enabled as is_cache_enabled
     from tileops.counters import on_compile as on_compile
     from tileops.counters import stats as stats
     from tileops.errors import ArgumentError as ArgumentError
@@ -70,7 +70,7 @@ _HOMES = {
         ),
         "errors",
     ),
-    **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.switching"),
+    **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.kernel_cache"),
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     **dict.fromkeys(("AutoTuner", "autotune"), "autotuner.decorator"),
     "space": "autotuner.spaces",

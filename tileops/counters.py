@@ -1,4 +1,4 @@
-"""Owns the counters of this process: compiles, hits, misses, loads, launches, and time by stage."""
+"""Counters of this process: compiles, hits, misses, loads, launches, and time by stage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ NAMES = ("compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", 
 
 _counts: dict[str, int] = dict.fromkeys(NAMES, 0)
 _milliseconds: dict[str, float] = {}
-# Launches and loads are counted in C++, which knows nothing of resets; _provider_base is what it
-# reported at the last one.
+# C++ counts launches and loads and knows nothing of resets: _provider_base is its last report.
 _provider: Callable[[], Mapping[str, int]] | None = None
 _provider_base: dict[str, int] = {}
 _hooks: list[Callable[[CompileEvent], None]] = []
@@ -44,20 +43,19 @@ def add(name: str, amount: int = 1) -> None:
         _counts[name] += amount
 
 
-def add_ms(stage: str, milliseconds: float) -> None:
-    """Add time to ``stage``: trace, key, lookup, generate, compile, store, load, tune."""
-    with forks.guard:
-        _milliseconds[stage] = _milliseconds.get(stage, 0.0) + milliseconds
-
-
 @contextmanager
 def timed(stage: str) -> Iterator[None]:
-    """Add the time that the block takes to ``stage``, also when it raises."""
+    """Add the block's time to ``stage``, also when it raises.
+
+    Stages are trace, key, lookup, generate, compile, store, load, tune.
+    """
     start = time.perf_counter()
     try:
         yield
     finally:
-        add_ms(stage, (time.perf_counter() - start) * 1e3)
+        spent = (time.perf_counter() - start) * 1e3
+        with forks.guard:
+            _milliseconds[stage] = _milliseconds.get(stage, 0.0) + spent
 
 
 def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:

@@ -1,6 +1,8 @@
-"""Which C++ compiler compiles for a target: the one that TILEOPS_CXX names, or g++ on the path."""
+"""The C++ compiler for a target: the one that TILEOPS_CXX names, or g++ on the path."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from tileops import settings
 from tileops.errors import ToolchainError
@@ -11,6 +13,13 @@ INSTALL = (
     "Fedora: dnf install gcc-c++; conda: conda install -c conda-forge gxx), or TILEOPS_CXX naming "
     "another compiler"
 )
+
+
+def include_folder() -> Path:
+    """The folder of the headers that kernels include: in the package or in ``csrc/cpu``."""
+    package = Path(__file__).resolve().parent
+    installed = package / "include"
+    return installed if installed.is_dir() else package.parent / "csrc" / "cpu"
 
 
 def command(target: Target) -> list[str]:

@@ -1,4 +1,4 @@
-"""Owns what host code of programs asks of a CUDA device: multiprocessors, shared memory, name.
+"""Facts of a CUDA device for host code of programs: multiprocessors, shared memory, name.
 
 For sizes that a program computes in Python before it is traced. Inside a program, facts of the
 device are read at each call.

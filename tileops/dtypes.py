@@ -1,4 +1,4 @@
-"""Owns the scalar types of the tile language: their names, widths and torch counterparts."""
+"""The scalar types of the tile language: their names, widths and torch counterparts."""
 
 from __future__ import annotations
 
@@ -75,10 +75,6 @@ class DType(str):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.text,)
-
-    @property
-    def info(self) -> _Info:
-        return _TABLE[self]
 
     @property
     def bits(self) -> int:

@@ -1,4 +1,4 @@
-"""Owns every error class that a user of tileops can see."""
+"""Every error class that a user of tileops can see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a forked child finds of this package: no lock of a thread that is gone, no half state.
+"""Locks and state that a forked child finds whole: no lock of a gone thread, no half state.
 
 A fork copies memory and one thread. What the other threads were in the middle of stays half done in
 the child, and what they had locked stays locked. So there are two kinds of lock here and no others

@@ -1,4 +1,4 @@
-"""Owns source locations: a program's file, line and column, for error messages."""
+"""Source locations: a program's file, line and column, for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the log: lines by topic on the logger ``tileops``, and warnings that are given once."""
+"""The log: lines by topic on the logger ``tileops``, and warnings that are given once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ class TileopsWarning(RuntimeWarning):
 
 def is_wanted(topic: str) -> bool:
     """True if a line of ``topic`` would be seen: for lines that cost something to make."""
-    topics = settings.current().log
-    is_named = topic in topics or "all" in topics
-    return is_named or (logger.hasHandlers() and logger.isEnabledFor(logging.INFO))
+    return _is_named(topic) or (logger.hasHandlers() and logger.isEnabledFor(logging.INFO))
 
 
 def emit(topic: str, line: str) -> None:
@@ -29,11 +27,14 @@ def emit(topic: str, line: str) -> None:
 
     A line reaches stderr once: if the application has set up logging, that decides instead.
     """
-    topics = settings.current().log
-    if (topic in topics or "all" in topics) and not logger.hasHandlers():
+    if _is_named(topic) and not logger.hasHandlers():
         write(line)
     else:
         logger.info(line)
+
+
+def _is_named(topic: str) -> bool:
+    return not {topic, "all"}.isdisjoint(settings.current().log)
 
 
 def write(line: str) -> None:

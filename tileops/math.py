@@ -1,4 +1,4 @@
-"""Owns the integer arithmetic that host code of programs needs: ``cdiv``, ``next_power_of_2``."""
+"""Integer arithmetic for host code of programs: ``cdiv``, ``next_power_of_2``."""
 
 from __future__ import annotations
 

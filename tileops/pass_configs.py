@@ -1,4 +1,4 @@
-"""Owns the pass configs: the keys that programs give, and how they enter a program's options."""
+"""Pass configs: the keys that programs give, and how they enter a program's options."""
 
 from __future__ import annotations
 

@@ -108,7 +108,9 @@ def parse_target(text: str) -> Target:
             raise ArgumentError(
                 f"target {text!r}: tileops generates code for sm_80 and newer, got {arch}"
             )
-        return Target("cuda", arch.rstrip("af") + _suffix(capability))
+        # Triton compiles for the architecture-specific features from Hopper on: wgmma and tcgen05
+        # need them.
+        return Target("cuda", arch.rstrip("af") + ("a" if capability >= 90 else ""))
     if kind == "hip" and re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
         return Target("hip", arch)
     if kind == "cpu" and (not arch or arch in CPU_LEVELS):
@@ -117,12 +119,6 @@ def parse_target(text: str) -> Target:
         f"target {text!r} is not known; expected cuda:sm_NN (80 or newer), hip:gfxNNN, cpu, "
         f"interpreter, or cpu:LEVEL with LEVEL one of {', '.join(CPU_LEVELS)}"
     )
-
-
-def _suffix(capability: int) -> str:
-    # Triton compiles for the architecture-specific feature set from Hopper on (wgmma, tcgen05 need
-    # it).
-    return "a" if capability >= 90 else ""
 
 
 def host_cpu_level() -> str:

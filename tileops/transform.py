@@ -1,4 +1,4 @@
-"""Owns the import path ``tileops.transform.PassConfigKey``, under which programs name the keys."""
+"""The import path ``tileops.transform.PassConfigKey``, which programs use."""
 
 from __future__ import annotations
 

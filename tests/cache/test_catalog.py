@@ -256,7 +256,7 @@ def test_a_torn_archive(three: list[str], root: Path, tmp_path: Path) -> None:
     packed = gzip.compress(file.read_bytes())
     for data in (packed[: len(packed) // 2], packed[:300] + bytes(50) + packed[350:]):
         file.write_bytes(data)
-        with pytest.raises(CacheError, match="no archive"):
+        with pytest.raises(CacheError, match="not an archive"):
             archive.load(directory, file)
 
 
@@ -277,7 +277,7 @@ def test_an_archive_with_a_damaged_byte(three: list[str], root: Path, tmp_path: 
     damaged += [packed[:-4], packed[:-9], gzip.compress(damaged[1])]
     for data in damaged:
         file.write_bytes(data)
-        with pytest.raises(CacheError, match="no archive"):
+        with pytest.raises(CacheError, match="not an archive"):
             archive.load(directory, file)
     for data in (whole, packed, whole + bytes(10240), packed + bytes(512)):
         file.write_bytes(data)
@@ -286,10 +286,10 @@ def test_an_archive_with_a_damaged_byte(three: list[str], root: Path, tmp_path: 
 
 def test_what_is_no_archive(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "text"
-    file.write_text("no archive")
+    file.write_text("not an archive")
     directory = catalog.here().private
     assert directory is not None
-    with pytest.raises(CacheError, match="no archive"):
+    with pytest.raises(CacheError, match="not an archive"):
         archive.load(directory, file)
 
 

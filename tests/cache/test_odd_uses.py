@@ -87,7 +87,7 @@ def test_every_command_answers_in_words_and_with_a_status(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _directory(kind, tmp_path)
-    (tmp_path / "a file.txt").write_text("no archive")
+    (tmp_path / "a file.txt").write_text("not an archive")
     places = {
         "HASH": samples.key(0).hash()[:12], "OUT": str(tmp_path / "out.tar"),
         "FILE": str(tmp_path / "a file.txt"), "FOLDER": str(tmp_path),

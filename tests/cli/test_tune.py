@@ -144,7 +144,7 @@ def test_export_leaves_out_what_is_no_file_and_the_next_tuning_heals_it(
             os.mkfifo(path)
     code, out, _ = run(capsys, "export", tmp_path / "all.tgz")
     assert code == 1
-    assert f"left out: {path} is no plain file" in out or (kind == "link" and str(path) in out)
+    assert f"left out: {path} is not a plain file" in out or (kind == "link" and str(path) in out)
     assert "0 tunings in" in out
     with tarfile.open(tmp_path / "all.tgz") as archive:
         assert archive.getnames() == []
@@ -213,7 +213,7 @@ def test_import_refuses_other_files(capsys: pytest.CaptureFixture[str], tmp_path
     tune()
     run(capsys, "export", tmp_path / "all.tgz")
     whole = (tmp_path / "all.tgz").read_bytes()
-    (tmp_path / "text.tgz").write_text("no archive")
+    (tmp_path / "text.tgz").write_text("not an archive")
     (tmp_path / "torn.tgz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "damaged.tgz").write_bytes(whole[:60] + bytes(30) + whole[90:])
     (tmp_path / "folder.tgz").mkdir()

@@ -1,4 +1,4 @@
-"""Owns carrying entries to another machine: one tar file, verified on both sides."""
+"""Export and import of entries: one tar file, verified on both sides."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from tileops.cache import staging, tar_reader, usage
+from tileops.cache import files, staging, tar_reader, usage
 from tileops.cache.directory import Directory
 from tileops.cache.entry import MANIFEST, DamagedError, Entry, is_name, read_entry
-from tileops.cache.files import (
-    Trust,
-    UntrustedError,
-    make_directories,
-    read_file,
-    remove,
-    sync_directory,
-    write_file,
-)
 from tileops.errors import CacheError
 
 _MEMBER_LIMIT = 256 << 20  # bytes; a kernel has some megabytes
@@ -32,7 +23,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def export(
-    folders: Iterable[Path], trust: Trust, file: Path, *, skip_damaged: bool = False
+    folders: Iterable[Path], trust: files.Trust, file: Path, *, skip_damaged: bool = False
 ) -> tuple[int, list[str]]:
     """Write the entries in ``folders`` into the new ``file``: their number, and what was left out.
 
@@ -50,7 +41,7 @@ def export(
             for folder in sorted(set(folders), key=lambda path: path.name):
                 try:
                     members = _members(folder, trust)
-                except (DamagedError, UntrustedError, OSError) as error:
+                except (DamagedError, files.UntrustedError, OSError) as error:
                     if not skip_damaged:
                         raise CacheError(str(error)) from None
                     if not isinstance(error, FileNotFoundError):
@@ -61,19 +52,19 @@ def export(
                 count += 1
         _put(half, file)
     finally:
-        remove(half)
+        files.remove(half)
     return count, left_out
 
 
-def _members(folder: Path, trust: Trust) -> list[tuple[tarfile.TarInfo, bytes]]:
+def _members(folder: Path, trust: files.Trust) -> list[tuple[tarfile.TarInfo, bytes]]:
     entry = read_entry(folder, trust, folder.name)
-    files = {**entry.files, MANIFEST: read_file(folder / MANIFEST, trust=trust)}
+    contents = {**entry.files, MANIFEST: files.read_file(folder / MANIFEST, trust=trust)}
     members = []
-    for name in sorted({*files, *entry.links}):
+    for name in sorted({*contents, *entry.links}):
         member = tarfile.TarInfo(f"programs/{folder.name}/{name}")
         member.mode = 0o644
-        data = files.get(name, b"")
-        if name in files:
+        data = contents.get(name, b"")
+        if name in contents:
             member.size = len(data)
         else:
             member.type, member.linkname = tarfile.SYMTYPE, entry.links[name]
@@ -81,13 +72,13 @@ def _members(folder: Path, trust: Trust) -> list[tuple[tarfile.TarInfo, bytes]]:
     return members
 
 
-def _put(staging: Path, file: Path) -> None:
+def _put(half: Path, file: Path) -> None:
     try:
-        os.link(staging, file)  # fails where somebody made the file meanwhile
+        os.link(half, file)  # fails if somebody made the file meanwhile
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        staging.rename(file)
+        half.rename(file)
 
 
 def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[int, list[str]]:
@@ -96,88 +87,82 @@ def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[in
     Entries are code: load only files whose maker you trust. Names that leave the entry's folder,
     links to elsewhere, contents that do not match their manifest and files that no manifest names
     are refused. Nothing is published before the whole archive was read. CacheError if ``file`` is
-    no archive, unpacks to more than ``limit`` bytes, or does not fit in the directory; OSError if
-    it cannot be opened.
+    not an archive, unpacks to more than ``limit`` bytes, or does not fit in the directory; OSError
+    if it cannot be opened.
     """
     with contextlib.closing(file.open("rb")) as stream:
         stage = None
         try:
             stage = staging.fresh(directory, "import")
-            make_directories(stage)
-            make_directories(directory.programs)
-            refused = _Unpacking(stage, limit).run(stream, file)
-            added = sum(_publish(folder, directory, refused) for folder in _folders(stage))
-            sync_directory(directory.programs)
-            usage.Growth(directory).restart(sum(e.size for e in usage.stored_entries(directory)))
+            files.make_directories(stage)
+            files.make_directories(directory.programs)
+            refused = _unpack(stage, limit, stream, file)
+            folders = sorted(path for path in stage.iterdir() if path.is_dir())
+            added = sum(_publish(folder, directory, refused) for folder in folders)
+            files.sync_directory(directory.programs)
+            usage.restart_size(directory, sum(e.size for e in usage.stored_entries(directory)))
             return added, refused
         except OSError as error:
             raise CacheError(f"cannot import into {directory.root}: {error}") from None
         finally:
             if stage is not None:
-                remove(stage)
+                files.remove(stage)
 
 
-def _folders(stage: Path) -> list[Path]:
-    return sorted(path for path in stage.iterdir() if path.is_dir())
-
-
-class _Unpacking:
-    """Writes the members of an archive that can be files of entries into a folder."""
-
-    def __init__(self, stage: Path, limit: int | None) -> None:
-        self._stage = stage
-        self._limit = limit
-        self._names: set[str] = set()
-
-    def run(self, stream: io.BufferedReader, file: Path) -> list[str]:
-        """What was refused, and why."""
-        refused: list[str] = []
-        limit = sys.maxsize if self._limit is None else self._limit
-        name = "the cache's limit of {} bytes (TILEOPS_CACHE_LIMIT)"
-        source = tar_reader.Source(file, "archive of cache entries", limit, name)
-        for member in tar_reader.members(stream, source):
-            problem = self._problem_of(member) or self._extract(member)
-            if problem is not None:
-                refused.append(f"{member.info.name!r:.200}: {problem}")
-            if len(refused) > _MOST_REFUSED:
-                raise CacheError(f"{file} holds other things than cache entries: {refused[0]}")
-        return refused
-
-    def _problem_of(self, member: tar_reader.Member) -> str | None:
-        info = member.info
-        parts = PurePosixPath(info.name).parts
-        # A name is one that an entry's files have: it leads nowhere else, and no link is walked
-        # through, whatever an earlier member made.
-        is_of_entry = (
-            3 <= len(parts) <= 4
-            and parts[0] == "programs"
-            and _HASH.fullmatch(parts[1])
-            and is_name("/".join(parts[2:]))
-        )
-        if not is_of_entry or not (member.is_plain or info.issym()):
-            return "not a file of an entry"
-        if member.is_plain and info.size > _MEMBER_LIMIT:
-            return f"it has {info.size} bytes, more than {_MEMBER_LIMIT}"
-        if info.issym() and not is_name(info.linkname):
-            return f"a link to {info.linkname!r:.200}"
+def _unpack(stage: Path, limit: int | None, stream: io.BufferedReader, file: Path) -> list[str]:
+    """Write the members that can be files of entries into ``stage``; what was refused, and why."""
+    refused: list[str] = []
+    names: set[str] = set()
+    most = sys.maxsize if limit is None else limit
+    limit_name = "the cache's limit of {} bytes (TILEOPS_CACHE_LIMIT)"
+    source = tar_reader.Source(file, "archive of cache entries", most, limit_name)
+    for member in tar_reader.members(stream, source):
         # Where a file system does not tell them apart, the second would replace the first.
-        name = info.name.casefold()
-        if name in self._names:
-            return "the archive has a file of that name already"
-        self._names.add(name)
-        return None
+        name = member.info.name.casefold()
+        problem = _problem_of(member)
+        if problem is None and name in names:
+            problem = "the archive has a file of that name already"
+        if problem is None:
+            names.add(name)
+            problem = _extract(member, stage)
+        if problem is not None:
+            refused.append(f"{member.info.name!r:.200}: {problem}")
+        if len(refused) > _MOST_REFUSED:
+            raise CacheError(f"{file} holds other things than cache entries: {refused[0]}")
+    return refused
 
-    def _extract(self, member: tar_reader.Member) -> str | None:
-        path = self._stage.joinpath(*PurePosixPath(member.info.name).parts[1:])
-        between = [parent for parent in path.parents if parent.is_relative_to(self._stage)]
-        if os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in between):
-            return "below a file or a link"
-        make_directories(path.parent)
-        if member.is_plain:
-            write_file(path, member.chunks())
-        else:
-            path.symlink_to(member.info.linkname)
-        return None
+
+def _problem_of(member: tar_reader.Member) -> str | None:
+    info = member.info
+    parts = PurePosixPath(info.name).parts
+    # A name is one that an entry's files have: it leads nowhere else, and no link is followed,
+    # whatever an earlier member made.
+    is_of_entry = (
+        3 <= len(parts) <= 4
+        and parts[0] == "programs"
+        and _HASH.fullmatch(parts[1])
+        and is_name("/".join(parts[2:]))
+    )
+    if not is_of_entry or not (member.is_plain or info.issym()):
+        return "not a file of an entry"
+    if member.is_plain and info.size > _MEMBER_LIMIT:
+        return f"it has {info.size} bytes, more than {_MEMBER_LIMIT}"
+    if info.issym() and not is_name(info.linkname):
+        return f"a link to {info.linkname!r:.200}"
+    return None
+
+
+def _extract(member: tar_reader.Member, stage: Path) -> str | None:
+    path = stage.joinpath(*PurePosixPath(member.info.name).parts[1:])
+    between = [parent for parent in path.parents if parent.is_relative_to(stage)]
+    if os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in between):
+        return "below a file or a link"
+    files.make_directories(path.parent)
+    if member.is_plain:
+        files.write_file(path, member.chunks())
+    else:
+        path.symlink_to(member.info.linkname)
+    return None
 
 
 def _publish(folder: Path, directory: Directory, refused: list[str]) -> int:
@@ -188,7 +173,7 @@ def _publish(folder: Path, directory: Directory, refused: list[str]) -> int:
         return 0
     refused += [f"programs/{folder.name}/{name}: in no manifest" for name in _prune(folder, entry)]
     for path in (*sorted(path for path in folder.rglob("*") if path.is_dir()), folder):
-        sync_directory(path)
+        files.sync_directory(path)
     return int(_is_placed(folder, directory))
 
 
@@ -202,7 +187,7 @@ def _prune(folder: Path, entry: Entry) -> list[str]:
         and (name := path.relative_to(folder).as_posix()) not in known
     ]
     for name in extra:
-        remove(folder / name)
+        files.remove(folder / name)
         with contextlib.suppress(OSError):
             (folder / name).parent.rmdir()  # if it was the last one there
     return extra
@@ -220,8 +205,8 @@ def _is_placed(folder: Path, directory: Directory) -> bool:
             usage.discard(directory, final)
         try:
             folder.rename(final)
-            return True
+            break
         except OSError:  # another process may have been faster
             if is_last:
                 raise
-    return False
+    return True

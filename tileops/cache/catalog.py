@@ -66,10 +66,11 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
     Where several directories hold it, the first whole one counts, as for a look-up. Raises
     CacheError if none does, several do, or the entry is damaged.
     """
-    pattern = f"{_hexadecimal(prefix)}*"
+    if not prefix or not set(prefix) <= set("0123456789abcdef"):
+        raise CacheError(f"{prefix!r} is not a hash: expected its first hexadecimal digits")
     matches: dict[str, list[tuple[Path, Directory]]] = {}
     for directory in where or here():
-        for path in sorted(directory.programs.glob(pattern)):
+        for path in sorted(directory.programs.glob(f"{prefix}*")):
             matches.setdefault(path.name, []).append((path, directory))
     if len(matches) != 1:
         names = ", ".join(name[:16] for name in sorted(matches)[:8])
@@ -82,12 +83,6 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
         except (DamagedError, OSError) as error:
             problems.append(str(error))
     raise CacheError("; ".join(problems))
-
-
-def _hexadecimal(prefix: str) -> str:
-    if not prefix or not set(prefix) <= set("0123456789abcdef"):
-        raise CacheError(f"{prefix!r} is not a hash: expected its first hexadecimal digits")
-    return prefix
 
 
 def verify(where: Resolved | None = None) -> list[tuple[Path, str | None]]:
@@ -105,13 +100,13 @@ def verify(where: Resolved | None = None) -> list[tuple[Path, str | None]]:
 
 def nearest(key: Key, among: Iterable[Item]) -> Item | None:
     """The entry that differs from ``key`` in the fewest fields; the same IR counts most."""
-    other = [item for item in among if item.key is not None and item.key != key]
-    return min(other, key=lambda item: _distance(key, item.key), default=None)
 
+    def distance(item: Item) -> tuple[bool, int]:
+        names = key.differences(item.key) if item.key is not None else ()
+        return "ir" in names, len(names)
 
-def _distance(key: Key, other: Key | None) -> tuple[bool, int]:
-    names = key.differences(other) if other is not None else ()
-    return ("ir" in names, len(names))
+    others = [item for item in among if item.key is not None and item.key != key]
+    return min(others, key=distance, default=None)
 
 
 def why_missed(key: Key, name: str, where: Resolved | None = None) -> str:
@@ -122,11 +117,11 @@ def why_missed(key: Key, name: str, where: Resolved | None = None) -> str:
     hashes = [row["program"] for row in scripts.rows_of(private, name)]
     candidates = []
     for entry_hash in dict.fromkeys(hashes[::-1][:_COMPARED]):
+        path = private.programs / entry_hash
         try:
-            other, manifest = read_head(private.programs / entry_hash, private.trust)
+            other, manifest = read_head(path, private.trust)
         except (DamagedError, OSError):
             continue
-        path = private.programs / entry_hash
         candidates.append(Item(entry_hash, path, 0, 0.0, True, other, manifest))
     found = nearest(key, candidates)
     if found is None or found.key is None:

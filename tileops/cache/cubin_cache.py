@@ -1,7 +1,7 @@
-"""Owns the class CubinCache: a small cache of PTX and cubin by a key of the caller's own making.
+"""The class CubinCache: a small cache of PTX and cubin under keys that the caller makes.
 
 For code that compiles by itself and wants the guarantees of the cache: thread-safe, memory first,
-then disk, verified, and the PTX beside the cubin. Programs of tileops do not pass through here.
+then disk, verified. Programs of tileops do not pass through here.
 """
 
 from __future__ import annotations
@@ -15,17 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tileops import forks, log, settings
-from tileops.cache import staging
+from tileops.cache import files, staging
 from tileops.cache.directory import Directory, here
-from tileops.cache.files import (
-    Trust,
-    UntrustedError,
-    children,
-    make_directories,
-    read_file,
-    remove,
-    replace_file,
-)
+from tileops.cache.entry import fact_of
 from tileops.cache.key import canonical
 
 _FOLDER = "cubins"
@@ -38,8 +30,8 @@ _LIMIT = 1 << 30  # bytes of one file
 class CacheKey:
     """Identifies one specialisation of a kernel.
 
-    ``fn_id``: a stable name of the function; ``template_kwargs``: sorted pairs of name and value;
-    ``input_shapes``: shape and dtype name of each input; ``arch``: such as ``sm_90a``.
+    ``fn_id`` is a stable name of the function, ``template_kwargs`` sorted pairs of name and value,
+    ``input_shapes`` shape and dtype name of each input, ``arch`` such as ``sm_90a``.
     """
 
     fn_id: str
@@ -49,15 +41,7 @@ class CacheKey:
 
     def hash(self) -> str:
         """SHA-256 of the canonical JSON of the key; InternalError for a value that has none."""
-        return hashlib.sha256(canonical(self._fields()).encode()).hexdigest()
-
-    def _fields(self) -> dict[str, object]:
-        return {
-            "fn_id": self.fn_id,
-            "template_kwargs": self.template_kwargs,
-            "input_shapes": self.input_shapes,
-            "arch": self.arch,
-        }
+        return hashlib.sha256(canonical(vars(self)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ class CubinCache:
 
     @property
     def cache_dir(self) -> Path | None:
-        """Where files lie, None if there is no usable directory."""
+        """The folder of the files, None if there is no usable directory."""
         return self._given if self._given is not None else default_directory()
 
     def get(self, key: CacheKey) -> CacheEntry | None:
@@ -121,20 +105,20 @@ class CubinCache:
         folder = self.cache_dir if disk else None
         if folder is None:
             return
-        for path in children(folder):
+        for path in files.children(folder):
             if _FILE.fullmatch(path.name):
-                remove(path)
+                files.remove(path)
         if self._given is not None:
-            remove(_own(self._given).state)
+            files.remove(_own(self._given).state)
 
     def _read(self, key: CacheKey, name: str) -> CacheEntry | None:
         folder = self.cache_dir
         if folder is None:
             return None
-        trust = Trust(shared=settings.current().cache_trust_shared)
+        trust = files.Trust(shared=settings.current().cache_trust_shared)
         try:
             trust.require(folder, folder.stat())
-            facts = json.loads(read_file(folder / f"{name}.json", limit=_LIMIT, trust=trust))
+            facts = json.loads(files.read_file(folder / f"{name}.json", limit=_LIMIT, trust=trust))
             if facts["format"] != _FORMAT or facts["hash"] != name:
                 return None
             ptx = _verified(folder / f"{name}.ptx", facts["ptx"], trust)
@@ -143,26 +127,22 @@ class CubinCache:
             return CacheEntry(key, ptx.decode("utf-8"), data, dict(facts["metadata"]))
         except FileNotFoundError:
             return None
-        except (OSError, UntrustedError) as error:
+        except (OSError, files.UntrustedError) as error:
             log.warn_once("cache", f"tileops cache: cannot use {folder}: {error}")
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             log.warn_once(f"damaged:{name}", f"damaged cache entry {folder / name}: {error}")
         return None
 
 
-def _fact(data: bytes) -> dict[str, object]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _verified(path: Path, fact: Mapping[str, Any], trust: Trust) -> bytes:
-    data = read_file(path, limit=_LIMIT, trust=trust)
-    if _fact(data) != fact:
+def _verified(path: Path, fact: Mapping[str, Any], trust: files.Trust) -> bytes:
+    data = files.read_file(path, limit=_LIMIT, trust=trust)
+    if fact_of(data) != fact:
         raise ValueError(f"{path} is not what was written")
     return data
 
 
 def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
-    make_directories(folder)
+    files.make_directories(folder)
     # A folder of the caller's own has its own staging: it may be on another file system.
     private = here().private
     place = _own(folder)
@@ -173,20 +153,20 @@ def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
     content = {
         "format": _FORMAT,
         "hash": name,
-        "key": json.loads(canonical(entry.key._fields())),
+        "key": json.loads(canonical(vars(entry.key))),
         "metadata": json.loads(facts),
-        "ptx": _fact(ptx),
-        "cubin": _fact(entry.cubin_bytes) if entry.cubin_bytes is not None else None,
+        "ptx": fact_of(ptx),
+        "cubin": fact_of(entry.cubin_bytes) if entry.cubin_bytes is not None else None,
     }
-    files = {"ptx": ptx, "json": (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()}
+    parts = {"ptx": ptx, "json": (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()}
     if entry.cubin_bytes is not None:
-        files = {"cubin": entry.cubin_bytes, **files}
-    for suffix, data in files.items():  # the facts last: they say that the others are whole
-        replace_file(folder / f"{name}.{suffix}", data, staging.fresh(place, suffix))
+        parts = {"cubin": entry.cubin_bytes, **parts}
+    for suffix, data in parts.items():  # the facts last: they say that the others are whole
+        files.replace_file(folder / f"{name}.{suffix}", data, staging.fresh(place, suffix))
 
 
 def _own(folder: Path) -> Directory:
-    return Directory(folder, True, Trust(shared=False))
+    return Directory(folder, True, files.Trust(shared=False))
 
 
 def default_directory() -> Path | None:

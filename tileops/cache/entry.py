@@ -1,12 +1,15 @@
-"""Owns one cache entry: its files, its manifest, and the checks before any of it is believed."""
+"""One cache entry: its files, its manifest, and the checks before any of it is used."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +140,7 @@ def _manifest_text(entry: Entry) -> str:
         "format": FORMAT,
         "hash": entry.hash,
         "key": fields,  # the IR is program.txt
-        "files": {name: _fact(data) for name, data in sorted(entry.files.items())},
+        "files": {name: fact_of(data) for name, data in sorted(entry.files.items())},
         "links": dict(entry.links),
         "manifest": dict(entry.manifest),
     }
@@ -153,8 +156,8 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 
 def _is_sealed(text: bytes) -> bool:
-    # Compared as bytes: to render the content again would cost more than all the rest of a read.
-    # A line with one blank in front is the outermost object's, and texts hold no line breaks.
+    # Compared as bytes: rendering the content again would cost more than all the rest of a read. A
+    # line with one blank in front is the outermost object's, and texts hold no line breaks.
     found = _SEAL.search(text)
     if found is None:
         return False
@@ -162,7 +165,8 @@ def _is_sealed(text: bytes) -> bool:
     return hashlib.sha256(plain).hexdigest().encode() == found[1]
 
 
-def _fact(data: bytes) -> dict[str, object]:
+def fact_of(data: bytes) -> dict[str, object]:
+    """Size and SHA-256 of a file, as an index of files holds them."""
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -172,10 +176,10 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
     Raises FileNotFoundError if there is no entry, DamagedError if something in it is not what was
     published, OSError if it could not be read (which says nothing about it).
     """
-    try:
+    with _damage_explained(folder):
         status = os.lstat(folder)
-        if not _is_plain_folder(status.st_mode):
-            raise DamagedError(f"{folder} is no folder")
+        if not stat.S_ISDIR(status.st_mode):
+            raise DamagedError(f"{folder} is not a folder")
         trust.require(folder, status)
         content = _read_manifest(folder, trust)
         files = {
@@ -184,10 +188,6 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
         }
         _verify_links(folder, content["links"], content["files"])
         key = _key(content, files[PROGRAM])
-    except UntrustedError as error:
-        raise DamagedError(str(error)) from None
-    except (InternalError, *_WRONG_CONTENT) as error:
-        raise DamagedError(f"{folder}: {type(error).__name__}: {error!s:.200}") from None
     if key.hash() != expected_hash or content["hash"] != expected_hash:
         raise DamagedError(f"{folder} holds the entry {key.hash()}")
     return Entry(key, folder, content["manifest"], files, content["links"])
@@ -195,10 +195,16 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
 
 def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:
     """Key and manifest of the entry in ``folder``, its other files unread; errors as read_entry."""
-    try:
+    with _damage_explained(folder):
         content = _read_manifest(folder, trust)
         text = _read_verified(f"{folder}/{PROGRAM}", content["files"][PROGRAM], trust)
         return _key(content, text), content["manifest"]
+
+
+@contextmanager
+def _damage_explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except UntrustedError as error:
         raise DamagedError(str(error)) from None
     except (InternalError, *_WRONG_CONTENT) as error:
@@ -209,12 +215,6 @@ def _key(content: Mapping[str, Any], program: bytes) -> Key:
     key = Key({**content["key"], "ir": program.decode("utf-8")})
     key.hash()  # kept; a text that has no bytes in UTF-8 is found here
     return key
-
-
-def _is_plain_folder(mode: int) -> bool:
-    import stat
-
-    return stat.S_ISDIR(mode)
 
 
 def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
 
 
 def _problem_of(content: Mapping[str, Any]) -> str | None:
-    """What in a manifest is not of its form; files and key are compared with it elsewhere."""
+    """What in a manifest has a wrong form; files and key are compared with it elsewhere."""
     files, links, manifest = content["files"], content["links"], content["manifest"]
     for name, fact in files.items():
         if not is_name(name):
@@ -270,8 +270,6 @@ def _read_verified(path: str, fact: Mapping[str, Any], trust: Trust) -> bytes:
 def _damage_or_failure(path: Path | str, error: OSError) -> Exception:
     # Missing, a link (ELOOP), a socket (ENXIO), a file where a folder was: damage. Anything else
     # (EIO, EMFILE, ESTALE, EACCES) says that it could not be read now, nothing about its content.
-    import errno
-
     if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
         return DamagedError(f"{path}: {error.strerror}")
     return error
@@ -288,4 +286,4 @@ def _verify_links(folder: Path, links: Mapping[str, str], files: Mapping[str, An
         except OSError as error:
             raise _damage_or_failure(path, error) from None
         if not is_right:
-            raise DamagedError(f"{path} is no link to {target}")
+            raise DamagedError(f"{path} is not a link to {target}")

@@ -1,4 +1,4 @@
-"""Owns the file operations under the cache: durable writes, guarded reads, removal."""
+"""File operations of the cache: durable writes, guarded reads, removal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMOVE_TRIES = 8
 
 
 class UntrustedError(Exception):
-    """A file that someone else could have written, or that is no plain file."""
+    """A file that someone else could have written, or that is not a plain file."""
 
 
 def make_directories(path: Path) -> None:
@@ -35,7 +35,7 @@ def make_directories(path: Path) -> None:
 def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write a new file and wait until it is on disk. Raises OSError, also if ``path`` exists.
 
-    Data that come in parts are written part by part.
+    An iterable is written part by part.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, _FILE_MODE)
@@ -61,7 +61,7 @@ def sync_directory(path: Path) -> None:
 def read_file(path: Path | str, *, limit: int | None = None, trust: Trust | None = None) -> bytes:
     """Bytes of a plain file, never through a link.
 
-    Raises OSError if it cannot be read, UntrustedError if it is no plain file, is larger than
+    Raises OSError if it cannot be read, UntrustedError if it is not a plain file, is larger than
     ``limit`` bytes, or ``trust`` refuses its owner or mode.
     """
     # O_NONBLOCK: opening a FIFO that someone left there must not wait for a writer.
@@ -70,28 +70,24 @@ def read_file(path: Path | str, *, limit: int | None = None, trust: Trust | None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UntrustedError(f"{path} is no plain file")
+            raise UntrustedError(f"{path} is not a plain file")
         if limit is not None and status.st_size > limit:
             raise UntrustedError(f"{path} has {status.st_size} bytes, more than {limit}")
         if trust is not None:
             trust.require(path, status)
-        return _read_all(descriptor, status.st_size)
+        data = os.read(descriptor, status.st_size + 1)
+        while part := os.read(descriptor, 1 << 16):  # short reads, or a file that grew
+            data += part
+        return data
     finally:
         os.close(descriptor)
-
-
-def _read_all(descriptor: int, size: int) -> bytes:
-    data = os.read(descriptor, size + 1)
-    while part := os.read(descriptor, 1 << 16):  # short reads, or a file that grew
-        data += part
-    return data
 
 
 def replace_file(path: Path, data: bytes, staging: Path) -> None:
     """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError.
 
-    A folder that stands at ``path`` is removed: it would be in the way for ever. Where ``staging``
-    is on another file system, a name beside ``path`` stands in for it.
+    A folder at ``path`` is removed: it would be in the way for ever. If ``staging`` is on another
+    file system, a name beside ``path`` is used instead.
     """
     try:
         write_file(staging, data)

@@ -1,4 +1,4 @@
-"""Owns the class KernelCache: another system's names for compiling through the cache.
+"""The names of another system for using the cache: KernelCache, and switching the cache off.
 
 A thin facade over ``tileops.compile``, which always goes through the cache; nothing is kept here.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tileops import option, settings
 from tileops.cache import scripts, usage
 from tileops.cache.directory import here
 from tileops.cache.store import store
@@ -77,13 +78,28 @@ class KernelCache:
         )
 
     def clear_cache(self) -> None:
-        """Forget all entries, in memory and in the private directory; loaded kernels stay."""
+        """``clear_cache()``."""
         clear_cache()
 
 
 def cached(*args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
     """``KernelCache().cached(...)``."""
     return KernelCache().cached(*args, **kwargs)
+
+
+def disable_cache() -> None:
+    """Keep what is compiled from now on in memory only; see ``tileops.option.cache_disable``."""
+    option.cache_disable(True)
+
+
+def enable_cache() -> None:
+    """Use the cache directory again."""
+    option.cache_disable(False)
+
+
+def is_cache_enabled() -> bool:
+    """True if compiled programs are kept in a directory."""
+    return not settings.current().cache_disable
 
 
 def clear_cache() -> None:

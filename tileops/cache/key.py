@@ -1,4 +1,4 @@
-"""Owns the cache key: what a compiled program depends on, in canonical form, and its hash."""
+"""The cache key: what a compiled program depends on, in canonical form, and its hash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _check(value: object) -> None:
         case dict():
             for name, item in value.items():
                 if not isinstance(name, str):
-                    raise InternalError(f"cache key: {name!r} is no str: no defined order")
+                    raise InternalError(f"cache key: {name!r} is not a str, so it has no order")
                 _check(item)
         case _:
             raise InternalError(f"cache key: {value!r} has no canonical text")
@@ -125,12 +125,8 @@ def _parsed(text: str) -> object:
 
 
 def _changed_items(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    return [
-        f"  {name}: {_shown(old, name)} -> {_shown(new, name)}"
-        for name in sorted({*old, *new})
-        if _shown(old, name) != _shown(new, name)
-    ]
+    def shown(items: Mapping[str, object], name: str) -> str:
+        return json.dumps(items[name], sort_keys=True) if name in items else "(absent)"
 
-
-def _shown(items: Mapping[str, object], name: str) -> str:
-    return json.dumps(items[name], sort_keys=True) if name in items else "(absent)"
+    pairs = [(name, shown(old, name), shown(new, name)) for name in sorted({*old, *new})]
+    return [f"  {name}: {before} -> {after}" for name, before, after in pairs if before != after]

@@ -58,13 +58,14 @@ def digest() -> str:
     """The digest of the generators that this process runs: 64 hexadecimal digits."""
     if Path(__file__).with_name("_sources_digest.py").exists():
         return str(importlib.import_module("tileops.cache._sources_digest").DIGEST)
-    package = Path(__file__).parent.parent
-    return remembered(package, headers_folder(package))
+    # Here and not above: the build loads this file alone.
+    from tileops.cxx import include_folder
+
+    return remembered(Path(__file__).parent.parent, include_folder())
 
 
 def remembered(package: Path, headers: Path) -> str:
     """``compute``, recalled from an earlier process while no source has changed since."""
-    # Here and not above: the build loads this file alone.
     from tileops.cache import memo
 
     choice = [str(package), ENTRY_FORMAT, *PACKAGE_FOLDERS]
@@ -77,12 +78,6 @@ def remembered(package: Path, headers: Path) -> str:
     paths = [path for folders, files in trees for path in (*folders, *files)]
     memo.remember("digest of the generators", choice, paths, found, began=began)
     return found
-
-
-def headers_folder(package: Path) -> Path:
-    """The folder of the CPU headers: in the package if installed, else ``csrc/cpu``."""
-    installed = package / "include"
-    return installed if installed.is_dir() else package.parent / "csrc" / "cpu"
 
 
 def write_module(target: Path, package: Path, headers: Path) -> None:

@@ -31,7 +31,7 @@ def fresh(directory: Directory, name: str) -> Path:
 
 @functools.cache
 def _processes() -> str:
-    """Names those among whom a process id means one process: of one boot, in one namespace."""
+    """The name of the set of processes that share process ids: one boot, one namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
@@ -40,7 +40,7 @@ def _processes() -> str:
     return hashlib.sha256(f"{boot!r} {space}".encode()).hexdigest()[:12]
 
 
-def _is_of_the_dead(path: Path) -> bool:
+def _is_of_dead_process(path: Path) -> bool:
     """True if the process that made ``path`` is known to have ended."""
     parts = path.name.rsplit(".", 3)
     if len(parts) != 4 or parts[1] != _processes() or not parts[2].isdecimal():
@@ -55,9 +55,9 @@ def _is_of_the_dead(path: Path) -> bool:
 
 
 def sweep(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
-    """Remove what processes left that have ended, or more than ``older_than`` seconds ago.
+    """Remove what ended processes left, and all that is older than ``older_than`` seconds.
 
-    Returns the number of what was removed.
+    Returns the number of removed paths.
     """
     count = 0
     try:
@@ -67,7 +67,7 @@ def sweep(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
     for path in paths:
         with suppress(OSError):
             is_old = time.time() - path.lstat().st_mtime >= older_than
-            if (is_old or _is_of_the_dead(path)) and remove(path):
+            if (is_old or _is_of_dead_process(path)) and remove(path):
                 count += 1
     return count
 
@@ -84,8 +84,8 @@ def folder(directory: Directory, name: str) -> Iterator[Path]:
         remove(path)
 
 
-# Folders for temporary files of this process, to be removed at its end. A child that was forked has
-# others: the process in which a folder was made is its owner.
+# Folders for temporary files, and the process that made each and removes it at its end: a forked
+# child has its own.
 _temporary: dict[str, int] = {}
 
 
@@ -112,7 +112,7 @@ def _discard_all() -> None:
 
 @contextmanager
 def temporary(name: str) -> Iterator[Path]:
-    """A folder outside the cache: where none can be used, or in its staging nothing can be done."""
+    """A folder outside the cache, for when the cache has none or its staging cannot be used."""
     path = temporary_path(name)
     try:
         yield path

@@ -202,7 +202,7 @@ class Store:
                 staging.sweep(directory)
             if limit is None:
                 return
-            estimate = usage.Growth(directory).add(tree_bytes(final))
+            estimate = usage.add_size(directory, tree_bytes(final))
             if estimate is None or estimate > limit:
                 usage.make_room(directory, limit, frozenset({entry.hash}))
         except OSError as error:

@@ -15,12 +15,12 @@ from typing import IO, Any
 from tileops.errors import CacheError
 
 CHUNK = 1 << 20  # bytes; the most that is held of a member at a time
-# What the headers of one member may have: names, times, owners. More is no archive of ours.
+# Bytes for the headers of one member: names, times, owners. More is not an archive of ours.
 _HEADER_LIMIT = 1 << 18
 _MOST_MEMBERS = 500_000
 _XZ_MEMORY = 128 << 20  # what xz -9 needs is 65 MiB
-# What reading a hostile or torn archive raises. ValueError and IndexError: numbers in headers that
-# are none. RecursionError: headers of headers.
+# What reading a hostile or torn archive raises. ValueError and IndexError: bad numbers in headers.
+# RecursionError: headers of headers.
 _TORN = (
     tarfile.TarError, EOFError, ValueError, LookupError, zlib.error, lzma.LZMAError, MemoryError,
     RecursionError,
@@ -98,7 +98,7 @@ def _explained(source: Source) -> Iterator[None]:
         ) from None
     except _TORN as error:
         reason = str(error).partition("\n")[0][:200]
-        raise CacheError(f"{source.path} is no {source.kind}: {reason}") from None
+        raise CacheError(f"{source.path} is not an {source.kind}: {reason}") from None
     except OSError as error:
         raise CacheError(f"{source.path} cannot be read: {error}") from None
 
@@ -241,41 +241,22 @@ class _Decompressed:
         self._file = file
         self._make = make
         self._inner = make()
-        self._is_ended = False
+        self._left = b""  # read from the file and not decompressed yet
 
     def read(self, size: int) -> bytes:
-        while not self._is_ended:
+        while True:
             if self._inner.eof:
-                self._next_stream()
-                continue
+                left = self._inner.unused_data.lstrip(b"\0")
+                self._left = left or self._file.read(1 << 16).lstrip(b"\0")
+                if not self._left:
+                    return b""
+                self._inner = self._make()
             is_hungry = self._inner.needs_input
-            data = self._file.read(1 << 16) if is_hungry else b""
+            data = b""
+            if is_hungry:
+                data, self._left = self._left or self._file.read(1 << 16), b""
             found: bytes = self._inner.decompress(data, size)
             if found:
                 return found
             if is_hungry and not data and not self._inner.eof:
                 raise EOFError("the compressed data end too early")
-        return b""
-
-    def _next_stream(self) -> None:
-        rest = self._inner.unused_data.lstrip(b"\0") or self._file.read(1 << 16).lstrip(b"\0")
-        if not rest:
-            self._is_ended = True
-            return
-        self._inner = self._make()
-        self._file = _Joined(rest, self._file)  # type: ignore[assignment]
-
-
-class _Joined:
-    """Bytes that were read too far, then the rest of the file."""
-
-    def __init__(self, start: bytes, file: IO[bytes]) -> None:
-        self._start = start
-        self._file = file.rest() if isinstance(file, _Joined) else file
-
-    def rest(self) -> IO[bytes]:
-        return self._file
-
-    def read(self, size: int) -> bytes:
-        start, self._start = self._start, b""
-        return start or self._file.read(size)

@@ -1,4 +1,4 @@
-"""Owns what keeps the directory bounded: who uses which entry, its size, and what goes first."""
+"""What keeps the directory bounded: who uses which entry, its size, and what goes first."""
 
 from __future__ import annotations
 
@@ -13,17 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tileops import forks
-from tileops.cache import scripts, staging
+from tileops.cache import files, scripts, staging
 from tileops.cache.directory import Directory
-from tileops.cache.files import (
-    UntrustedError,
-    children,
-    make_directories,
-    read_file,
-    remove,
-    replace_file,
-    tree_bytes,
-)
 
 # Eviction goes down to this share of the limit, so that one scan of the directory pays for many
 # compiles: at 1,000 entries a scan takes about as long as 1 % of one compile.
@@ -54,12 +45,12 @@ class _Mark:
 class Users:
     """Tells other processes which entries this one uses: a locked file of hashes a process.
 
-    The kernel drops the lock when the process dies, so a file that can be locked is nobody's. A
-    file that was deleted is made again, with all its hashes, at the next note.
+    The kernel drops the lock when the process dies, so nobody uses what a file names that can be
+    locked. A file that was deleted is made again, with all its hashes, at the next note.
     """
 
     def __init__(self, parents: Users | None = None) -> None:
-        """``parents``: of the process that this one was forked from; what it uses this one does."""
+        """``parents``: those of the process that this one was forked from; it uses the same."""
         self._lock = forks.renewed_lock()
         self._marks: dict[Path, _Mark] = {}
         noted = {} if parents is None else parents._noted
@@ -96,8 +87,8 @@ def _append(descriptor: int, data: bytes) -> None:
 
 
 def _new_mark(folder: Path) -> _Mark:
-    make_directories(folder)
-    found = children(folder)
+    files.make_directories(folder)
+    found = files.children(folder)
     # From any of them on: the first ones may all be of living processes.
     start = int.from_bytes(os.urandom(4), "little") % max(len(found), 1)
     for path in (found[start:] + found[:start])[:_REAPED]:
@@ -110,13 +101,13 @@ def _new_mark(folder: Path) -> _Mark:
         return _Mark(path, descriptor, os.fstat(descriptor).st_ino)
     except OSError:
         os.close(descriptor)
-        remove(path)  # a file system without locks must not gather a file a process
+        files.remove(path)  # a file system without locks must not gather a file a process
         raise
 
 
 def _lock(descriptor: int) -> None:
-    # Another process may look at this moment whether the file is nobody's, and holds the lock for
-    # some microseconds.
+    # Another process may be looking whether the file is abandoned: it holds the lock for some
+    # microseconds.
     for _ in range(_LOCK_TRIES):
         with suppress(BlockingIOError):
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +118,7 @@ def _lock(descriptor: int) -> None:
 def used_hashes(directory: Directory) -> set[str]:
     """Hashes that a living process uses; files of dead processes are removed on the way."""
     used: set[str] = set()
-    for path in children(directory.in_use):
+    for path in files.children(directory.in_use):
         used.update(_hashes_or_remove(path))
     return used
 
@@ -139,7 +130,7 @@ def _hashes_or_remove(path: Path) -> list[str]:
         return []
     try:
         if _is_abandoned(descriptor):
-            remove(path)
+            files.remove(path)
             return []
         size = os.fstat(descriptor).st_size
         return os.pread(descriptor, size, 0).decode("ascii", errors="replace").split()
@@ -171,51 +162,46 @@ class Stored:
 def stored_entries(directory: Directory) -> list[Stored]:
     """All entries, least recently used first. What vanishes meanwhile is left out.
 
-    What is not named like an entry is somebody else's: it is neither counted nor ever removed.
+    Other names are not the cache's: they are neither counted nor ever removed.
     """
     found = []
-    for path in children(directory.programs):
+    for path in files.children(directory.programs):
         if not _ENTRY_NAME.fullmatch(path.name):
             continue
         with suppress(OSError):
-            found.append(Stored(path, tree_bytes(path), path.lstat().st_mtime))
+            found.append(Stored(path, files.tree_bytes(path), path.lstat().st_mtime))
     return sorted(found, key=lambda stored: (stored.used_at, stored.path.name))
 
 
 def touch(path: Path) -> None:
-    """Note that the entry in ``path`` was used now. Silent where the directory is read-only."""
+    """Note that the entry in ``path`` was used now; does nothing in a read-only directory."""
     with suppress(OSError):
         os.utime(path)
 
 
-class Growth:
-    """An estimate of the directory's size that costs one short append a compile.
+# An estimate of the directory's size that costs one short append a compile: the file ``size`` holds
+# one number a line, what the last scan found and then the size of each entry since.
+def add_size(directory: Directory, size: int) -> int | None:
+    """Add an entry of ``size`` bytes; the estimated total, None if nothing was scanned yet.
 
-    ``size`` holds one number a line: what the last scan found, then the size of each entry since.
+    Raises OSError.
     """
+    path = directory.state / "size"
+    try:
+        text = files.read_file(path, limit=_SIZES_LIMIT)
+    except (OSError, files.UntrustedError):
+        return None  # missing, or not a file at all: the scan writes it anew
+    if not text:
+        return None
+    with path.open("ab") as file:
+        file.write(f"{size}\n".encode())
+    return size + sum(int(line) for line in text.split() if line.isdigit())
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-        self._path = directory.state / "size"
 
-    def add(self, size: int) -> int | None:
-        """Add an entry of ``size`` bytes; the estimated total, None if nothing was scanned yet.
-
-        Raises OSError.
-        """
-        try:
-            text = read_file(self._path, limit=_SIZES_LIMIT)
-        except (OSError, UntrustedError):
-            return None  # missing, or no file at all: the scan writes it anew
-        if not text:
-            return None
-        with self._path.open("ab") as file:
-            file.write(f"{size}\n".encode())
-        return size + sum(int(line) for line in text.split() if line.isdigit())
-
-    def restart(self, total: int) -> None:
-        """Begin anew from what a scan found. Raises OSError."""
-        replace_file(self._path, f"{total}\n".encode(), staging.fresh(self._directory, "size"))
+def restart_size(directory: Directory, total: int) -> None:
+    """Begin the estimate anew from what a scan found. Raises OSError."""
+    staged = staging.fresh(directory, "size")
+    files.replace_file(directory.state / "size", f"{total}\n".encode(), staged)
 
 
 def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset()) -> list[Path]:
@@ -233,40 +219,41 @@ def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset
         for entry in stored:
             if total <= limit * _LOW_WATER:
                 break
-            if entry.path.name not in used and _take_out(directory, entry.path, asides):
+            if entry.path.name in used:
+                continue
+            aside = _taken_out(directory, entry.path)
+            if aside is not None:
+                asides.append(aside)
+            if aside is not None or not os.path.lexists(entry.path):
                 total -= entry.size
                 removed.append(entry.path)
     if asides:
         # Removing a folder can take milliseconds (a journal commits): not on the caller's time. The
         # interpreter waits for this thread at its end.
         threading.Thread(target=_tidy, args=(directory, asides), name="tileops-evict").start()
-    Growth(directory).restart(total)
+    restart_size(directory, total)
     return removed
 
 
 def _tidy(directory: Directory, asides: list[Path]) -> None:
-    _remove_all(asides)
+    for aside in asides:
+        files.remove(aside)
     scripts.sweep(directory)
-
-
-def _remove_all(paths: list[Path]) -> None:
-    for path in paths:
-        remove(path)
 
 
 def discard(directory: Directory, path: Path) -> bool:
     """Take an entry out in one rename, then remove its files; True if it is no longer there."""
-    asides: list[Path] = []
-    gone = _take_out(directory, path, asides)
-    _remove_all(asides)
-    return gone
+    aside = _taken_out(directory, path)
+    if aside is not None:
+        files.remove(aside)
+    return aside is not None or not os.path.lexists(path)
 
 
-def _take_out(directory: Directory, path: Path, asides: list[Path]) -> bool:
+def _taken_out(directory: Directory, path: Path) -> Path | None:
+    """The place to which an entry was moved in one rename; None if it could not be."""
     try:
         aside = staging.fresh(directory, f"{path.name[:12]}.gone")
         os.rename(path, aside)  # noqa: PTH104
     except OSError:
-        return not os.path.lexists(path)
-    asides.append(aside)
-    return True
+        return None
+    return aside

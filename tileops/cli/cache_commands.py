@@ -1,4 +1,4 @@
-"""Owns ``python -m tileops cache``: ls, show, why, verify, prune, clear, export, import."""
+"""The command ``python -m tileops cache``: ls, show, why, verify, prune, clear, export, import."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 from tileops import settings
 from tileops.cache import archive, catalog, scripts, staging, usage
 from tileops.cache.directory import Directory, here
-from tileops.cache.entry import Entry
 from tileops.errors import CacheError
 
 _SOURCES = ("kernel.py", "device_kernel.cpp")
-# What a file or a name holds must not steer the terminal; lines and tabs are the text's own.
+# Texts of files and names must not steer the terminal; lines and tabs are their own.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
 }
@@ -100,7 +99,14 @@ def show_entry(options: argparse.Namespace) -> int:
     """Print one entry whole."""
     entry = catalog.find(options.hash)
     if options.json:
-        _say(json.dumps(_entry_json(entry), indent=1))
+        found = {
+            "hash": entry.hash,
+            "path": str(entry.path),
+            "key": dict(entry.key.fields),
+            "manifest": dict(entry.manifest),
+            "files": {name: len(data) for name, data in sorted(entry.files.items())},
+        }
+        _say(json.dumps(found, indent=1))
         return 0
     _say(f"{entry.hash}\n{entry.path}\n")
     for name, text in entry.key.fields.items():
@@ -213,7 +219,7 @@ def clear_entries(options: argparse.Namespace) -> int:
     ]
     staging.sweep(directory, older_than=0.0)
     scripts.clear(directory)
-    usage.Growth(directory).restart(0)
+    usage.restart_size(directory, 0)
     _report_removed(removed, options.json)
     return 0
 
@@ -307,14 +313,4 @@ def _as_json(item: catalog.Item) -> dict[str, object]:
         "used_at": item.used_at,
         "layer": not item.writable,
         "problem": item.problem,
-    }
-
-
-def _entry_json(entry: Entry) -> dict[str, object]:
-    return {
-        "hash": entry.hash,
-        "path": str(entry.path),
-        "key": dict(entry.key.fields),
-        "manifest": dict(entry.manifest),
-        "files": {name: len(data) for name, data in sorted(entry.files.items())},
     }

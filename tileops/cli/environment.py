@@ -1,4 +1,4 @@
-"""Owns ``python -m tileops env``: versions, devices, toolchain, cache, and what is missing."""
+"""The command ``python -m tileops env``: versions, devices, compilers, cache, what is missing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def gather() -> dict[str, Any]:
         "filelock": _version("filelock"),
         "cpu target": f"cpu:{host_cpu_level()}",
         "c++ compiler": _compiler_version(),
-        "native runtime": "built" if _has_runtime() else "not built",
+        "native runtime": "built" if importlib.util.find_spec("tileops._C") else "not built",
         "cuda devices": _devices(),
     }
     where = here()
@@ -78,10 +78,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _has_runtime() -> bool:
-    return importlib.util.find_spec("tileops._C") is not None
 
 
 def _compiler_version() -> str:

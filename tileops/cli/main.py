@@ -1,4 +1,4 @@
-"""Owns ``python -m tileops``: its commands, and how errors leave it."""
+"""The program ``python -m tileops``: its commands, and how errors leave it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a compile gives: files, and per launch what a loader needs to know."""
+"""The result of a compile: files, and per launch what a loader needs to know."""
 
 from __future__ import annotations
 
@@ -42,10 +42,7 @@ class Artifact:
 
 
 class StageError(ToolchainError):
-    """A compiler refused generated code.
-
-    ``statement`` is the number of the IR statement, or None.
-    """
+    """A compiler refused generated code; ``statement`` is the IR statement's number, or None."""
 
     def __init__(self, message: str, statement: int | None = None) -> None:
         self.message, self.statement = message, statement

@@ -1,4 +1,4 @@
-"""Owns the reading of cubins: registers and local memory of a kernel, from the ELF's own notes."""
+"""Registers and local memory of a kernel, read from the ELF notes of its cubin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIZED_VALUE = 0x04  # format: 16-bit size, then that many bytes
 def kernel_resources(cubin: bytes) -> tuple[int, int]:
     """(registers a thread, local memory in bytes a thread), the largest over the cubin's functions.
 
-    (0, 0) where the bytes are no 64-bit ELF with such notes.
+    (0, 0) if the bytes are not a 64-bit ELF with such notes.
     """
     if cubin[:5] != b"\x7fELF\x02":
         return 0, 0

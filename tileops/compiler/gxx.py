@@ -11,6 +11,7 @@ from pathlib import Path
 from tileops import cxx, forks, settings
 from tileops.codegen.kernel_code import KernelCode
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
+from tileops.cxx import include_folder as include_folder
 from tileops.errors import ToolchainError
 from tileops.pass_configs import DEBUG_CPU
 from tileops.target import Target
@@ -60,18 +61,8 @@ _OUTPUT = (
 _FAST, _DEBUG = ("-O3", "-g0"), ("-O0", "-g", "-DTILEOPS_DEBUG=1")
 
 
-def include_folder() -> Path:
-    """Where the headers that kernels include lie: in the package if installed, else in csrc/cpu."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "include"
-    return installed if installed.is_dir() else package.parent / "csrc" / "cpu"
-
-
 def flags(target: Target, options: Mapping[str, str]) -> list[str]:
-    """All flags that shape the code, in order.
-
-    ``options["compile_flags"]`` holds the user's own.
-    """
+    """All flags that shape the code, in order; ``options["compile_flags"]`` are the user's own."""
     speed = _DEBUG if options.get(DEBUG_CPU, "") in ("1", "True", "true") else _FAST
     own = shlex.split(options.get("compile_flags", ""))
     return [*_LANGUAGE, *_MEANING, *_OUTPUT, *speed, *_MARCH[target.arch], *own]
@@ -107,11 +98,7 @@ def compile_cpp(
             f"{words[0]} ended without an error and wrote nothing{cxx.origin()}: expected a C++ "
             "compiler, such as g++"
         ) from None
-    files = {
-        SOURCE: code.source.encode(),
-        SCRIPT: _script(chosen).encode(),
-        LIBRARY: library,
-    }
+    files = {SOURCE: code.source.encode(), SCRIPT: _script(chosen).encode(), LIBRARY: library}
     launches = tuple(
         LaunchImage(image=LIBRARY, entry=launch.entry, threads=1, shared_bytes=0)
         for launch in code.launches

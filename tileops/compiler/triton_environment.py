@@ -79,7 +79,8 @@ def _pin(stack: ExitStack, knobs: Any, getenv: Any) -> None:
     ]
     for family in families:
         stack.enter_context(family.scope())
-    stack.callback(_restore, knobs, _set_aside(knobs, getenv, families))
+    for name, value in _set_aside(knobs, getenv, families).items():
+        stack.callback(knobs.setenv, name, value)
     knobs.compilation.disable_line_info = True
     knobs.runtime.add_stages_inspection_hook = None
 
@@ -140,8 +141,3 @@ def _set_aside(knobs: Any, getenv: Any, families: list[Any]) -> dict[str, str]:
             saved[name] = value
             knobs.setenv(name, None)
     return saved
-
-
-def _restore(knobs: Any, saved: dict[str, str]) -> None:
-    for name, value in saved.items():
-        knobs.setenv(name, value)

@@ -1,9 +1,10 @@
-"""The run of Triton's compile stages, from text in memory to device code, without its cache."""
+"""Triton's compile stages, run from text in memory to device code, without its cache."""
 
 # ruff: noqa: ANN401 - Triton's objects have no types that could be named here.
 from __future__ import annotations
 
 import linecache
+import math
 import re
 import tempfile
 from collections.abc import Mapping
@@ -159,21 +160,17 @@ def _spilled_bytes(built: _Compiled, target: Target) -> int:
 def _compile_fitting(
     code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
 ) -> _Compiled:
-    """The launch with the deepest pipelines, up to those asked for.
-
-    Whose shared memory the target has.
-    """
-    deepest = launch.num_stages
+    """The launch with the deepest pipelines, up to those asked for, that fit in shared memory."""
     built = _run_stages(code, source, launch, target, options)
     limit = target.shared_limit
     first = built.metadata["shared"]
-    stages = deepest
-    while built.metadata["shared"] > limit and stages > 1:
+    stages = deepest = launch.num_stages
+    while built.metadata["shared"] > limit:
+        if stages == 1:
+            raise _too_much_shared(launch, target, built.metadata["shared"])
         stages -= 1
         source = _with_stages(source, stages)
         built = _run_stages(code, source, launch, target, options)
-    if built.metadata["shared"] > limit:
-        raise _too_much_shared(launch, target, built.metadata["shared"])
     if stages == deepest:
         return built
     note = (
@@ -197,9 +194,7 @@ def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedM
     parts = []
     for buffer in launch.shared_buffers:
         shape = buffer.static_shape() or ()
-        size = buffer.dtype.bytes
-        for extent in shape:
-            size *= extent
+        size = math.prod((buffer.dtype.bytes, *shape))
         parts.append(f"{buffer.name} {shape} {buffer.dtype}: {size}")
     return SharedMemoryError(
         f"{launch.entry} needs more shared memory than {target} has, also without pipelining; "
@@ -209,7 +204,6 @@ def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedM
     )
 
 
-# -- one run -----------------------------------------------------------------------------------
 def _run_stages(
     code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
 ) -> _Compiled:
@@ -267,10 +261,7 @@ def _stages_of(
 
 
 def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Every option that changes code, given explicitly.
-
-    Defaults differ between versions and environments.
-    """
+    """Every option that changes code: defaults differ between versions and environments."""
     checks = "tl.device_assert(" in source
     chosen: dict[str, Any] = {
         "num_warps": launch.num_warps,
@@ -305,10 +296,10 @@ def _explained(
         node = getattr(error, "node", None)
     if node is None:
         return StageError(f"Triton could not compile {launch.entry}: {words}")
+    lines = source.splitlines()
     line = function.starting_line_number + node.lineno - 1
     # The function's own text starts at `def`, one line below its decorator.
-    line += source.splitlines()[function.starting_line_number - 1].startswith("@")
-    lines = source.splitlines()
+    line += lines[function.starting_line_number - 1].startswith("@")
     shown = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return StageError(
         f"Triton could not compile {launch.entry}: {words}\n  {_FILE}:{line}: {shown}",
@@ -316,7 +307,6 @@ def _explained(
     )
 
 
-# -- results -----------------------------------------------------------------------------------
 def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) -> LaunchImage:
     metadata = built.metadata
     binary = _BINARY[target.kind]
@@ -337,7 +327,7 @@ def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) ->
 
 
 def _hidden(launch: LaunchCode, built: _Compiled) -> tuple[str, ...]:
-    """The pointers that Triton appended: counted in the PTX, where they stand as parameters."""
+    """The pointers that Triton appended, counted in the PTX, where they are parameters."""
     ptx = built.stages.get("ptx")
     if ptx is None:
         return ("global_scratch", "profile_scratch")

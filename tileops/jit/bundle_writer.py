@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tileops import cache
-from tileops.cache.entry import MANIFEST, OPTIONS, PROGRAM, write_entry
+from tileops.cache.entry import MANIFEST, OPTIONS, PROGRAM, fact_of, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, write_file
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
@@ -250,7 +249,7 @@ def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
         data = _rendered(_op_document(group, manifests))
         make_directories(stage / "ops" / name)
         write_file(stage / "ops" / name / "op.json", data)
-        index[name] = _fact(data)
+        index[name] = fact_of(data)
     write_file(stage / INDEX, _rendered({"format": FORMAT, "ops": index}))
     for part in (stage / "ops", stage / "programs", stage):
         sync_directory(part)
@@ -262,7 +261,7 @@ def _write_program(programs: Path, entry: cache.Entry) -> dict[str, object]:
     folder = programs / entry.hash
     if not folder.exists():  # two variants of an op can share a program
         write_entry(folder, replace(entry, files=kept, links={}))
-    return _fact((folder / MANIFEST).read_bytes())
+    return fact_of((folder / MANIFEST).read_bytes())
 
 
 def _op_document(
@@ -304,10 +303,6 @@ def _op_document(
 
 def _rendered(value: object) -> bytes:
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode("ascii")
-
-
-def _fact(data: bytes) -> dict[str, object]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _refuse_other(final: Path) -> None:
