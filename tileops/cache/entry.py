@@ -276,14 +276,21 @@ def _damage_or_failure(path: Path | str, error: OSError) -> Exception:
 
 
 def _verify_links(folder: Path, links: Mapping[str, str], files: Mapping[str, Any]) -> None:
-    # A link may have become a copy of its target where an entry was copied without links.
     for name, target in links.items():
-        path = folder / name
+        path = f"{folder}/{name}"
         try:
-            is_right = path.is_symlink() and os.readlink(path) == target  # noqa: PTH115
-            if not is_right and not path.is_symlink() and path.is_file():
-                is_right = hashlib.sha256(read_file(path)).hexdigest() == files[target]["sha256"]
+            is_right = _is_link_to(path, target, files[target])
         except OSError as error:
             raise _damage_or_failure(path, error) from None
         if not is_right:
             raise DamagedError(f"{path} is not a link to {target}")
+
+
+def _is_link_to(path: str, target: str, fact: Mapping[str, Any]) -> bool:
+    try:
+        return os.readlink(path) == target  # noqa: PTH115
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    # A copy of its target, where an entry was copied without links.
+    return bool(hashlib.sha256(read_file(path)).hexdigest() == fact["sha256"])
