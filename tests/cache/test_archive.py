@@ -298,7 +298,7 @@ def test_a_full_disk_during_an_import_leaves_nothing(
 ) -> None:  # fmt: skip
     _pack(tmp_path / "archive.tar", _entry(files))
     count = [0]
-    real = archive.write_file
+    real = archive.files.write_file
 
     def write(path: Path, data: bytes) -> None:
         count[0] += 1
@@ -306,7 +306,7 @@ def test_a_full_disk_during_an_import_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, data)
 
-    monkeypatch.setattr(archive, "write_file", write)
+    monkeypatch.setattr(archive.files, "write_file", write)
     assert main(["cache", "import", str(tmp_path / "archive.tar")]) == 2
     err = capsys.readouterr().err
     assert f"cannot import into {private.root}" in err
