@@ -75,9 +75,8 @@ class Workshop:
         self._compiled: dict[str, Compiled] = {}
         self._guard = threading.Lock()
         self._benches: list[tuple[str, Bench]] | None = None
-        self._children: list[ChildBench] = []
-        if isolated:
-            self._start_children()
+        self._isolated = isolated
+        self._children: list[ChildBench] = []  # they start in the ``with`` block, which ends them
         self.begin(1.0)
 
     def begin(self, effort: float) -> None:
@@ -91,7 +90,8 @@ class Workshop:
 
     # -- benches ---------------------------------------------------------------------------------
     def _start_children(self) -> None:
-        for device in self._devices:
+        """Start the children without waiting for them."""
+        for device in self._devices if self._isolated and not self._children else ():
             bench = ChildBench(device, self._inputs, backend=self._options.backend)
             self._children.append(bench)
             with suppress(NoSecondContextError):  # opening it says so again
@@ -100,12 +100,13 @@ class Workshop:
     def benches(self) -> list[tuple[str, Bench]]:
         """A bench for each device that can be used, with the device's name; the caller's first."""
         if self._benches is None:
+            self._start_children()
             self._benches = self._opened()
         return self._benches
 
     def _opened(self) -> list[tuple[str, Bench]]:
         own = self._devices[0]
-        if not self._children:
+        if not self._isolated:
             return [(str(own), self._local(own))]
         opened: list[tuple[str, Bench]] = []
         for device, child in zip(self._devices, self._children, strict=True):
@@ -184,6 +185,7 @@ class Workshop:
 
     def look(self, names: Sequence[str]) -> None:
         """Compile these configs, and run each once on the next free device."""
+        self._start_children()
         done = self._compile(names)
         taking = threading.Lock()
         measurements = self._usable()
