@@ -152,6 +152,9 @@ class Reduction(TileOperation):
         if not _agree(rest, out):
             yield f"reduction of {_show(self.src.extents)} into {_show(out)}"
 
+    def undivided(self) -> tuple[tuple[str, int], ...]:
+        return (("src", self.dim),)
+
     def of_nothing(self) -> bool | int | float | None:
         """The result for an empty line; None where dst stays as it is."""
         return None
@@ -169,6 +172,9 @@ class Reduce(Reduction):
 
     def reads(self) -> tuple[str, ...]:
         return ("src",) if self.clear else ("src", "dst")
+
+    def undivided(self) -> tuple[tuple[str, int], ...]:
+        return ()  # later parts are folded into the result of the first
 
     def text(self) -> str:
         flags = (" clear" if self.clear else "") + (" nan" if self.nan_propagate else "")
@@ -209,9 +215,6 @@ class ArgReduce(Reduction):
 
     READS = ("src",)
     TEXT = "reduce.arg{0.kind} {0.src} -> {0.dst} dim {0.dim}"
-
-    def undivided(self) -> tuple[tuple[str, int], ...]:
-        return (("src", self.dim),)
 
     def faults(self) -> Iterator[str]:
         if self.kind not in ("max", "min"):
