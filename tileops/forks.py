@@ -165,7 +165,7 @@ def _forget_unfinished_imports() -> None:
     """Let the child import anew what a thread was importing for a first call.
 
     CPython renews its import system's one lock in a child, and not the locks of the modules: a
-    thread that is gone would hold those for ever. To wait for it before the fork is no way out:
+    thread that is gone would hold those for ever. Waiting for it before the fork does not help:
     filelock's import waits for the fork itself.
     """
     own = threading.get_ident()

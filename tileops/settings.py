@@ -1,4 +1,4 @@
-"""The settings: the environment, read here alone and at call time, under what options override."""
+"""Settings: environment variables, read only here, at each use; options override them."""
 
 from __future__ import annotations
 

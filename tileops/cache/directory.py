@@ -144,7 +144,7 @@ def _refusal(root: Path, trust: Trust) -> str | None:
             continue
         except OSError as error:
             return f"{path}: {error.strerror}"
-        except ValueError as error:  # a zero byte, or a text that is no name of a file
+        except ValueError as error:  # a zero byte, or text that cannot be a file's name
             return f"{path!r}: {error}"
         if not stat.S_ISDIR(status.st_mode):
             return f"{path} is not a directory"

@@ -87,7 +87,7 @@ def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
         except FileNotFoundError:  # cleared or swept meanwhile; not again at once
             _record(directory, script, row)
     except OSError as error:
-        # A link that cannot be put back is no loss: the table is the truth.
+        # A link that cannot be restored does no harm: the table decides.
         if not is_known:
             log.warn_once("cache", f"tileops cache: cannot write {folder}: {error}")
 

@@ -210,7 +210,7 @@ class Store:
 
 
 def _trouble(message: str) -> None:
-    # One key for all: a broken disk is one warning, not one a compile.
+    # One key for all: a broken disk gives one warning, not one per compile.
     log.warn_once("cache", f"tileops cache: {message}")
 
 

@@ -1,1 +1,1 @@
-"""The command line, ``python -m tileops``: what is installed, and what the cache holds."""
+"""The command line, ``python -m tileops``: environment, cache, tunings, checks of files."""

@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
             parser.add_argument("--json", action="store_true", help="print JSON for programs")
         return parser
 
-    listing = add("ls", list_entries, "one line an entry, most recently used first")
+    listing = add("ls", list_entries, "one line per entry, most recently used first")
     listing.add_argument("op", nargs="?", help="only entries of this op")
     add("show", show_entry, "program, options, source and resources of an entry").add_argument(
         "hash", help="first digits of the entry's hash"
@@ -69,7 +69,7 @@ _days.__name__ = "number of days"  # what argparse calls it in its error
 
 
 def list_entries(options: argparse.Namespace) -> int:
-    """Print one line an entry."""
+    """Print one line per entry."""
     found = [item for item in catalog.items() if options.op in (None, item.name)]
     if options.json:
         _say(json.dumps([_as_json(item) for item in found], indent=1))

@@ -17,7 +17,7 @@ class LaunchImage:
     ``image`` names its file in ``Artifact.files``, ``entry`` the symbol in it. ``hidden`` are
     pointers that the compiler appended after the declared parameters ("global_scratch",
     "profile_scratch"); ``global_scratch_bytes`` is what one block needs of the first. ``spills``
-    is local memory in bytes a thread (0 where everything stayed in registers). ``tensormaps``
+    is local memory in bytes per thread (0 where everything stayed in registers). ``tensormaps``
     describe host-made descriptors.
     """
 

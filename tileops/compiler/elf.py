@@ -11,7 +11,7 @@ _SIZED_VALUE = 0x04  # format: 16-bit size, then that many bytes
 
 
 def kernel_resources(cubin: bytes) -> tuple[int, int]:
-    """(registers a thread, local memory in bytes a thread), the largest over the cubin's functions.
+    """Registers and local memory in bytes, per thread: the largest of the cubin's functions.
 
     (0, 0) if the bytes are not a 64-bit ELF with such notes.
     """

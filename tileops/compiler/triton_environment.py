@@ -35,7 +35,7 @@ class _Pins:
         forks.renew_in_child(self)
 
     def renew(self) -> None:
-        """Put back in a child what a compile of a thread that is gone had set aside."""
+        """Restore in a child what the compile of a lost thread had unset."""
         if not forks.is_held_here(_lock):
             while self.open:
                 self.open.pop().close()

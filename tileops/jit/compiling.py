@@ -109,7 +109,7 @@ def key_of(request: Request) -> cache.Key:
 
 @settings.read_once()
 def obtain(request: Request) -> cache.Entry:
-    """The compiled form of a program: from memory, disk or a bundle, or compiled now, once a key.
+    """The compiled form of a program: from memory, disk or a bundle, or compiled now, once per key.
 
     Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
     """

@@ -1,1 +1,1 @@
-"""Passes over the tile IR, one function a file: analyses, and rewrites from IR to IR."""
+"""The passes from IR to IR, the analyses that they share, and ``pipeline``, their order."""

@@ -218,7 +218,7 @@ def fits(interval: Interval, dtype: DType) -> bool:
 def _held(exact: Interval, dtype: DType) -> Interval:
     """``exact`` reduced to the range of ``dtype``: unchanged where it is inside.
 
-    An unknown end stems from a size: it is taken as being in the type of an index.
+    An unknown end comes from a size: it is assumed to fit the type of an index.
     """
     if fits(exact, dtype) and (exact.is_bounded or is_index_type(dtype)):
         return exact

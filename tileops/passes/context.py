@@ -1,4 +1,4 @@
-"""What a pass may know beside the program: the target, and analyses of the program as it is now."""
+"""What a pass knows besides the program: the target, and analyses of the current program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the comparison of a result with its reference that allows a share of outliers."""
+"""Comparison of a result with its reference, with a permitted share of outliers."""
 
 from __future__ import annotations
 

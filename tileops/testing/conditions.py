@@ -1,4 +1,4 @@
-"""Owns the marks of tests that need something of the machine; without it they are skipped."""
+"""Marks for tests that need something of the machine; without it they are skipped."""
 
 from __future__ import annotations
 

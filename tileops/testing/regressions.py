@@ -1,4 +1,4 @@
-"""Owns the timings that a file collects of its own functions and prints as a table."""
+"""Timings that a file collects of its own functions and prints as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how a test file runs by itself, and the seeds that make its inputs repeat."""
+"""Running a test file by itself, with seeds that make its inputs repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated module: one Triton function a launch, assembled into the text of ``kernel.py``."""
+"""The generated module: one Triton function per launch, assembled into the text of ``kernel.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and inclusive scans along one dimension, accumulated in the destination's dtype."""
+"""Reductions, places of extremes and inclusive scans along one dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatch over statements: each kind goes to the function that writes it."""
+"""The text of statements: a table from each kind to its emitter, and the small emitters."""
 
 from __future__ import annotations
 
