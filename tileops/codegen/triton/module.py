@@ -1,4 +1,4 @@
-"""The generated module: one Triton function per launch, assembled into the text of ``kernel.py``."""
+"""The text of ``kernel.py``: one Triton function per launch."""
 
 from __future__ import annotations
 
