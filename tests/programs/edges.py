@@ -1,4 +1,4 @@
-"""Programs at the edges of arithmetic, with their exact results: NaN, infinity and negative zero."""
+"""Programs at the edges, with their exact results: NaN, infinity, negative zero, a last tile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ import torch
 
 import tileops.language as T
 from tests.programs.construct import Construct
+
+
+def im2col_past_the_taps(X):
+    """4 taps of 3 channels are 12 columns; a tile of 8 reaches past them, where an image has NaN."""
+    X: T.Tensor((1, 4, 4, 3), T.float16)
+    Y = T.empty((9, 16), T.float32)
+    with T.Kernel(2, threads=32) as bx:
+        tile = T.alloc_shared((9, 8), T.float16)
+        T.im2col(X, tile, 0, bx, 2, 1, 1, 0)
+        T.copy(tile, Y[0, bx * 8])
+    return Y
+
+
+def im2col_past_the_taps_expected(x: torch.Tensor) -> torch.Tensor:
+    windows = [x[0, i : i + 2, j : j + 2].reshape(12) for i in range(3) for j in range(3)]
+    return torch.nn.functional.pad(torch.stack(windows), (0, 4)).float()
+
+
+def _image_with_nans() -> torch.Tensor:
+    x = torch.randn(1, 4, 4, 3).half()
+    x[0, 2:] = math.nan
+    return x
 
 
 def extremes_of_nans(A, H):
@@ -166,6 +188,11 @@ EDGES = (
         remainders,
         lambda: (_dividends(torch.float64) * 1e100, _divisors().double()),
         remainders_expected,
+    ),
+    Construct(
+        im2col_past_the_taps,
+        lambda: (_image_with_nans(),),
+        im2col_past_the_taps_expected,
     ),
     Construct(
         extremes_of_nans,

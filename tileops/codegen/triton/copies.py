@@ -9,9 +9,12 @@ from tileops.codegen.triton.elements import (
     load_region,
     store_region,
 )
-from tileops.codegen.triton.expressions import emit_expr
-from tileops.ir.expr import Load, Region
+from tileops.codegen.triton.expressions import both, emit_expr
+from tileops.codegen.triton.text import Val, infix
+from tileops.ir import fold
+from tileops.ir.expr import Load, Region, Var
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose
+from tileops.passes.analyze_index import needs_guard
 from tileops.passes.expand_tile_ops import im2col_source
 
 
@@ -57,5 +60,18 @@ def emit_im2col(ctx: Context, stmt: Im2col) -> None:
     rank = len(stmt.dst.extents)
     with ctx.nest(extents_of(ctx, stmt.dst)[-2:]) as vars_:
         pixel, _ = im2col_source(stmt, *vars_)
-        value = load_element(ctx, Load(stmt.image.dtype, stmt.image, pixel))
+        with ctx.nested(mask=both(ctx.scope.mask, _before_last_tap(ctx, stmt, vars_[1]))):
+            value = load_element(ctx, Load(stmt.image.dtype, stmt.image, pixel))
         store_region(ctx, stmt.dst, (rank - 2, rank - 1), vars_, value)
+
+
+def _before_last_tap(ctx: Context, stmt: Im2col, j: Var) -> Val | None:
+    """The columns of the tile that have a tap; None if all have one.
+
+    The others would read the pixels after those of the last tap.
+    """
+    column = fold.add(fold.mul(stmt.col_step, stmt.dst.extents[-1]), j)
+    end = fold.mul(fold.const(stmt.kernel * stmt.kernel), stmt.image.shape[3])
+    lower, upper = needs_guard(column, end, ctx.scope.ranges)
+    mask = infix(">=", emit_expr(ctx, column), 0) if lower else None
+    return both(mask, infix("<", emit_expr(ctx, column), emit_expr(ctx, end))) if upper else mask
