@@ -15,7 +15,7 @@ import torch
 
 import tileops
 import tileops.language as T
-from tests.kit.processes import is_running
+from tests.kit.processes import ends_within
 from tests.programs import samples
 from tileops.autotuner.benches import LocalBench
 from tileops.autotuner.compilers import CompilePool, answer, message_of, worker_count
@@ -132,9 +132,9 @@ def test_a_compile_that_takes_too_long_is_ended_and_the_next_one_runs(
         assert found.status == "timeout"
         assert "3 s" in found.reason
         assert time.monotonic() - start < 60
-    # The compiler that the worker had started is gone too.
+    # The compiler that the worker had started ends too; the kernel needs a moment for it.
     for pid in (tmp_path / "pids").read_text().split():
-        assert not is_running(int(pid))
+        assert ends_within(int(pid), 30)
 
 
 def test_workers_are_as_many_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
