@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -247,7 +247,13 @@ class _Reading:
     found: dict[Callable[[Settings], Any], Any] = field(default_factory=dict)
 
 
-_reading: ContextVar[_Reading | None] = ContextVar("tileops_settings", default=None)
+class _OfThread(threading.local):
+    """A thread's own: what a context of asyncio copied would outlive the reading."""
+
+    reading: _Reading | None = None
+
+
+_now = _OfThread()
 
 
 @contextmanager
@@ -256,19 +262,19 @@ def read_once() -> Iterator[None]:
 
     So a compile sees one state of them, whatever other threads change meanwhile.
     """
-    if _reading.get() is not None:
+    if _now.reading is not None:
         yield
         return
-    token = _reading.set(_Reading())
+    _now.reading = _Reading()
     try:
         yield
     finally:
-        _reading.reset(token)
+        _now.reading = None
 
 
 def current() -> Settings:
     """The settings of this moment; ArgumentError naming a variable whose text cannot be read."""
-    reading = _reading.get()
+    reading = _now.reading
     if reading is None:
         return _read()
     if reading.settings is None:
@@ -278,7 +284,7 @@ def current() -> Settings:
 
 def derived(find: Callable[[Settings], _T]) -> _T:
     """What ``find`` finds from the current settings: once inside ``read_once``, else each time."""
-    now, reading = current(), _reading.get()
+    now, reading = current(), _now.reading
     if reading is None:
         return find(now)
     if find not in reading.found:
@@ -336,7 +342,7 @@ def clear_overrides() -> None:
 
 
 def _read_again() -> None:
-    reading = _reading.get()
+    reading = _now.reading
     if reading is not None:
         reading.settings = None
         reading.found.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from pathlib import Path
@@ -26,6 +27,16 @@ def tripled(A: T.Tensor((T.dynamic("N"),), T.float32)):  # type: ignore[no-untyp
     return B
 
 
+@tileops.jit(name="settings_of_a_task")
+def halved(A: T.Tensor((T.dynamic("N"),), T.float32)):  # type: ignore[no-untyped-def, valid-type]
+    (N,) = A.shape
+    B = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, 64), threads=64) as bx:
+        for i in T.Parallel(64):
+            B[bx * 64 + i] = A[bx * 64 + i] / 2.0
+    return B
+
+
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often this thread read the settings and looked for the directories."""
@@ -44,6 +55,27 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     root = counted("directories", directory._private_root)
     monkeypatch.setattr(directory, "_private_root", root)
     return found
+
+
+def test_a_task_made_during_a_compile_sees_later_settings(tmp_path: Path) -> None:
+    """asyncio copies the context of the code that makes a task; the settings are not in it."""
+
+    async def seen() -> bool:
+        await asyncio.sleep(0)
+        return settings.current().strict
+
+    async def run() -> list[bool]:
+        tasks: list[asyncio.Task[bool]] = []
+        remove = tileops.on_compile(lambda event: tasks.append(asyncio.create_task(seen())))
+        with tileops.option.cache_dir(tmp_path):
+            halved(torch.ones(8))
+        remove()
+        with tileops.option.strict():
+            return list(await asyncio.gather(*tasks))
+
+    found = asyncio.run(run())
+    assert found
+    assert all(found)
 
 
 def test_a_compile_and_a_hit_on_disk_and_in_memory(

