@@ -206,10 +206,13 @@ def test_a_damaged_file_is_a_miss_and_never_an_error(tuning_cache: Path, name: s
         assert set(tune()) <= {8, 16, 32}
 
 
+DEEP: dict[str, Any] = {"block": 8}
+for _ in range(900):
+    DEEP = {"block": DEEP}
 HOSTILE = [
     {"latency": -5.0}, {"latency": float("nan")}, {"latency": "1"}, {"latency": True},
     {"status": 3}, {"digest": None}, {"reason": ["x"]}, {"samples": "many"}, {"time": "now"},
-    {"config": [8]}, {"low": {}}, {"check": 7}, {"unknown": 1},
+    {"config": [8]}, {"config": DEEP}, {"low": {}}, {"check": 7}, {"unknown": 1},
 ]  # fmt: skip
 
 

@@ -295,8 +295,14 @@ def _is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 
+def _depth_fits(value: object, depth: int) -> bool:
+    """Whether a value has at most ``depth`` levels: what reads it is recursive."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_depth_fits(v, depth - 1) for v in inside)
+
+
 _CHECKS: dict[str, Callable[[object], bool]] = {
-    "Config": lambda value: isinstance(value, dict),
+    "Config": lambda value: isinstance(value, dict) and _depth_fits(value, 64),
     "str": lambda value: isinstance(value, str),
     "bool": lambda value: type(value) is bool,
     "int": lambda value: type(value) is int,
