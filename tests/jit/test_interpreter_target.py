@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import warnings
@@ -14,7 +16,13 @@ import torch
 
 import tileops
 import tileops.language as T
-from tileops.errors import ArgumentError, ArgumentTypeError, ProgramValueError, TileopsError
+from tileops.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NotDifferentiableError,
+    ProgramValueError,
+    TileopsError,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -311,3 +319,160 @@ def test_print_takes_what_pythons_print_takes_or_refuses_it(capsys: Any) -> None
     assert capsys.readouterr().out == "1.0 2.0\n"
     with pytest.raises(ProgramValueError, match="stdout alone"):
         printing(a, sys.stderr, "-")
+
+
+@T.prim_func
+def tripled(A: T.Tensor((4,), T.float16), B: T.Tensor((4,), T.float16)):
+    with T.Kernel(1):
+        t = T.alloc_fragment((4,), T.float16)
+        T.copy(A, t)
+        for i in T.Parallel(4):
+            t[i] = t[i] * 3
+        T.copy(t, B)
+
+
+@tileops.jit(target="interpreter")
+def counted(A, n: T.int32):
+    A: T.Tensor((4,), T.float32)
+    B = T.empty((4,), T.float32)
+    with T.Kernel(1):
+        t = T.alloc_fragment((4,), T.float32)
+        T.copy(A, t)
+        for _ in T.serial(n):
+            for i in T.Parallel(4):
+                t[i] = t[i] + 1
+        T.copy(t, B)
+    return B
+
+
+@tileops.jit(target="interpreter")
+def into(A, B):
+    A: T.Tensor((4,), T.float32)
+    B: T.Tensor((4,), T.float32)
+    with T.Kernel(1):
+        for i in T.Parallel(4):
+            A[i] = A[i] + 1
+            B[i] = A[i] + 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (torch.zeros(4), "argument 'A': expected dtype float16, got float32"),
+        (torch.zeros(4).int(), "argument 'A': expected dtype float16"),
+        (torch.zeros(5).half(), "argument 'A': expected dimension 0 to be 4"),
+        (torch.zeros(1, 4).half(), "argument 'A': expected"),
+        (torch.zeros(8).half()[::2], "argument 'A'.*contiguous"),
+        ([1.0], "argument 'A': expected a tensor, got list"),
+        (None, "argument 'A': expected a tensor, got NoneType"),
+        (torch.zeros(4, device="meta").half(), "argument 'A'.*a meta tensor"),
+    ],
+    ids=["float32", "int32", "size", "rank", "strides", "list", "None", "meta"],
+)
+def test_a_kernel_refuses_what_a_compiled_one_refuses(wrong: Any, said: str) -> None:
+    kernel = tileops.compile(tripled, target="interpreter")
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=said):
+        kernel(wrong, torch.zeros(4).half())
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**40, 2.5, None, "x"])
+def test_scalars_fit_their_dtype(value: Any) -> None:
+    with pytest.raises(
+        (ArgumentError, ArgumentTypeError), match="argument 'n': expected a value of int32"
+    ):
+        counted(torch.zeros(4), value)
+
+
+def test_written_arguments_share_no_memory() -> None:
+    a = torch.zeros(8)
+    for pair in ((a[:4], a[2:6]), (a[:4], a[:4])):
+        with pytest.raises(ArgumentError, match="shares memory"):
+            into(*pair)
+    assert not a.any()
+    into(a[:4], a[4:])
+    assert a.tolist() == [1.0] * 4 + [11.0] * 4
+    with pytest.raises(ArgumentError, match="a leaf that requires grad"):
+        into(torch.zeros(4, requires_grad=True), torch.zeros(4))
+
+
+def test_torch_does_not_take_a_result_for_a_constant() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with pytest.raises(ArgumentError, match="cannot trace or transform"):
+        make_fx(lambda x: counted(x, 1) * 1)(torch.ones(4))
+    with pytest.raises(ArgumentError, match="cannot trace or transform"):
+        torch.vmap(lambda x: counted(x, 1))(torch.ones(2, 4))
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(NotDifferentiableError, match="counted"):
+        (counted(x, 1) * x).sum().backward()
+    with torch.no_grad():
+        assert counted(x, 1).tolist() == [2.0] * 4
+
+
+def test_an_interrupted_call_leaves_nothing_to_the_next() -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        assert counted(torch.zeros(4), 1).tolist() == [1.0] * 4  # the process is there
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(TimeoutError):
+            counted(torch.zeros(4), 10**6)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    for n in (2, 3, 4):
+        assert counted(torch.full((4,), 100.0), n).tolist() == [100.0 + n] * 4
+
+
+def test_modules_of_the_working_folder_are_not_the_interpreters(tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text("raise RuntimeError('a module of the user')\n")
+    script = tmp_path / "elsewhere" / "program.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import torch\nfrom tests.jit.test_interpreter_target import counted\n"
+        "print(counted(torch.zeros(4), 2).tolist())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1:] == ["[2.0, 2.0, 2.0, 2.0]"], done.stderr
+
+
+def encoded(dtype: str) -> Any:
+    @tileops.jit(target="interpreter", name=f"encoded_{dtype}")
+    def shown(A, kind: str = dtype):
+        A: T.Tensor((2, 16), kind)
+        B = T.empty((2, 16), T.float32)
+        with T.Kernel(1):
+            print(A)
+            T.copy(A, B)
+        return B
+
+    return shown
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "float8_e5m2"]
+)
+def test_a_tensor_of_a_narrow_dtype_prints_its_elements(
+    dtype: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow = dtype.startswith("float8")
+    raw = torch.arange(32 if narrow else 16, dtype=torch.uint8).reshape(2, -1)
+    raw = raw + 110 if narrow else raw * 17
+    stored = {
+        "float8_e8m0fnu": torch.float8_e8m0fnu,
+        "float8_e5m2": torch.float8_e5m2,
+        "int4": torch.int8,
+    }
+    result = encoded(dtype)(raw.view(stored.get(dtype, torch.uint8)))
+    printed = capsys.readouterr().out
+    tensor = eval(
+        printed.strip(),
+        {"tensor": torch.tensor, "torch": torch, "nan": float("nan"), "inf": float("inf")},
+    )
+    assert tensor.shape == (2, 16)
+    assert torch.allclose(tensor.float(), result, rtol=1e-3, equal_nan=True)

@@ -59,6 +59,8 @@ class Inspections:
             return value.reshape(-1)[0].item()
         operand = self._operands.get(arg.buffer.id)
         if isinstance(operand, torch.Tensor):
+            if arg.dtype.bits < 8 or value.element_size() != operand.element_size():
+                return value  # decoded elements, in the tensor's own shape
             return torch.as_strided(value.view(operand.dtype), operand.shape, operand.stride())
         if arg.dtype.bits >= 8:  # a pass may have widened or narrowed the tile
             value = value.to(arg.dtype.as_torch())

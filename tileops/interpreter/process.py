@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import torch
@@ -21,6 +22,8 @@ import torch
 from tileops import forks, settings
 from tileops.codegen.kernel_code import LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
+
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 # Called with a line of ``kernel.py`` and the values that it shows.
 Show = Callable[[int, list[torch.Tensor]], None]
@@ -81,11 +84,18 @@ class Process:
 
     def __init__(self) -> None:
         environment = settings.child_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",))
+        rest = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p]
+        environment["PYTHONPATH"] = os.pathsep.join(
+            dict.fromkeys([_PACKAGE_ROOT, *(str(Path(p).absolute()) for p in rest)])
+        )
         self._process = forks.start_process(
             [sys.executable, "-m", "tileops.interpreter.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # With -m Python looks for modules in the working directory first: not in the user's.
+            cwd=_PACKAGE_ROOT,
             env=environment,
+            start_new_session=True,  # Ctrl-C in a terminal is for the debugger here
         )
         self._lock = forks.renewed_lock()
         forks.renew_in_child(self)
@@ -110,30 +120,54 @@ class Process:
         with self._lock:
             if self._is_shown:
                 raise ArgumentError("a kernel under the interpreter is stopped at a breakpoint")
-            stdin, stdout = self._pipes()
-            stdin.write(json.dumps(job.request(repaired)).encode() + b"\n")
-            for tensor in job.tensors():
-                stdin.write(_bytes_of(tensor))
-            stdin.flush()
-            while "line" in (answer := self._answer(stdout)):
-                self._show(job, answer, stdin, stdout)
+            if not self.is_alive:  # another thread's call has ended it
+                running().run(job, repaired)
+                return
+            try:
+                answer = self._exchange(job, repaired)
+            except BaseException as error:
+                # What it has to say is not read to the end: it can answer no other job.
+                self._kill()
+                if isinstance(error, BrokenPipeError):
+                    raise self._ended() from None
+                raise
             if answer.get("assertion") is not None:
                 raise FailedAssertionError(answer["assertion"])
             if "error" in answer:
                 raise InternalError(
                     f"{job.launch.entry} under Triton's interpreter: {answer['error']}"
                 )
+
+    def _exchange(self, job: Job, repaired: bool) -> dict[str, Any]:
+        """Send the job, show what it prints, and restore its tensors; the last answer."""
+        stdin, stdout = self._pipes()
+        request = json.dumps(job.request(repaired))
+        stdin.write(request.encode() + b"\n")
+        for tensor in job.tensors():
+            stdin.write(_bytes_of(tensor))
+        stdin.flush()
+        while "line" in (answer := self._answer(stdout)):
+            self._show(job, answer, stdin, stdout)
+        if "error" not in answer:
             for tensor in job.tensors():
                 _restore(tensor, stdout.read(len(_bytes_of(tensor))))
+        return answer
 
     def _answer(self, stdout: IO[bytes]) -> dict[str, Any]:
         line = stdout.readline()
         if not line:
-            code = self._process.wait(timeout=10)
-            reason = "is Triton installed?" if code > 0 else "did the program leave its tensors?"
-            raise ToolchainError(f"the interpreter's process ended with code {code}; {reason}")
+            raise self._ended()
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _ended(self) -> ToolchainError:
+        code = self._process.wait(timeout=10)
+        reason = "is Triton installed?" if code > 0 else "did the program leave its tensors?"
+        return ToolchainError(f"the interpreter's process ended with code {code}; {reason}")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     def _show(self, job: Job, answer: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
         values = []
@@ -144,10 +178,6 @@ class Process:
         self._is_shown = True
         try:
             job.show(answer["line"], values)
-        except BaseException:
-            self._process.kill()  # it waits for an answer, in the middle of a kernel
-            self._process.wait()
-            raise
         finally:
             self._is_shown = False
         stdin.write(b"\n")
@@ -163,8 +193,11 @@ class Process:
         if not self.is_own:
             return
         stdin, stdout = self._pipes()
-        stdin.close()
-        self._process.wait(timeout=10)
+        try:
+            stdin.close()
+            self._process.wait(timeout=10)
+        except (subprocess.TimeoutExpired, OSError):  # it is in a kernel, or has ended
+            self._kill()
         stdout.close()
 
 

@@ -294,7 +294,7 @@ class InterpretedKernel(JITKernel):
             bound = _signature(self.prim_func).bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentTypeError(f"kernel {self.name}: {error}") from None
-        result = run(*self._text, bound.arguments)
+        result = run(f"kernel {self.name}", *self._text, bound.arguments)
         return list(result) if isinstance(result, tuple) else result
 
     @forks.ComputedOnce
