@@ -8,10 +8,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tileops import forks
 from tileops.errors import ArgumentError
+
+# The folder from which ``import tileops`` finds this package.
+PACKAGE_ROOT = str(Path(__file__).absolute().parents[1])
 
 _T = TypeVar("_T")
 _GIB = 1 << 30
@@ -423,6 +427,20 @@ def child_environment(
     kept = {k: v for k, v in os.environ.items() if not (drop and k.startswith(drop))}
     kept.update(extra or {})
     return kept
+
+
+def module_environment(
+    extra: Mapping[str, str] | None = None, *, drop: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """``child_environment`` for ``python -m`` with a module of this package, in ``PACKAGE_ROOT``.
+
+    Python looks for modules in the working directory first, which must not be the user's. Folders
+    of ``PYTHONPATH`` that are relative to the user's become absolute.
+    """
+    found = child_environment(extra, drop=drop)
+    given = [p for p in found.get("PYTHONPATH", "").split(os.pathsep) if p]
+    folders = [PACKAGE_ROOT, *map(os.path.abspath, given)]
+    return {**found, "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}
 
 
 def as_environment() -> dict[str, str]:

@@ -21,7 +21,7 @@ import torch
 import tileops
 from tests.autotuner.risky import risky
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tests.kit.processes import is_running
+from tests.kit.processes import ends_within
 from tileops import log
 from tileops.autotuner import benches, compilers, database, pipes, request
 from tileops.autotuner.database import read_best, read_rows
@@ -98,10 +98,7 @@ def test_an_interruption_ends_the_child_and_the_workers(monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         program(torch.randn(5000))
     assert children
-    deadline = time.monotonic() + 10
-    while any(is_running(c.pid) for c in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [c.pid for c in children if is_running(c.pid)] == []
+    assert [c.pid for c in children if not ends_within(c.pid, 10)] == []
 
 
 KILLED = """

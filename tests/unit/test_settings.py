@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import threading
 import warnings
@@ -235,3 +236,17 @@ def test_a_warning_is_given_once_for_its_key() -> None:
             log.warn_once("b", "second")
     assert [str(w.message) for w in caught] == ["first", "second"]
     assert all(issubclass(w.category, log.TileopsWarning) for w in caught)
+
+
+def test_children_of_this_package_find_what_their_parent_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They start in another folder, so relative entries of PYTHONPATH become absolute."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["relative", "", "/absolute", "relative"]))
+    found = settings.module_environment({"EXTRA": "1"})
+    assert found["EXTRA"] == "1"
+    assert found["PYTHONPATH"].split(os.pathsep) == [
+        settings.PACKAGE_ROOT, str(tmp_path / "relative"), "/absolute",
+    ]  # fmt: skip
+    assert (Path(settings.PACKAGE_ROOT) / "tileops" / "settings.py").is_file()

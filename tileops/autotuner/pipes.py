@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
@@ -26,8 +25,6 @@ _HEAD = struct.Struct(">Q")
 _LAST_WORDS = 2000  # bytes of a dead child's stderr that are kept
 _REAP_SECONDS = 10.0
 _POLL_LIMIT_MS = 1 << 30  # the system takes no longer wait at a time
-# A child runs the package that its parent runs, whatever its working directory.
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class ChildTimeoutError(Exception):
@@ -60,15 +57,13 @@ class Child:
         self, module: str, environment: Mapping[str, str] | None = None, arena: int | None = None
     ) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        extra = {**(environment or {}), "PYTHONPATH": _python_path()}
         self._process = forks.start_process(
             [sys.executable, "-m", module, *([] if arena is None else [str(arena)])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # With -m Python looks for modules in the working directory first: not in the user's.
-            cwd=_PACKAGE_ROOT,
-            env=settings.child_environment(extra),
+            cwd=settings.PACKAGE_ROOT,
+            env=settings.module_environment(environment),
             pass_fds=() if arena is None else (arena,),
             start_new_session=True,
         )
@@ -132,11 +127,6 @@ class Child:
             if file is not None:
                 with suppress(OSError):
                     file.close()
-
-
-def _python_path() -> str:
-    rest = [p for p in settings.child_environment().get("PYTHONPATH", "").split(os.pathsep) if p]
-    return os.pathsep.join(dict.fromkeys([_PACKAGE_ROOT, *rest]))
 
 
 def write_message(descriptor: int, message: Message) -> None:

@@ -42,10 +42,6 @@ class Signature:
     mode: str
     params: tuple[ParamInfo, ...]
 
-    def of_kind(self, kind: str) -> tuple[ParamInfo, ...]:
-        """The parameters of one kind, in order."""
-        return tuple(p for p in self.params if p.kind == kind)
-
 
 @dataclass(frozen=True)
 class _Facts:

@@ -13,8 +13,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 import torch
@@ -22,8 +22,6 @@ import torch
 from tileops import forks, settings
 from tileops.codegen.kernel_code import LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
-
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 # Called with a line of ``kernel.py`` and the values that it shows.
 Show = Callable[[int, list[torch.Tensor]], None]
@@ -83,18 +81,12 @@ class Process:
     """One interpreter process. It takes one job at a time: a JSON line and raw bytes, both ways."""
 
     def __init__(self) -> None:
-        environment = settings.child_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",))
-        rest = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p]
-        environment["PYTHONPATH"] = os.pathsep.join(
-            dict.fromkeys([_PACKAGE_ROOT, *(str(Path(p).absolute()) for p in rest)])
-        )
         self._process = forks.start_process(
             [sys.executable, "-m", "tileops.interpreter.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # With -m Python looks for modules in the working directory first: not in the user's.
-            cwd=_PACKAGE_ROOT,
-            env=environment,
+            cwd=settings.PACKAGE_ROOT,
+            env=settings.module_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",)),
             start_new_session=True,  # Ctrl-C in a terminal is for the debugger here
         )
         self._lock = forks.renewed_lock()
@@ -168,6 +160,9 @@ class Process:
     def _kill(self) -> None:
         self._process.kill()
         self._process.wait()
+        for pipe in self._pipes():
+            with suppress(OSError):  # bytes that wait in it go nowhere
+                pipe.close()
 
     def _show(self, job: Job, answer: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
         values = []
@@ -190,15 +185,13 @@ class Process:
 
     def stop(self) -> None:
         """End the process, if it is this one's."""
-        if not self.is_own:
+        if not self.is_alive:
             return
-        stdin, stdout = self._pipes()
-        try:
+        stdin, _ = self._pipes()
+        with suppress(subprocess.TimeoutExpired, OSError):  # it is in a kernel, or has ended
             stdin.close()
             self._process.wait(timeout=10)
-        except (subprocess.TimeoutExpired, OSError):  # it is in a kernel, or has ended
-            self._kill()
-        stdout.close()
+        self._kill()
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:
@@ -228,7 +221,13 @@ def running() -> Process:
     """The process, started if none runs."""
     global _current
     with _start_lock:
+        if _current is None:
+            atexit.register(_stop)
         if _current is None or not _current.is_alive:
             _current = Process()
-            atexit.register(_current.stop)
         return _current
+
+
+def _stop() -> None:
+    if _current is not None:
+        _current.stop()

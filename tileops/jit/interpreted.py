@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,10 +65,12 @@ def run(
     given = _checked(title, program, values, copies_inputs=copies_inputs)
     tensors = [given[name] for name in names]
     written = written_parameters(program)
+    _refuse_overlaps(title, written, dict(zip(names, tensors, strict=True)))
 
     @torch.no_grad()
     def interpreted(tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401
-        return _run(program, code, {**given, **dict(zip(names, tensors, strict=True))}, device)
+        arguments = {**given, **dict(zip(names, tensors, strict=True))}
+        return _run(program, code, arguments, written, device)
 
     if not gradient.is_wanted(tensors):
         return interpreted(tensors)
@@ -108,7 +110,6 @@ def _checked(
     variant = variant_of(program, spec, ())
     with torch.no_grad():
         fake_of(spec, lambda static: variant)(**given)
-    _refuse_overlaps(title, program, given)
     return given
 
 
@@ -134,10 +135,11 @@ def _tensor(title: str, param: TensorParam, value: object) -> torch.Tensor:
     return value
 
 
-def _refuse_overlaps(title: str, program: Program, given: Mapping[str, Any]) -> None:
-    written = written_parameters(program)
-    spans = {p.name: _span(given[p.name]) for p in program.tensors() if not p.allocated}
-    for name in written:
+def _refuse_overlaps(
+    title: str, written: Iterable[str], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    spans = {name: _span(tensor) for name, tensor in tensors.items()}
+    for name in sorted(written):
         for other, (start, end) in spans.items():
             if other != name and max(start, spans[name][0]) < min(end, spans[name][1]):
                 raise ArgumentError(
@@ -159,11 +161,11 @@ def _run(
     program: Program,
     code: KernelCode,
     values: Mapping[str, Any],
+    written: Container[str],
     device: torch.device | str | None,
 ) -> Any:  # noqa: ANN401
     given: list[Any] = []
     moved: list[tuple[torch.Tensor, torch.Tensor]] = []
-    written = written_parameters(program)
     for param in program.params:
         if not isinstance(param, TensorParam):
             given.append(values[param.name])
