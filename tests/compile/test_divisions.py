@@ -71,3 +71,13 @@ def test_the_exact_form_where_a_value_may_be_anything() -> None:
     assert "_ceildiv(n, 128)" in source
     assert "_ceildiv_by_any(n, d)" in source
     assert "tl.uint32" in source
+
+
+@pytest.mark.parametrize("form", ["start", "stop"])
+@pytest.mark.parametrize("bound", [(1 << 31) - 1, 1 << 31, (1 << 32) - 2, 1 << 32])
+def test_a_constant_bound_keeps_its_value(bound: int, form: str) -> None:
+    """Triton takes a bare literal from 2^31 to 2^32 as uint32; beside int64 it would turn negative."""
+    source = text_of(steps.loops("int64", form, bound, (1,))).source
+    (head,) = [line for line in source.splitlines() if "range(" in line and str(bound) in line]
+    wide = f"tl.full((), {bound}, tl.int64)"
+    assert (wide in head) == (bound >= 1 << 31), head

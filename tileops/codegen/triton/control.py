@@ -13,7 +13,7 @@ from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, 
 from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.text import BOOL, INT32, Val, infix, number, strict, typed
 from tileops.codegen.triton.tiles import spread
-from tileops.ir.expr import Load
+from tileops.ir.expr import Expr, Load
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Body, For, If, Parallel, While
 from tileops.ir.walk import walk_expr
@@ -29,16 +29,23 @@ def emit_for(ctx: Context, loop: For, live: Ids) -> None:
     value = Val(name, loop.var.dtype)
     if loop.var.dtype != INT32:  # bounds without a type of their own make it int32
         value = Val(f"tl.cast({name}, {text.triton_type(loop.var.dtype)})", loop.var.dtype)
-    span = f"{start.text}, {stop.text}"
+    span = f"{_bound(loop.start, start)}, {_bound(loop.stop, stop)}"
     values = f"range({span})"
     if loop.kind == "unroll" and None not in (const_value(loop.start), const_value(loop.stop)):
-        values = f"tl.static_range({span})"
+        values = f"tl.static_range({start.text}, {stop.text})"
         value = dataclasses.replace(value, static=loop.var.dtype == INT32)
     elif loop.kind == "pipelined" and loop.stages > 1 and not ctx.memory.uses(loop.body):
         ctx.stages.add(loop.stages)
         values = f"tl.range({span}, num_stages=STAGES_{loop.stages})"
     with ctx.nested(ranges=ctx.scope.ranges.inside(loop)):
         _emit_counted(ctx, loop, f"for {name} in {values}:", value, live)
+
+
+def _bound(bound: Expr, value: Val) -> str:
+    """A bound of a loop. Triton takes a literal from 2^31 on as uint32, and widens it as signed."""
+    known = const_value(bound)
+    least, most = INT32.limits
+    return value.text if known is None or least <= known <= most else typed(value).text
 
 
 def _emit_counted(ctx: Context, loop: For, head: str, value: Val, live: Ids) -> None:
@@ -73,8 +80,16 @@ def _emit_lane_loop(ctx: Context, loop: For, start: Val, stop: Val, live: Ids) -
     """A loop whose bounds differ between lanes: all run the widest range, each acts in its own."""
     lo = ctx.temporary("first", start) if not start.is_scalar else start
     hi = ctx.temporary("last", stop) if not stop.is_scalar else stop
-    first = lo.text if lo.is_scalar else f"tl.min({_of_active(ctx, lo, lo.dtype.limits[1])})"
-    last = hi.text if hi.is_scalar else f"tl.max({_of_active(ctx, hi, hi.dtype.limits[0])})"
+    first = (
+        _bound(loop.start, lo)
+        if lo.is_scalar
+        else f"tl.min({_of_active(ctx, lo, lo.dtype.limits[1])})"
+    )
+    last = (
+        _bound(loop.stop, hi)
+        if hi.is_scalar
+        else f"tl.max({_of_active(ctx, hi, hi.dtype.limits[0])})"
+    )
     name = ctx.names.fresh(loop.var.name)
     value = Val(name, loop.var.dtype)
     mask = both(infix(">=", value, lo), infix("<", value, hi))
