@@ -137,6 +137,9 @@ class DType(str):
         return found  # type: ignore[no-any-return]
 
 
+BOOL, UINT8, INT32, INT64 = map(DType, ("bool", "uint8", "int32", "int64"))
+FLOAT16, FLOAT32, FLOAT64 = map(DType, ("float16", "float32", "float64"))
+
 # What torch stores a dtype in, beyond its own counterpart: bytes stand for bools, and formats that
 # torch lacks travel as raw bytes.
 _STORAGE: dict[str, tuple[str, ...]] = {

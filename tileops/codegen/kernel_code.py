@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tileops.dtypes import DType
+from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr
 
 
@@ -36,6 +38,13 @@ class KernelParam:
     aligned: bool = False
     value: Expr | None = None
     tensormap: TensorMapSpec | None = None
+
+
+def scalar_type(dtype: DType) -> str:
+    """The ``KernelParam.type`` of a scalar; InternalError for a dtype that scalars do not have."""
+    if dtype.bits < 8 or dtype.is_fp8:
+        raise InternalError(f"codegen: scalar argument of type {dtype}")
+    return {"bool": "i1", "tfloat32": "f32"}.get(dtype, dtype.short)
 
 
 @dataclass(frozen=True)

@@ -11,43 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tileops.dtypes import DType
+from tileops.ir import operators
 
-# Operators of Binary. Division: "div" is true division of floats; floordiv and floormod round
-# towards minus infinity; ceildiv, of integers, towards plus infinity; truncdiv and truncmod towards
-# zero (C). Comparisons and logic give bool.
-INTEGER_DIVISIONS = ("floordiv", "floormod", "ceildiv", "truncdiv", "truncmod")
-ARITHMETIC = ("add", "sub", "mul", "div", *INTEGER_DIVISIONS, "min", "max")
-BITWISE = ("and", "or", "xor", "shl", "shr")
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-LOGICAL = ("land", "lor")
-BINARY_OPS = ARITHMETIC + BITWISE + COMPARISONS + LOGICAL
-UNARY_OPS = ("neg", "not", "invert")
-
-# Functions of Call; all take and return the dtype of their first argument unless said otherwise.
-MATH_FUNCTIONS = (
-    "abs", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
-    "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2",
-    "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
-    "isnan", "isinf", "isfinite",  # give bool
-    "popcount", "clz",  # integers
-    # rounded once as the name says: nearest even, to zero, up, down
-    "add_rn", "add_rz", "add_ru", "add_rd", "sub_rn", "sub_rz", "sub_ru", "sub_rd",
-    "mul_rn", "mul_rz", "mul_ru", "mul_rd", "div_rn", "div_rz", "div_ru", "div_rd",
-    "fma_rn", "fma_rz", "fma_ru", "fma_rd", "sqrt_rn", "sqrt_rz", "sqrt_ru", "sqrt_rd", "rsqrt_rn",
-    "reinterpret",  # bit cast to Call.dtype
-    # made by passes: half of a byte (the low one if the second argument is even); the float32 that
-    # an 8-bit float as a byte stands for, and back; a float64 or integer as float32 rounded to odd,
-    # which then rounds to a narrower float as the number itself does
-    "nibble", "e4m3_value", "e4m3_bits", "e5m2_value", "e5m2_bits", "odd_float32",
-)  # fmt: skip
-
-
-_SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%",
-    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "land": "and", "lor": "or",
-}  # fmt: skip
 _SCOPES = ("global", "shared", "fragment", "local", "var")
 _PREDICATES = ("isnan", "isinf", "isfinite")
 
@@ -143,23 +108,23 @@ class Binary(Expr):
     b: Expr
 
     def text(self) -> str:
-        symbol = _SYMBOLS.get(self.op)
+        symbol = operators.SYMBOLS.get(self.op)
         if symbol is None:
             return f"{self.op}({self.a.text()}, {self.b.text()})"
         return f"({self.a.text()} {symbol} {self.b.text()})"
 
     def faults(self) -> Iterator[str]:
         op, dtype = self.op, self.a.dtype
-        if op not in BINARY_OPS:
+        if op not in operators.BINARY_OPS:
             yield f"unknown operator {op!r}"
         if dtype != self.b.dtype:
             yield f"operands of {self.text()} have dtypes {dtype} and {self.b.dtype}"
-        result = "bool" if op in COMPARISONS or op in LOGICAL else dtype
+        result = "bool" if op in operators.COMPARISONS or op in operators.LOGICAL else dtype
         if self.dtype != result:
             yield f"{self.text()} has dtype {self.dtype}, expected {result}"
-        if op in LOGICAL and not dtype.is_bool:
+        if op in operators.LOGICAL and not dtype.is_bool:
             yield f"operands of {self.text()} are not bools"
-        if op in BITWISE and dtype.is_float:
+        if op in operators.BITWISE and dtype.is_float:
             yield f"bit operation on floats: {self.text()}"
         if op == "div" and not dtype.is_float:
             yield f"true division of {dtype}: {self.text()}"
@@ -180,7 +145,7 @@ class Unary(Expr):
         return f"{self.op}({self.a.text()})"
 
     def faults(self) -> Iterator[str]:
-        if self.op not in UNARY_OPS:
+        if self.op not in operators.UNARY_OPS:
             yield f"unknown operator {self.op!r}"
         yield from typed(self, "bool" if self.op == "not" else self.a.dtype, f"a {self.op}")
 
@@ -198,7 +163,7 @@ class Call(Expr):
         return f"{self.name}:{self.dtype.short}({comma_separated(self.args)})"
 
     def faults(self) -> Iterator[str]:
-        if self.name not in MATH_FUNCTIONS:
+        if self.name not in operators.MATH_FUNCTIONS:
             yield f"unknown function {self.name!r}"
         if not self.args:
             yield f"{self.name} has no arguments"

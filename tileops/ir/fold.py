@@ -9,29 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from tileops.dtypes import BOOL as BOOL
+from tileops.dtypes import FLOAT32 as FLOAT32
+from tileops.dtypes import INT32 as INT32
+from tileops.dtypes import INT64 as INT64
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
-from tileops.ir.expr import (
-    BITWISE,
-    COMPARISONS,
-    INTEGER_DIVISIONS,
-    LOGICAL,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Region,
-    Select,
-    Unary,
-    Var,
-)
+from tileops.ir.expr import Binary, Call, Cast, Const, Expr, Region, Select, Unary, Var
+from tileops.ir.operators import BITWISE, COMPARISONS, INTEGER_DIVISIONS, LOGICAL
 from tileops.ir.walk import map_children
-
-BOOL = DType("bool")
-INT32 = DType("int32")
-INT64 = DType("int64")
-FLOAT32 = DType("float32")
 
 # A literal's dtype is the first with its value.
 _LITERALS = tuple((dtype, *dtype.limits) for dtype in (INT32, INT64, DType("uint64")))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
-from tileops.ir.expr import ARITHMETIC, BITWISE, Binary, Buffer, Const, Expr, Unary, Var
+from tileops.ir.expr import Binary, Buffer, Const, Expr, Unary, Var
+from tileops.ir.operators import ARITHMETIC, BITWISE
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Placement
 from tileops.ir.walk import substitute, walk_expr

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from tileops.codegen.cpu.functions import call_text
-from tileops.codegen.cpu.scalar_types import (
-    computing,
-    is_narrow_float,
-    literal,
-    storage,
-)
+from tileops.codegen.cpu.scalar_types import computing, is_narrow_float, literal, storage
 from tileops.codegen.cpu.state import LaunchState, Proven
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import (
-    INTEGER_DIVISIONS,
-    LOGICAL,
     Binary,
     Buffer,
     Call,
@@ -28,13 +21,11 @@ from tileops.ir.expr import (
     Unary,
     Var,
 )
+from tileops.ir.operators import COMPARISONS, INTEGER_DIVISIONS, LOGICAL, SYMBOLS
 from tileops.ir.program import const_value
 from tileops.ir.walk import children, walk_expr
 from tileops.passes.analyze_index import cheap_ceildiv, needs_guard
 from tileops.passes.analyze_ranges import is_exact
-
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_PLAIN = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 
 
 def value(state: LaunchState, expr: Expr) -> str:
@@ -85,7 +76,7 @@ def index(state: LaunchState, expr: Expr) -> str:
         case Const(value=number):
             return f"{int(number)}" if number >= 0 else f"({int(number)})"
         case Binary(op=op, a=a, b=b):
-            return f"({index(state, a)} {_PLAIN[op]} {index(state, b)})"
+            return f"({index(state, a)} {SYMBOLS[op]} {index(state, b)})"
         case Unary(a=a):
             return f"(-{index(state, a)})"
         case Cast(a=a):
@@ -111,8 +102,8 @@ def _binary(state: LaunchState, expr: Binary) -> str:
         if cheap is not None:
             return value(state, cheap)
     a, b = value(state, expr.a), value(state, expr.b)
-    if op in _COMPARE:
-        return f"({a} {_COMPARE[op]} {b})"
+    if op in COMPARISONS:
+        return f"({a} {SYMBOLS[op]} {b})"
     if op in LOGICAL:
         short = "&&" if op == "land" else "||"
         return f"({a} {short[0] if is_harmless(state, expr.b) else short} {b})"
@@ -122,7 +113,7 @@ def _binary(state: LaunchState, expr: Binary) -> str:
         return _division(state, expr, a, b)
     if op in ("shl", "shr"):
         return _shift(expr, a, b)
-    return _wrapped(f"({a} {_PLAIN[op]} {b})", expr)
+    return _wrapped(f"({a} {SYMBOLS[op]} {b})", expr)
 
 
 def _wrapped(text: str, expr: Expr) -> str:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from tileops.codegen.cpu.expressions import index
 from tileops.codegen.cpu.places import Arena, lay_out, place_global, place_tiles
-from tileops.codegen.cpu.scalar_types import computing, param_type, storage
+from tileops.codegen.cpu.scalar_types import computing, storage
 from tileops.codegen.cpu.state import LaunchState, Writer, identifier
 from tileops.codegen.cpu.statements import emit_body
 from tileops.codegen.cpu.work import grain_of
-from tileops.codegen.kernel_code import KernelParam, LaunchCode
+from tileops.codegen.kernel_code import KernelParam, LaunchCode, scalar_type
+from tileops.dtypes import INT64
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, HostAttr, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import Launch
-from tileops.ir.walk import (
-    exprs,
-    read_buffers,
-    view_roots,
-    walk,
-    walk_expr,
-    written_buffers,
-)
+from tileops.ir.walk import exprs, read_buffers, view_roots, walk, walk_expr, written_buffers
 from tileops.passes.analyze_ranges import ANY, COUNT, Interval, Ranges
 
 _ENTRY = "(const TileopsValue* params, i64 first, i64 last, char* scratch, TileopsStatus* status)"
@@ -40,15 +34,11 @@ def emit_launch(
         _emit_blocks(state, launch, arena, debug=debug)
         w.line("static_cast<void>(params), static_cast<void>(scratch), static_cast<void>(status);")
         w.line("return TILEOPS_OK;")
-    grid: Expr = fold.const(1, fold.INT64)
+    grid: Expr = fold.const(1, INT64)
     for extent in launch.grid:
-        grid = fold.mul(grid, fold.cast(extent, fold.INT64))
+        grid = fold.mul(grid, fold.cast(extent, INT64))
     return LaunchCode(
-        entry=entry,
-        params=params,
-        grid=grid,
-        scratch_bytes=arena.size,
-        grain=grain_of(launch.body),
+        entry=entry, params=params, grid=grid, scratch_bytes=arena.size, grain=grain_of(launch.body)
     )
 
 
@@ -99,7 +89,7 @@ def _declare_params(
         kind = computing(attr.dtype)
         state.writer.line(f"const {kind} {local} = static_cast<{kind}>(params[{len(params)}].i);")
         state.hosts[name] = local
-        params.append(KernelParam(name, "host", 0, param_type(attr.dtype), value=attr))
+        params.append(KernelParam(name, "host", 0, scalar_type(attr.dtype), value=attr))
     for buffer, pointer in pointers:
         place_global(state, buffer, pointer)
     return tuple(params)
@@ -122,7 +112,7 @@ def _scalar(
     else:
         text = f"static_cast<{target}>({param}.i)"
     state.writer.line(f"const {target} {name} = {text};")
-    return KernelParam(var.name, kind, number, param_type(var.dtype))
+    return KernelParam(var.name, kind, number, scalar_type(var.dtype))
 
 
 def _used(launch: Launch) -> tuple[dict[int, Buffer], list[Expr]]:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from tileops.codegen.cpu.expressions import index, value
-from tileops.codegen.cpu.scalar_types import element_bytes, storage
+from tileops.codegen.cpu.scalar_types import storage
 from tileops.codegen.cpu.state import LaunchState, Place, identifier
 from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir import fold
@@ -84,7 +84,7 @@ def _lives(launch: Launch) -> list[_Life]:
             if not root.is_on_chip or root.scope == "var":
                 continue
             if root.id not in lives:
-                size = _aligned(max(1, math.prod(_shape(root)) * element_bytes(root.dtype)))
+                size = _aligned(max(1, math.prod(_shape(root)) * root.dtype.bytes))
                 lives[root.id] = _Life(root, span[0], span[-1], size)
             life = lives[root.id]
             life.first, life.last = min(life.first, span[0]), max(life.last, span[-1])

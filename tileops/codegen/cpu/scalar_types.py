@@ -1,4 +1,4 @@
-"""C++ types of dtypes and literals: storage types, computing types, parameter types."""
+"""C++ types of dtypes, as they are stored and computed, and literals."""
 
 from __future__ import annotations
 
@@ -8,33 +8,12 @@ from tileops.dtypes import DType
 from tileops.errors import UnsupportedOnTargetError
 from tileops.ir.expr import Const
 
-_STORAGE = {
-    "bool": "b8",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "tfloat32": "f32",
-    "float32": "f32",
-    "float64": "f64",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e5m2": "f8e5m2",
-    "float8_e8m0fnu": "f8e8m0fnu",
-}
-
 
 def storage(dtype: DType) -> str:
     """The C++ type of one stored element; UnsupportedOnTargetError for packed 4-bit types."""
-    name = _STORAGE.get(str(dtype))
-    if name is None:
+    if dtype.bits < 8:
         raise UnsupportedOnTargetError(f"the CPU target has no storage of its own for {dtype}")
-    return name
+    return {"bool": "b8", "tfloat32": "f32"}.get(dtype, dtype.short)
 
 
 def computing(dtype: DType) -> str:
@@ -49,17 +28,6 @@ def is_narrow_float(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits < 32
 
 
-def element_bytes(dtype: DType) -> int:
-    """Bytes of one stored element."""
-    storage(dtype)
-    return dtype.bytes
-
-
-def param_type(dtype: DType) -> str:
-    """The KernelParam type of a scalar of ``dtype``."""
-    return "i1" if dtype.is_bool else "f32" if dtype == "tfloat32" else dtype.short
-
-
 def literal(const: Const) -> str:
     """A constant in its computing type."""
     value, dtype = const.value, const.dtype
@@ -67,11 +35,10 @@ def literal(const: Const) -> str:
         return "true" if value else "false"
     if dtype.is_float:
         return _float_literal(float(value), dtype)
-    return int_literal(int(value), dtype)
+    return _int_literal(int(value), dtype)
 
 
-def int_literal(value: int, dtype: DType) -> str:
-    """An integer constant of ``dtype``."""
+def _int_literal(value: int, dtype: DType) -> str:
     suffix = {"int64": "l", "uint64": "ul", "uint32": "u"}.get(str(dtype), "")
     if value == -(2**63):
         return "(-9223372036854775807l - 1)"

@@ -15,51 +15,18 @@ from tileops.codegen.cpu.effects import (
     emit_intrinsic,
     emit_print,
 )
-from tileops.codegen.cpu.expressions import (
-    element,
-    guards,
-    safe_loads_in_branches,
-    stored,
-    value,
-)
+from tileops.codegen.cpu.expressions import element, guards, safe_loads_in_branches, stored, value
 from tileops.codegen.cpu.nests import emit_parallel
 from tileops.codegen.cpu.places import emit_address_view, emit_view
 from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState
 from tileops.codegen.cpu.tile_calls import emit_arg_reduce, emit_gemm, emit_reduce, emit_scan
 from tileops.errors import InternalError
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Expr
-from tileops.ir.stmt import (
-    AddressView,
-    Alloc,
-    ArgReduce,
-    Assert,
-    Assume,
-    Atomic,
-    Bind,
-    Body,
-    Break,
-    Check,
-    Continue,
-    Copy,
-    Fill,
-    For,
-    Gemm,
-    If,
-    Intrinsic,
-    Parallel,
-    Print,
-    Reduce,
-    Scan,
-    Stmt,
-    Store,
-    Transpose,
-    View,
-    While,
-)
 
 
-def emit_body(state: LaunchState, body: Body) -> None:
+def emit_body(state: LaunchState, body: ir.Body) -> None:
     """All statements of a list, each line of text recorded under its statement's number."""
     w = state.writer
     outer = w.statement
@@ -73,7 +40,7 @@ def emit_body(state: LaunchState, body: Body) -> None:
 
 
 # -- control flow ----------------------------------------------------------------------------------
-def _emit_for(state: LaunchState, stmt: For) -> None:
+def _emit_for(state: LaunchState, stmt: ir.For) -> None:
     """A loop of any kind: all run in order. Its bounds are evaluated once, before it."""
     w, kind = state.writer, computing(stmt.var.dtype)
     start, stop = value(state, stmt.start), value(state, stmt.stop)
@@ -86,13 +53,13 @@ def _emit_for(state: LaunchState, stmt: For) -> None:
             emit_body(state, stmt.body)
 
 
-def _emit_while(state: LaunchState, stmt: While) -> None:
+def _emit_while(state: LaunchState, stmt: ir.While) -> None:
     """A while loop; its condition is computed before each iteration."""
     with state.writer.block(f"while ({value(state, stmt.cond)})"), state.scope():
         emit_body(state, stmt.body)
 
 
-def _emit_if(state: LaunchState, stmt: If) -> None:
+def _emit_if(state: LaunchState, stmt: ir.If) -> None:
     """A branch, with its other side if it has one."""
     w = state.writer
     with w.block(f"if ({value(state, stmt.cond)})"), state.scope():
@@ -118,7 +85,7 @@ def _preloaded(state: LaunchState, expr: Expr) -> Iterator[None]:
     state.hoisted = before
 
 
-def _emit_bind(state: LaunchState, stmt: Bind) -> None:
+def _emit_bind(state: LaunchState, stmt: ir.Bind) -> None:
     """A named value, computed once where it is bound."""
     var = stmt.var
     with _preloaded(state, stmt.value):
@@ -130,7 +97,7 @@ def _emit_bind(state: LaunchState, stmt: Bind) -> None:
     state.writer.line(f"const {computing(var.dtype)} {name} = {text};")
 
 
-def _emit_store(state: LaunchState, stmt: Store) -> None:
+def _emit_store(state: LaunchState, stmt: ir.Store) -> None:
     """One element; dropped where it is outside a global buffer."""
     with _preloaded(state, stmt.value):
         conditions = guards(state, stmt.buffer, stmt.indices)
@@ -138,35 +105,35 @@ def _emit_store(state: LaunchState, stmt: Store) -> None:
     state.writer.line(f"if ({' && '.join(conditions)}) {text}" if conditions else text)
 
 
-def _emit_alloc(state: LaunchState, stmt: Alloc) -> None:
+def _emit_alloc(state: LaunchState, stmt: ir.Alloc) -> None:
     # Tiles have their place from the launch's head on; only a var's initial value is stored here.
     if stmt.init is not None:
         state.writer.line(f"{state.place(stmt.buffer).pointer}[0] = {stored(state, stmt.init)};")
 
 
-_EMITTERS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
-    AddressView: emit_address_view,
-    Alloc: _emit_alloc,
-    ArgReduce: emit_arg_reduce,
-    Assert: emit_assert,
-    Assume: lambda state, _: None,  # a promise to other generators
-    Atomic: emit_atomic,
-    Bind: _emit_bind,
-    Break: lambda state, _: state.writer.line("break;"),
-    Check: emit_check,
-    Continue: lambda state, _: state.writer.line("continue;"),
-    Copy: emit_copy,
-    Fill: emit_fill,
-    For: _emit_for,
-    Gemm: emit_gemm,
-    If: _emit_if,
-    Intrinsic: emit_intrinsic,
-    Parallel: lambda state, stmt: emit_parallel(state, stmt, emit_body),
-    Print: emit_print,
-    Reduce: emit_reduce,
-    Scan: emit_scan,
-    Store: _emit_store,
-    Transpose: emit_transpose,
-    View: emit_view,
-    While: _emit_while,
+_EMITTERS: dict[type[ir.Stmt], Callable[[LaunchState, Any], None]] = {
+    ir.AddressView: emit_address_view,
+    ir.Alloc: _emit_alloc,
+    ir.ArgReduce: emit_arg_reduce,
+    ir.Assert: emit_assert,
+    ir.Assume: lambda state, _: None,  # a promise to other generators
+    ir.Atomic: emit_atomic,
+    ir.Bind: _emit_bind,
+    ir.Break: lambda state, _: state.writer.line("break;"),
+    ir.Check: emit_check,
+    ir.Continue: lambda state, _: state.writer.line("continue;"),
+    ir.Copy: emit_copy,
+    ir.Fill: emit_fill,
+    ir.For: _emit_for,
+    ir.Gemm: emit_gemm,
+    ir.If: _emit_if,
+    ir.Intrinsic: emit_intrinsic,
+    ir.Parallel: lambda state, stmt: emit_parallel(state, stmt, emit_body),
+    ir.Print: emit_print,
+    ir.Reduce: emit_reduce,
+    ir.Scan: emit_scan,
+    ir.Store: _emit_store,
+    ir.Transpose: emit_transpose,
+    ir.View: emit_view,
+    ir.While: _emit_while,
 }

@@ -5,23 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Call, Expr
 from tileops.ir.program import const_value
-from tileops.ir.stmt import (
-    Atomic,
-    Body,
-    Copy,
-    Fill,
-    For,
-    Gemm,
-    If,
-    Parallel,
-    Reduction,
-    Scan,
-    Stmt,
-    Transpose,
-    While,
-)
 from tileops.ir.walk import exprs, walk_expr
 
 # Steps that are worth a task, as torch splits its own loops: some 10 us. Waking a thread costs
@@ -31,37 +17,37 @@ _UNKNOWN = 64  # iterations of a loop whose length only a call knows
 _CALL = 8  # steps of a function such as exp
 
 
-def grain_of(body: Body) -> int:
+def grain_of(body: ir.Body) -> int:
     """The fewest blocks of a launch that are worth a task of their own."""
     return max(1, math.ceil(_TASK / max(1, work_of(body))))
 
 
-def work_of(body: Body) -> int:
+def work_of(body: ir.Body) -> int:
     """Steps of one block: elements moved or computed, each statement on each counted."""
     return sum(_work(stmt) for stmt in body)
 
 
-def _work(stmt: Stmt) -> int:
+def _work(stmt: ir.Stmt) -> int:
     match stmt:
-        case For(start=start, stop=stop, body=body):
+        case ir.For(start=start, stop=stop, body=body):
             first, last = const_value(start), const_value(stop)
             count = _UNKNOWN if first is None or last is None else max(0, last - first)
             return count * work_of(body)
-        case While(body=body):
+        case ir.While(body=body):
             return _UNKNOWN * work_of(body)
-        case Parallel(extents=extents, body=body):
+        case ir.Parallel(extents=extents, body=body):
             return _count(extents) * work_of(body)
-        case If(then=then, orelse=orelse):
+        case ir.If(then=then, orelse=orelse):
             return max(work_of(then), work_of(orelse))
-        case Copy(dst=region) | Fill(dst=region) | Transpose(dst=region):
+        case ir.Copy(dst=region) | ir.Fill(dst=region) | ir.Transpose(dst=region):
             return _count(region.extents)
-        case Reduction(src=region) | Scan(src=region):
+        case ir.Reduction(src=region) | ir.Scan(src=region):
             return _count(region.extents)
-        case Gemm(a=a, c=c, transpose_a=is_transposed):
+        case ir.Gemm(a=a, c=c, transpose_a=is_transposed):
             depth = _extent(a.extents[-2 if is_transposed else -1])
             # A product costs less than a step that goes through memory.
             return _count(c.extents) * max(1, depth // 4)
-        case Atomic(dst=dst):
+        case ir.Atomic(dst=dst):
             return _CALL * _count(dst.extents)
         case _:
             return 1 + _CALL * sum(isinstance(e, Call) for x in exprs(stmt) for e in walk_expr(x))

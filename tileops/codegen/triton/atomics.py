@@ -24,8 +24,8 @@ from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import chosen, converted
 from tileops.codegen.triton.reductions import combined, neutral_operand, reduced
 from tileops.codegen.triton.space import to_space
-from tileops.codegen.triton.text import FLOAT32, Val, call, convert, number, strict, typed
-from tileops.dtypes import DType
+from tileops.codegen.triton.text import Val, call, convert, number, strict, typed
+from tileops.dtypes import FLOAT32, DType
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region
 from tileops.ir.stmt import Atomic

@@ -13,8 +13,9 @@ from tileops.codegen.triton.memory import Memory
 from tileops.codegen.triton.params import Params
 from tileops.codegen.triton.space import Space, expand_text, shape_text
 from tileops.codegen.triton.storage import NeedsMemory, Storage, buffer_storage, padding_of
-from tileops.codegen.triton.text import INT32, Val, number, triton_type
+from tileops.codegen.triton.text import Val, number, triton_type
 from tileops.codegen.triton.writer import Names, Writer
+from tileops.dtypes import INT32
 from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Var

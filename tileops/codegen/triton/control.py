@@ -11,8 +11,9 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import all_lanes_mask
 from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, inverted
 from tileops.codegen.triton.liveness import Ids
-from tileops.codegen.triton.text import BOOL, INT32, Val, infix, number, strict, typed
+from tileops.codegen.triton.text import Val, infix, number, strict, typed
 from tileops.codegen.triton.tiles import spread
+from tileops.dtypes import BOOL, INT32
 from tileops.ir.expr import Expr, Load
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Body, For, If, Parallel, While
@@ -119,10 +120,7 @@ def emit_while(ctx: Context, loop: While, live: Ids) -> None:
     if not cond.is_scalar:
         active = Val(ctx.names.fresh("active"), BOOL, ctx.space.all_axes())
     _go_on(ctx, go, active, all_lanes_mask(ctx, ctx.scope.mask), cond)
-    with (
-        _iterations(ctx, f"while {go}:", (loop,), own),
-        ctx.nested(mask=active or ctx.scope.mask),
-    ):
+    with _iterations(ctx, f"while {go}:", (loop,), own), ctx.nested(mask=active or ctx.scope.mask):
         ctx.emit_body(ctx, loop.body, exposed | live)
         _go_on(ctx, go, active, active, emit_condition(ctx, loop.cond))
 

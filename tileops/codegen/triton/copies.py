@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import (
-    extents_of,
-    load_element,
-    load_region,
-    store_region,
-)
+from tileops.codegen.triton.elements import extents_of, load_element, load_region, store_region
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.text import Val, infix
 from tileops.ir import fold

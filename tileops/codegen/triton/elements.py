@@ -9,7 +9,8 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.space import shape_text
-from tileops.codegen.triton.text import INT32, INT64, Val, convert, faithful, infix
+from tileops.codegen.triton.text import Val, convert, faithful, infix
+from tileops.dtypes import INT32, INT64
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import const_value

@@ -8,55 +8,15 @@ from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.functions import converted, emit_call, libdevice
 from tileops.codegen.triton.space import shape_text
-from tileops.codegen.triton.text import (
-    BOOL,
-    FLOAT32,
-    INT32,
-    INT64,
-    UINT8,
-    Val,
-    call,
-    convert,
-    infix,
-    strict,
-    typed,
-)
-from tileops.dtypes import DType
+from tileops.codegen.triton.text import Val, call, convert, infix, strict, typed
+from tileops.dtypes import BOOL, FLOAT32, INT32, INT64, UINT8, DType
 from tileops.errors import InternalError
 from tileops.ir import fold
-from tileops.ir.expr import (
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    HostAttr,
-    Load,
-    Select,
-    Unary,
-    Var,
-)
+from tileops.ir.expr import Binary, Call, Cast, Const, Expr, HostAttr, Load, Select, Unary, Var
+from tileops.ir.operators import INTEGER_DIVISIONS, LOGICAL, SYMBOLS
 from tileops.ir.walk import substitute, walk_expr
 from tileops.passes.analyze_index import affine, cheap_ceildiv, half, parity
 
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "land": "&",
-    "lor": "|",
-}
 _UNSIGNED_DIVISIONS = {
     "floordiv": "unsigned_div",
     "truncdiv": "unsigned_div",
@@ -111,13 +71,13 @@ def _binary(ctx: Context, expr: Binary) -> Val:
     dtype = actual_dtype(expr.dtype, a, b)
     if expr.op in ("shl", "shr") and not ctx.scope.ranges.is_inside(expr.b, expr.dtype.bits):
         return _any_shift(ctx, expr.op, a, b, dtype)
-    if expr.op in ("land", "lor"):
-        a, b = convert(a, BOOL), convert(b, BOOL)
-    if expr.op in _INFIX:
-        return infix(_INFIX[expr.op], a, b, dtype)
+    if expr.op in LOGICAL:
+        return infix("&" if expr.op == "land" else "|", convert(a, BOOL), convert(b, BOOL), dtype)
     if expr.op in ("min", "max"):
         return extreme(expr.op, strict(a), strict(b), dtype)
-    return _division(ctx, expr, a, b, dtype)
+    if expr.op == "div" or expr.op in INTEGER_DIVISIONS:
+        return _division(ctx, expr, a, b, dtype)
+    return infix(SYMBOLS[expr.op], a, b, dtype)
 
 
 def _is_pythons_own(ctx: Context, expr: Binary) -> bool:

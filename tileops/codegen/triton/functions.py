@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.text import (
-    FLOAT16,
-    FLOAT32,
-    FLOAT64,
-    INT32,
-    INT64,
-    Val,
-    call,
-    convert,
-    infix,
-    number,
-    typed,
-)
-from tileops.dtypes import DType
+from tileops.codegen.triton.text import Val, call, convert, infix, number, typed
+from tileops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
 from tileops.ir.expr import Call
 
 # Functions of tl that are as accurate as CUDA's own: exp2 is one instruction with 2 units in the

@@ -9,20 +9,9 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text, subscript
-from tileops.codegen.triton.text import (
-    FLOAT32,
-    INT32,
-    INT64,
-    Val,
-    call,
-    convert,
-    infix,
-    number,
-    strict,
-    triton_type,
-)
+from tileops.codegen.triton.text import Val, call, convert, infix, number, strict, triton_type
 from tileops.codegen.triton.tiles import spread
-from tileops.dtypes import DType
+from tileops.dtypes import FLOAT32, INT32, INT64, DType
 from tileops.ir.expr import Region, Var
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Gemm

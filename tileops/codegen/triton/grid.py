@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import emit_expr
-from tileops.codegen.triton.text import INT32, INT64, SUM, UNARY, Val, convert, infix, number
+from tileops.codegen.triton.text import SUM, UNARY, Val, convert, infix, number
+from tileops.dtypes import INT32, INT64
 from tileops.ir import fold
 from tileops.ir.expr import Expr
 from tileops.ir.program import const_value

@@ -18,7 +18,7 @@ from tileops.codegen.triton.liveness import Ids, Liveness
 from tileops.codegen.triton.space import power_of_two
 from tileops.codegen.triton.text import triton_type
 from tileops.codegen.triton.writer import Names, Writer
-from tileops.dtypes import DType
+from tileops.dtypes import INT64, DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
@@ -99,12 +99,12 @@ class Memory:
 
     def workspaces(self, blocks: Expr) -> list[Buffer]:
         """The workspaces for ``blocks`` blocks, in the order of the parameters."""
-        count = fold.cast(blocks, fold.INT64)
+        count = fold.cast(blocks, INT64)
         return [
             dataclasses.replace(
                 s.held,
                 name=s.workspace,
-                shape=(fold.mul(count, fold.const(s.elements, fold.INT64)),),
+                shape=(fold.mul(count, fold.const(s.elements, INT64)),),
                 scope="global",
             )
             for s in self.slices.values()

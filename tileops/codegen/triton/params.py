@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileops.codegen.kernel_code import KernelParam, Specialization
-from tileops.codegen.triton.text import INT64, Val, triton_type
+from tileops.codegen.kernel_code import KernelParam, Specialization, scalar_type
+from tileops.codegen.triton.text import Val, triton_type
 from tileops.codegen.triton.writer import Names
+from tileops.dtypes import INT64
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, HostAttr, Var
 from tileops.ir.program import Program
-
-_TYPES = {
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-}
 
 _KIND_ORDER = ("tensor", "workspace", "size", "scalar", "host")
 
@@ -106,13 +91,11 @@ class Params:
         if (index := self._sizes.get(var.id)) is not None:
             dtype = INT64 if self._spec.index64 else var.dtype
             aligned = self._spec.fast and var.id in self._aligned_sizes
-            name, kind = self._reserved[var.id], _TYPES[str(dtype)]
+            name, kind = self._reserved[var.id], scalar_type(dtype)
             param = KernelParam(name, "size", index, kind, aligned=aligned)
             return Val(self._use(("size", index), param), dtype)
         if (index := self._scalars.get(var.id)) is not None:
-            if str(var.dtype) not in _TYPES:
-                raise InternalError(f"codegen: scalar argument {var.name} of type {var.dtype}")
-            param = KernelParam(self._reserved[var.id], "scalar", index, _TYPES[str(var.dtype)])
+            param = KernelParam(self._reserved[var.id], "scalar", index, scalar_type(var.dtype))
             return Val(self._use(("scalar", index), param), var.dtype)
         return None
 
@@ -122,7 +105,7 @@ class Params:
         if key not in self._used:
             name = self._names.fresh(attr.name)
             index = sum(1 for kind, _ in self._used if kind == "host")
-            self._used[key] = KernelParam(name, "host", index, _TYPES[str(attr.dtype)], value=attr)
+            self._used[key] = KernelParam(name, "host", index, scalar_type(attr.dtype), value=attr)
         return Val(self._used[key].name, attr.dtype)
 
     def _use(self, key: tuple[str, int | str], param: KernelParam) -> str:

@@ -5,27 +5,12 @@ from __future__ import annotations
 import math
 
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import (
-    extents_of,
-    load_region,
-    store_region,
-    without_padding,
-)
+from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import extreme
 from tileops.codegen.triton.functions import chosen, converted, odd_float32
-from tileops.codegen.triton.text import (
-    FLOAT32,
-    INT32,
-    Val,
-    call,
-    convert,
-    infix,
-    literal,
-    number,
-    strict,
-)
+from tileops.codegen.triton.text import Val, call, convert, infix, literal, number, strict
 from tileops.codegen.triton.tiles import spread
-from tileops.dtypes import DType
+from tileops.dtypes import FLOAT32, INT32, DType
 from tileops.ir import fold
 from tileops.ir.stmt import ArgReduce, Reduce, Scan
 

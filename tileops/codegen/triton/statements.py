@@ -7,53 +7,21 @@ from typing import Any
 
 from tileops.codegen.triton import atomics, control, copies, gemms, reductions
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import (
-    all_lanes_mask,
-    extents_of,
-    load_region,
-    store_element,
-)
+from tileops.codegen.triton.elements import all_lanes_mask, extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
 from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.liveness import Ids
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import ATOM, Val, triton_type
 from tileops.errors import ProgramError
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Expr, Region
-from tileops.ir.stmt import (
-    AddressView,
-    Alloc,
-    ArgReduce,
-    Assert,
-    Assume,
-    Atomic,
-    Bind,
-    Body,
-    Check,
-    Copy,
-    Fill,
-    For,
-    Gemm,
-    If,
-    Im2col,
-    Inspect,
-    Intrinsic,
-    Parallel,
-    Print,
-    Reduce,
-    Scan,
-    Stmt,
-    Store,
-    Transpose,
-    View,
-    While,
-)
 
 # Without effect where every statement acts on whole tiles in program order.
 _NO_OPERATION = frozenset({"sync_threads", "pdl_sync", "pdl_trigger", "sync_warp"})
 
 
-def emit_body(ctx: Context, body: Body, live: Ids) -> None:
+def emit_body(ctx: Context, body: ir.Body, live: Ids) -> None:
     """A statement list; ``live`` are the buffers whose value is used after it."""
     for stmt, after in zip(body, ctx.liveness.after(body, live), strict=True):
         before, ctx.loc = ctx.loc, stmt.loc or ctx.loc
@@ -67,7 +35,7 @@ def emit_body(ctx: Context, body: Body, live: Ids) -> None:
             ctx.loc = before
 
 
-def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
+def _emit(ctx: Context, stmt: ir.Stmt, live: Ids) -> None:
     kind = type(stmt)
     if kind in _CONTROL:
         _CONTROL[kind](ctx, stmt, live)
@@ -77,11 +45,11 @@ def _emit(ctx: Context, stmt: Stmt, live: Ids) -> None:
         raise ctx.unsupported(f"`{kind.__name__.lower()}` is not supported on target {ctx.target}")
 
 
-def _emit_view(ctx: Context, stmt: View) -> None:
+def _emit_view(ctx: Context, stmt: ir.View) -> None:
     ctx.declare_view(stmt.buffer, stmt.source)
 
 
-def _emit_address_view(ctx: Context, stmt: AddressView) -> None:
+def _emit_address_view(ctx: Context, stmt: ir.AddressView) -> None:
     """Let the buffer name the memory at an address, the same for all lanes."""
     address = emit_expr(ctx, stmt.address)
     if not address.is_scalar or ctx.space.rank:
@@ -94,7 +62,7 @@ def _emit_address_view(ctx: Context, stmt: AddressView) -> None:
     ctx.params.place(stmt.buffer, ctx.temporary(stmt.buffer.name, pointer).text)
 
 
-def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
+def _emit_alloc(ctx: Context, stmt: ir.Alloc) -> None:
     buffer = stmt.buffer
     if ctx.memory.holds(buffer):
         return
@@ -113,21 +81,21 @@ def _emit_alloc(ctx: Context, stmt: Alloc) -> None:
             store_element(ctx, buffer, (), emit_expr(ctx, stmt.init))
 
 
-def _emit_bind(ctx: Context, stmt: Bind) -> None:
+def _emit_bind(ctx: Context, stmt: ir.Bind) -> None:
     value = converted(ctx, emit_expr(ctx, stmt.value), stmt.var.dtype)
     ctx.bind(stmt.var, value, ctx.scope.ranges.with_value(stmt.var, stmt.value))
 
 
-def _emit_store(ctx: Context, stmt: Store) -> None:
+def _emit_store(ctx: Context, stmt: ir.Store) -> None:
     store_element(ctx, stmt.buffer, stmt.indices, emit_expr(ctx, stmt.value))
 
 
-def _emit_assume(ctx: Context, stmt: Assume) -> None:
+def _emit_assume(ctx: Context, stmt: ir.Assume) -> None:
     if not ctx.space.rank:
         ctx.writer.line(f"tl.assume({emit_condition(ctx, stmt.cond).text})")
 
 
-def _emit_assert(ctx: Context, stmt: Assert) -> None:
+def _emit_assert(ctx: Context, stmt: ir.Assert) -> None:
     if stmt.host:
         return
     cond, mask = emit_condition(ctx, stmt.cond), ctx.scope.mask
@@ -137,18 +105,18 @@ def _emit_assert(ctx: Context, stmt: Assert) -> None:
     ctx.writer.line(f"tl.device_assert({cond.text}, {stmt.message!r}{options})")
 
 
-def _emit_check(ctx: Context, stmt: Check) -> None:
+def _emit_check(ctx: Context, stmt: ir.Check) -> None:
     """Nothing: a pass has put its test after it."""
 
 
-def _emit_intrinsic(ctx: Context, stmt: Intrinsic) -> None:
+def _emit_intrinsic(ctx: Context, stmt: ir.Intrinsic) -> None:
     if stmt.name not in _NO_OPERATION:
         raise ctx.unsupported(f"`T.{stmt.name}` is not supported on target {ctx.target}")
 
 
-def _emit_print(ctx: Context, stmt: Print) -> None:
+def _emit_print(ctx: Context, stmt: ir.Print) -> None:
     args = [_shown(ctx, arg) for arg in stmt.args]
-    if isinstance(stmt, Inspect):  # the interpreter knows the function
+    if isinstance(stmt, ir.Inspect):  # the interpreter knows the function
         ctx.writer.line(f"inspect_values({', '.join(args)})")
     else:
         values = ", ".join([repr(stmt.message or "value"), *args])
@@ -169,31 +137,31 @@ def _tile_of(ctx: Context, region: Region) -> Val:
         return load_region(ctx, region, dims, vars_)
 
 
-_CONTROL: dict[type[Stmt], Callable[[Context, Any, Ids], None]] = {
-    For: control.emit_for,
-    While: control.emit_while,
-    If: control.emit_if,
-    Parallel: control.emit_parallel,
+_CONTROL: dict[type[ir.Stmt], Callable[[Context, Any, Ids], None]] = {
+    ir.For: control.emit_for,
+    ir.While: control.emit_while,
+    ir.If: control.emit_if,
+    ir.Parallel: control.emit_parallel,
 }
-_SIMPLE: dict[type[Stmt], Callable[[Context, Any], None]] = {
-    Copy: copies.emit_copy,
-    Fill: copies.emit_fill,
-    Transpose: copies.emit_transpose,
-    Im2col: copies.emit_im2col,
-    Gemm: gemms.emit_gemm,
-    ArgReduce: reductions.emit_arg_reduce,
-    Reduce: reductions.emit_reduce,
-    Scan: reductions.emit_scan,
-    Atomic: atomics.emit_atomic,
-    Alloc: _emit_alloc,
-    View: _emit_view,
-    AddressView: _emit_address_view,
-    Bind: _emit_bind,
-    Store: _emit_store,
-    Assume: _emit_assume,
-    Assert: _emit_assert,
-    Check: _emit_check,
-    Print: _emit_print,
-    Inspect: _emit_print,
-    Intrinsic: _emit_intrinsic,
+_SIMPLE: dict[type[ir.Stmt], Callable[[Context, Any], None]] = {
+    ir.Copy: copies.emit_copy,
+    ir.Fill: copies.emit_fill,
+    ir.Transpose: copies.emit_transpose,
+    ir.Im2col: copies.emit_im2col,
+    ir.Gemm: gemms.emit_gemm,
+    ir.ArgReduce: reductions.emit_arg_reduce,
+    ir.Reduce: reductions.emit_reduce,
+    ir.Scan: reductions.emit_scan,
+    ir.Atomic: atomics.emit_atomic,
+    ir.Alloc: _emit_alloc,
+    ir.View: _emit_view,
+    ir.AddressView: _emit_address_view,
+    ir.Bind: _emit_bind,
+    ir.Store: _emit_store,
+    ir.Assume: _emit_assume,
+    ir.Assert: _emit_assert,
+    ir.Check: _emit_check,
+    ir.Print: _emit_print,
+    ir.Inspect: _emit_print,
+    ir.Intrinsic: _emit_intrinsic,
 }

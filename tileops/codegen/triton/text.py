@@ -6,7 +6,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-from tileops.dtypes import DType
+from tileops.dtypes import BOOL, FLOAT32, INT32, DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Const
 
@@ -24,26 +24,13 @@ _OPERATORS = {
 }
 _PRECEDENCE = {op: prec for prec, ops in _OPERATORS.items() for op in ops}
 
-BOOL, UINT8, INT32, INT64 = map(DType, ("bool", "uint8", "int32", "int64"))
-FLOAT16, FLOAT32, FLOAT64 = map(DType, ("float16", "float32", "float64"))
 _LEAST_NORMAL = 2.0**-126  # of float32
+# Triton's names that differ from ours.
 _TRITON_TYPES = {
-    "bool": "tl.int1",
-    "int8": "tl.int8",
-    "int16": "tl.int16",
-    "int32": "tl.int32",
-    "int64": "tl.int64",
-    "uint8": "tl.uint8",
-    "uint16": "tl.uint16",
-    "uint32": "tl.uint32",
-    "uint64": "tl.uint64",
-    "float16": "tl.float16",
-    "bfloat16": "tl.bfloat16",
-    "tfloat32": "tl.float32",
-    "float32": "tl.float32",
-    "float64": "tl.float64",
-    "float8_e4m3fn": "tl.float8e4nv",
-    "float8_e5m2": "tl.float8e5",
+    "bool": "int1",
+    "tfloat32": "float32",
+    "float8_e4m3fn": "float8e4nv",
+    "float8_e5m2": "float8e5",
 }
 
 
@@ -73,10 +60,9 @@ class Val:
 
 def triton_type(dtype: DType) -> str:
     """Triton's name of a dtype, such as ``tl.float16``; InternalError where it has none."""
-    name = _TRITON_TYPES.get(str(dtype))
-    if name is None:
+    if dtype.bits < 8 or dtype == "float8_e8m0fnu":
         raise InternalError(f"Triton has no type for {dtype}")
-    return name
+    return f"tl.{_TRITON_TYPES.get(dtype, dtype)}"
 
 
 def number(value: int | float, dtype: DType = INT32) -> Val:

@@ -12,18 +12,8 @@ from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.space import shape_text, to_space, to_tile
 from tileops.codegen.triton.storage import Storage
-from tileops.codegen.triton.text import (
-    BOOL,
-    FLOAT32,
-    INT32,
-    Val,
-    convert,
-    infix,
-    number,
-    strict,
-    triton_type,
-    typed,
-)
+from tileops.codegen.triton.text import Val, convert, infix, number, strict, triton_type, typed
+from tileops.dtypes import BOOL, FLOAT32, INT32
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Buffer, Expr
 from tileops.ir.printer import print_expr
@@ -269,12 +259,7 @@ def is_placed(plan: Sequence[Index]) -> bool:
 
 
 def _place(
-    ctx: Context,
-    storage: Storage,
-    plan: list[Index],
-    dim: int,
-    value: Val,
-    mask: Val | None,
+    ctx: Context, storage: Storage, plan: list[Index], dim: int, value: Val, mask: Val | None
 ) -> tuple[Val, Val | None, Val | None]:
     """Bring ``value`` and ``mask`` along one dimension into the tile's place.
 
