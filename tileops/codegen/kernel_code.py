@@ -11,11 +11,16 @@ from tileops.ir.expr import Buffer, Expr
 
 @dataclass(frozen=True)
 class TensorMapSpec:
-    """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first."""
+    """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first.
+
+    ``swizzle`` is that of the shared layout: 0, 32, 64 or 128 bytes, at most an inner row of the
+    box.
+    """
 
     box: tuple[int, ...]
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]  # elements; the last is 1
+    swizzle: int = 128
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,9 @@ class KernelParam:
     the kind: tensors as in ``Program.tensors()``, workspaces as in ``Program.workspaces``, sizes as
     in ``Program.sizes``, scalars as in ``Program.scalars()``; a tensormap's index is that of its
     tensor. ``host`` is an expression evaluated per call (``value``). ``type`` is ptr, i1, i8 ...
-    i64, u8 ... u64, f16, bf16, f32, f64; ``dtype`` is the element type of a pointer. ``aligned``:
-    the pointer is 16-byte aligned, or the integer divisible by 16, in every call of this entry.
+    i64, u8 ... u64, f16, bf16, f32, f64, or tensordesc for a tensormap; ``dtype`` is the element
+    type of a pointer or of a described tensor. ``aligned``: the pointer is 16-byte aligned, or the
+    integer divisible by 16, in every call of this entry.
     """
 
     name: str
@@ -39,6 +45,14 @@ class KernelParam:
     value: Expr | None = None
     tensormap: TensorMapSpec | None = None
 
+    @property
+    def width(self) -> int:
+        """How many parameters of the machine code this is.
+
+        Triton passes a descriptor's extents and strides after its map; the text does not read them.
+        """
+        return 1 if self.tensormap is None else 1 + 2 * len(self.tensormap.box)
+
 
 def scalar_type(dtype: DType) -> str:
     """The ``KernelParam.type`` of a scalar; InternalError for a dtype that scalars do not have."""
@@ -49,7 +63,17 @@ def scalar_type(dtype: DType) -> str:
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """One launch: its entry point in the text, its parameters in order, its flattened grid."""
+    """One launch: its entry point in the text, its parameters in order, its flattened grid.
+
+    ``language`` of code for a GPU is triton or gluon. A gluon entry is a ``@gluon.jit`` function,
+    the text imports what it needs, and ``num_warps`` are those of the default partition: the text
+    gives the others to ``gl.warp_specialize``. A gluon launch is compiled as it is: nothing lowers
+    its stages or adds warps.
+
+    ``cluster``: thread blocks that run one program together (``gl.num_ctas()``); ``grid`` counts
+    programs. ``dependent``: the launch may start before the one ahead of it on the stream ends, so
+    its text waits (``gdc_wait``) before it reads what that one writes.
+    """
 
     entry: str
     params: tuple[KernelParam, ...]
@@ -59,6 +83,9 @@ class LaunchCode:
     scratch_bytes: int = 0  # CPU: arena per thread
     grain: int = 1  # CPU: the fewest blocks that are worth a thread's while
     shared_buffers: tuple[Buffer, ...] = ()  # for SharedMemoryError
+    language: str = "triton"
+    cluster: int = 1
+    dependent: bool = False
 
 
 @dataclass(frozen=True)

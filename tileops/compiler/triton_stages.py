@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tileops import forks, log
-from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.codegen.kernel_code import KernelCode, LaunchCode
 from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
 from tileops.compiler.elf import kernel_resources
 from tileops.compiler.toolchain import triton_version
+from tileops.compiler.triton_params import hidden_pointers, tensor_maps, type_text
 from tileops.errors import SharedMemoryError, ToolchainError
 from tileops.target import Target
 
@@ -30,26 +31,6 @@ _ROOM = 1 << 20  # bytes, more than an assembler writes for a kernel
 _STAGES_LINE = re.compile(r"^(STAGES_(\d+) = tl\.constexpr\()(\d+)\)$", re.MULTILINE)
 _text_lock = forks.renewed_lock()
 
-_POINTEES = {
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "tfloat32": "fp32",
-    "float64": "fp64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-}
-_SCALARS = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
-_INTERMEDIATE = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 _BINARY = {"cuda": "cubin", "hip": "hsaco"}
 
 
@@ -82,8 +63,10 @@ def compile_triton(
     source = code.source
     with pinned(folder):
         for number, launch in enumerate(code.launches):
+            is_gluon = launch.language == "gluon"
+            compiled = _compile_as_written if is_gluon else _compile_unspilled
             try:
-                built = _compile_unspilled(code, source, launch, target, options)
+                built = compiled(code, source, launch, target, options)
             except StageError:
                 _require_room(folder)
                 raise
@@ -122,6 +105,24 @@ def _require_triton() -> None:
             f"Triton {triton.__version__} was imported and {installed} is installed; restart this "
             "process to compile with the installed one"
         )
+
+
+def _compile_as_written(
+    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
+) -> _Compiled:
+    """The launch with the warps and stages that its text has; SharedMemoryError if they do not fit.
+
+    A note says what a thread keeps in memory.
+    """
+    built = _run_stages(code, source, launch, target, options)
+    if built.metadata["shared"] > target.shared_limit:
+        raise _too_much_shared(launch, target, built.metadata["shared"])
+    spilled = _spilled_bytes(built, target)
+    if spilled == 0:
+        return built
+    note = f"{launch.entry}: a thread keeps {spilled} bytes of its registers in memory"
+    log.emit("compile", note)
+    return replace(built, notes=(note,))
 
 
 def _compile_unspilled(
@@ -196,8 +197,9 @@ def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedM
         shape = buffer.static_shape() or ()
         size = math.prod((buffer.dtype.bytes, *shape))
         parts.append(f"{buffer.name} {shape} {buffer.dtype}: {size}")
+    how = "" if launch.language == "gluon" else ", also without pipelining"
     return SharedMemoryError(
-        f"{launch.entry} needs more shared memory than {target} has, also without pipelining; "
+        f"{launch.entry} needs more shared memory than {target} has{how}; "
         f"its shared buffers are {'; '.join(parts) or 'none (its gemm tiles are too large)'}",
         expected=f"at most {target.shared_limit} bytes",
         found=f"{needed} bytes",
@@ -214,11 +216,11 @@ def _run_stages(
         except OSError as error:
             raise PlaceError(f"Triton's tools could not do their work: {error}") from error
         except Exception as error:
-            raise _explained(error, code, source, launch, function) from error
+            raise _explained(error, code, source, launch) from error
 
 
 def _function(source: str, entry: str) -> Any:
-    """The @triton.jit function ``entry`` of the text."""
+    """The @triton.jit or @gluon.jit function ``entry`` of the text."""
     lines = source.splitlines(keepends=True)
     # An entry without a modification time is never re-read from a file of the same name.
     linecache.cache[_FILE] = (len(source), None, lines, _FILE)
@@ -232,16 +234,16 @@ def _stages_of(
 ) -> _Compiled:
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
-    from triton.compiler.compiler import ASTSource, make_backend
+    from triton.compiler.compiler import make_backend
 
     gpu = GPUTarget(
         target.kind, target.capability if target.kind == "cuda" else target.arch, target.warp_size
     )
     backend = make_backend(gpu)
     parsed = backend.parse_options(_options(launch, source, options))
-    signature = {p.name: _type_text(p) for p in launch.params}
+    signature = {p.name: type_text(p) for p in launch.params}
     attributes = {(n,): [["tt.divisibility", 16]] for n, p in enumerate(launch.params) if p.aligned}
-    text = ASTSource(function, signature, {}, attributes)
+    text = _source_class(launch.language)(function, signature, {}, attributes)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
@@ -250,7 +252,7 @@ def _stages_of(
     )
     stages: dict[str, Any] = {}
     backend.add_stages(stages, parsed, text.language)
-    metadata: dict[str, Any] = {"num_warps": launch.num_warps, "num_ctas": 1}
+    metadata: dict[str, Any] = {"num_warps": launch.num_warps, "num_ctas": launch.cluster}
     found: dict[str, bytes] = {}
     for name, run in stages.items():
         module = run(module, metadata)
@@ -260,11 +262,23 @@ def _stages_of(
     return _Compiled(found, metadata, source)
 
 
+def _source_class(language: str) -> Any:
+    """Triton's class for functions of ``language``, which also chooses the stages."""
+    if language == "gluon":
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        return GluonASTSource
+    from triton.compiler.compiler import ASTSource
+
+    return ASTSource
+
+
 def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Every option that changes code: defaults differ between versions and environments."""
     checks = "tl.device_assert(" in source
     chosen: dict[str, Any] = {
         "num_warps": launch.num_warps,
+        "num_ctas": launch.cluster,
         # Loops that are to be pipelined say so themselves.
         "num_stages": 1,
         "enable_fp_fusion": True,
@@ -279,32 +293,29 @@ def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dic
     return chosen
 
 
-def _type_text(param: KernelParam) -> str:
-    if param.type == "ptr":
-        return "*" + _POINTEES[str(param.dtype)]
-    return _SCALARS.get(param.type, param.type)
-
-
-def _explained(
-    error: Exception, code: KernelCode, source: str, launch: LaunchCode, function: Any
-) -> StageError:
+def _explained(error: Exception, code: KernelCode, source: str, launch: LaunchCode) -> StageError:
     """Triton's refusal with its own words, the line of the text, and the statement it came from."""
-    node = getattr(error, "node", None)
-    words = str(getattr(error, "error_message", None) or error).strip()
-    while node is None and error.__cause__ is not None and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-        node = getattr(error, "node", None)
-    if node is None:
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    words = str(getattr(chain[-1], "error_message", None) or chain[-1]).strip()
+    lines = [line for one in chain if (line := _line_of(one, source)) is not None]
+    if not lines:
         return StageError(f"Triton could not compile {launch.entry}: {words}")
-    lines = source.splitlines()
-    line = function.starting_line_number + node.lineno - 1
-    # The function's own text starts at `def`, one line below its decorator.
-    line += lines[function.starting_line_number - 1].startswith("@")
-    shown = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    line = lines[-1]
+    shown = source.splitlines()[line - 1].strip()
     return StageError(
         f"Triton could not compile {launch.entry}: {words}\n  {_FILE}:{line}: {shown}",
         code.statements.get(line),
     )
+
+
+def _line_of(error: BaseException, source: str) -> int | None:
+    """The line of the text at which Triton refused a function, or None for one of its own."""
+    within = getattr(getattr(error, "node", None), "lineno", None)
+    function = getattr(error, "src", None)
+    start = source.find(function) if function else -1
+    return None if within is None or start < 0 else source.count("\n", 0, start) + int(within)
 
 
 def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) -> LaunchImage:
@@ -313,28 +324,17 @@ def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) ->
     cubin = built.stages[binary]
     registers, local = kernel_resources(cubin) if binary == "cubin" else (0, 0)
     scratch = int(metadata.get("global_scratch_size") or 0)
+    ptx = built.stages.get("ptx")
     return LaunchImage(
         image=f"launch{number}.{binary}",
         entry=str(metadata.get("name", launch.entry)),
+        # Triton adds the warps of `warp_specialize` to those that it was given.
         threads=int(metadata["num_warps"]) * target.warp_size,
         shared_bytes=int(metadata["shared"]),
-        hidden=_hidden(launch, built),
+        hidden=hidden_pointers(launch, ptx.decode() if ptx else None),
         global_scratch_bytes=scratch,
         registers=registers,
         spills=local,
+        tensormaps=tensor_maps(launch, metadata),
         notes=built.notes,
     )
-
-
-def _hidden(launch: LaunchCode, built: _Compiled) -> tuple[str, ...]:
-    """The pointers that Triton appended, counted in the PTX, where they are parameters."""
-    ptx = built.stages.get("ptx")
-    if ptx is None:
-        return ("global_scratch", "profile_scratch")
-    head = ptx.decode()
-    head = head[head.index(".entry") : head.index("{", head.index(".entry"))]
-    extra = head.count(".param ") - len(launch.params)
-    names = ("global_scratch", "profile_scratch")
-    if not 0 <= extra <= len(names):
-        raise StageError(f"{launch.entry}: PTX has {extra} parameters more than were declared")
-    return names[:extra]

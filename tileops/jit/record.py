@@ -90,7 +90,10 @@ class _Recorder:
 
     def _launch(self, launch: LaunchCode, image: LaunchImage) -> Json:
         maps = iter(image.tensormaps)
-        params = [self._param(p, maps) for p in launch.params]
+        params: list[Json] = []
+        for param in launch.params:
+            params.append(self._param(param, maps))
+            params += [{"kind": "null"}] * (param.width - 1)
         params += [{"kind": kind} for kind in image.hidden]
         return {
             "image": image.image,
@@ -102,6 +105,8 @@ class _Recorder:
             "op_label": self.program.name,
             "params": params,
             **({"grain": launch.grain} if launch.grain > 1 else {}),
+            **({"cluster": launch.cluster} if launch.cluster > 1 else {}),
+            **({"dependent": True} if launch.dependent else {}),
         }
 
     def _param(self, param: KernelParam, maps: Iterator[Mapping[str, Any]]) -> Json:

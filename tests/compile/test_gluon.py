@@ -1,0 +1,110 @@
+"""Launches written in Gluon, from hand-made text to machine code and record, without a GPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compile import gluon_matmul
+from tileops import cache, settings
+from tileops.compiler import Artifact, StageError, compile_kernel
+from tileops.errors import SharedMemoryError
+from tileops.jit.record import built_of
+from tileops.target import parse_target
+
+HOPPER = parse_target("cuda:sm_90")
+# Bytes of a parameter of each type, as PTX names it.
+SIZES = {"u32": 4, "u64": 8}
+# What the record's parameters are in bytes, alignment and order.
+MAP, EXTENT, STRIDE, INTEGER, POINTER = (128, 64), (4, 4), (8, 8), (4, 4), (8, 8)
+DESCRIPTOR = [MAP, EXTENT, EXTENT, STRIDE, STRIDE]
+EXPECTED = [*DESCRIPTOR * 3, INTEGER, INTEGER, POINTER, POINTER]
+KINDS = ["tensormap", *["null"] * 4] * 3 + ["slot"] * 2 + ["global_scratch", "profile_scratch"]
+
+
+@functools.cache
+def built() -> tuple[Artifact, dict[str, Any]]:
+    """The artifact, and the launch in its record."""
+    program = gluon_matmul.program()
+    code = gluon_matmul.code(program)
+    artifact = compile_kernel(code, HOPPER, {})
+    key = cache.key_of(ir="", options=[], target="", specialization={}, codegen="", toolchain={})
+    manifest = built_of(program, HOPPER, code, artifact, key).manifest
+    return artifact, manifest["record"]["launches"][0]
+
+
+def parameters(ptx: str) -> list[tuple[int, int]]:
+    """Size and alignment of each parameter of the entry, in bytes."""
+    head = ptx[ptx.index(".entry") : ptx.index("{", ptx.index(".entry"))]
+    found = []
+    for text in re.findall(r"\.param (.*?),?\n", head):
+        array = re.match(r"\.align (\d+) \.b8 \w+\[(\d+)\]", text)
+        size = int(array[2]) if array else SIZES[text.split()[0].lstrip(".")]
+        found.append((size, int(array[1]) if array else size))
+    return found
+
+
+def check() -> None:
+    artifact, launch = built()
+    (image,) = artifact.launches
+    ptx = artifact.files["launch0.ptx"].decode()
+    assert "cp.async.bulk.tensor.2d.shared" in ptx
+    assert "cp.async.bulk.tensor.2d.global" in ptx
+    assert "wgmma.mma_async" in ptx
+    assert ".target sm_90a" in ptx
+    # Two warp groups that multiply, and the loader's warp in a group of its own.
+    assert image.threads == int(re.findall(r"\.reqntid (\d+)", ptx)[0]) == 384
+    assert (image.spills, image.notes) == (0, ())
+    # A row of 256 halves is four swizzled rows of 128 bytes.
+    assert [one["box"] for one in image.tensormaps] == [[128, 64], [64, 64], [128, 64]]
+    assert all((one["swizzle"], one["elem_type"]) == (3, 6) for one in image.tensormaps)
+    assert parameters(ptx) == EXPECTED
+    assert [param["kind"] for param in launch["params"]] == KINDS
+    assert launch["threads"] == 384
+
+
+def test_a_product_with_two_rings_compiles_for_hopper() -> None:
+    check()
+
+
+@pytest.mark.skipif(
+    "TILEOPS_OTHER_TRITON" not in os.environ,
+    reason="TILEOPS_OTHER_TRITON names no folder with a second version of Triton",
+)
+def test_the_other_version_of_triton_compiles_it_too() -> None:
+    script = "import triton\nfrom tests.compile.test_gluon import check\ncheck()\nprint(triton.__version__)\n"
+    root = Path(__file__).resolve().parents[2]
+    path = f"{os.environ['TILEOPS_OTHER_TRITON']}:{root}"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        env=settings.child_environment({"PYTHONPATH": path}),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("3.6")
+
+
+def test_a_launch_that_does_not_fit_is_refused_as_it_is() -> None:
+    text = gluon_matmul.SOURCE.replace("A_SLOTS = gl.constexpr(3)", "A_SLOTS = gl.constexpr(8)")
+    code = gluon_matmul.code(gluon_matmul.program(), text)
+    with pytest.raises(SharedMemoryError) as caught:
+        compile_kernel(code, HOPPER, {})
+    assert "also without pipelining" not in str(caught.value)
+
+
+def test_an_error_names_the_line_of_the_text() -> None:
+    wrong = gluon_matmul.SOURCE.replace("total.to(C.dtype)", "total.of(C.dtype)")
+    code = gluon_matmul.code(gluon_matmul.program(), wrong)
+    with pytest.raises(StageError) as caught:
+        compile_kernel(code, HOPPER, {})
+    assert "c.store(total.of(C.dtype))" in str(caught.value)

@@ -1,0 +1,89 @@
+"""Kernel parameters as Triton's compiler takes them, and as the code that it makes expects them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tileops.codegen.kernel_code import KernelParam, LaunchCode
+from tileops.compiler.artifact import StageError
+from tileops.dtypes import DType
+from tileops.errors import InternalError
+
+_POINTEES = {
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "tfloat32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
+_SCALARS = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+# Triton names element types as the PTX instruction `tensormap.replace` counts them. The driver
+# (CUtensorMapDataType) counts the other kinds of f32, f64 and bf16 in another order.
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
+
+
+def type_text(param: KernelParam) -> str:
+    """The type of a parameter in Triton's signatures."""
+    if param.type == "ptr":
+        return "*" + _POINTEES[str(param.dtype)]
+    if param.type == "tensordesc":
+        return _descriptor_text(param)
+    return _SCALARS.get(param.type, param.type)
+
+
+def _descriptor_text(param: KernelParam) -> str:
+    from triton.experimental.gluon.language import NVMMASharedLayout
+
+    spec = param.tensormap
+    if spec is None or param.dtype is None:
+        raise InternalError(f"parameter {param.name} has no tensor map or no dtype")
+    layout = NVMMASharedLayout(spec.swizzle, DType(param.dtype).bits, rank=len(spec.box))
+    return f"tensordesc<{_POINTEES[param.dtype]}{list(spec.box)},{layout!r}>"
+
+
+def tensor_maps(launch: LaunchCode, metadata: Mapping[str, Any]) -> tuple[dict[str, object], ...]:
+    """For each map in order: the box, swizzle and element type with which it must be encoded.
+
+    The box may be smaller than the declared one, because a box is at most 256 elements in each
+    dimension and its inner row at most the swizzle: Triton then copies several. ``swizzle`` and
+    ``elem_type`` are the driver's numbers.
+    """
+    declared = sum(p.kind == "tensormap" for p in launch.params)
+    found = metadata.get("tensordesc_meta") or ()
+    if len(found) != declared or None in found:
+        raise StageError(
+            f"{launch.entry}: Triton describes {len(found)} tensor maps, {declared} were declared"
+        )
+    return tuple(
+        {
+            "box": list(one["block_size"]),
+            "swizzle": one["swizzle"],
+            "elem_type": _DRIVER_TYPES.get(one["elem_type"], one["elem_type"]),
+        }
+        for one in found
+    )
+
+
+def hidden_pointers(launch: LaunchCode, ptx: str | None) -> tuple[str, ...]:
+    """The pointers that Triton appended, counted in the PTX, where they are parameters."""
+    names = ("global_scratch", "profile_scratch")
+    if ptx is None:
+        return names
+    start = ptx.index(".entry")
+    extra = ptx.count(".param ", start, ptx.index("{", start))
+    extra -= sum(param.width for param in launch.params)
+    if not 0 <= extra <= len(names):
+        raise StageError(f"{launch.entry}: PTX has {extra} parameters more than were declared")
+    return names[:extra]
