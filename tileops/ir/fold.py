@@ -15,7 +15,7 @@ from tileops.dtypes import INT32 as INT32
 from tileops.dtypes import INT64 as INT64
 from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError
-from tileops.ir.expr import Binary, Call, Cast, Const, Expr, Region, Select, Unary, Var
+from tileops.ir.expr import Binary, Buffer, Call, Cast, Const, Expr, Region, Select, Unary, Var
 from tileops.ir.operators import BITWISE, COMPARISONS, INTEGER_DIVISIONS, LOGICAL
 from tileops.ir.walk import map_children
 
@@ -346,6 +346,16 @@ def substitute(expr: Expr, known: Mapping[int, Expr]) -> Expr:
             return select(new(c), new(a), new(b))
         case _:
             return map_children(expr, new)
+
+
+def strides_of(buffer: Buffer) -> tuple[Expr, ...]:
+    """The strides of a buffer in elements; row-major where it has none of its own."""
+    if buffer.strides is not None:
+        return buffer.strides
+    strides: list[Expr] = [const(1)]
+    for extent in reversed(buffer.shape[1:]):
+        strides.insert(0, mul(strides[0], extent))
+    return tuple(strides[: buffer.ndim])
 
 
 def region_indices(

@@ -14,10 +14,13 @@ BINARY_OPS = ARITHMETIC + BITWISE + COMPARISONS + LOGICAL
 UNARY_OPS = ("neg", "not", "invert")
 
 # Functions of Call; all take and return the dtype of their first argument unless said otherwise.
-MATH_FUNCTIONS = (
+FLOAT_FUNCTIONS = (
     "abs", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt",
     "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2",
     "sigmoid", "erf", "pow", "floor", "ceil", "trunc", "nearbyint", "round", "fma", "copysign",
+)  # fmt: skip
+MATH_FUNCTIONS = (
+    *FLOAT_FUNCTIONS,
     "isnan", "isinf", "isfinite",  # give bool
     "popcount", "clz",  # integers
     # rounded once as the name says: nearest even, to zero, up, down

@@ -100,14 +100,7 @@ class BufferRef(_Elementwise):
     @property
     def strides(self) -> tuple[int | Value, ...]:
         """The strides in elements; those of a row-major buffer are computed."""
-        if self.node.strides is not None:
-            return tuple(unwrap_int(e) for e in self.node.strides)
-        out: list[Expr] = []
-        step: Expr = ONE
-        for extent in reversed(self.node.shape):
-            out.append(step)
-            step = fold.mul(step, extent)
-        return tuple(unwrap_int(e) for e in reversed(out))
+        return tuple(unwrap_int(e) for e in fold.strides_of(self.node))
 
     @property
     def ndim(self) -> int:

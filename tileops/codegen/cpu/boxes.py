@@ -12,6 +12,8 @@ from tileops.ir.expr import Region
 from tileops.ir.stmt import Copy, Fill, Transpose
 from tileops.passes.analyze_index import region_guards
 
+Dims = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class _Axis:
@@ -38,7 +40,7 @@ class _Axis:
         return f"for (i64 {name} = {self.first}; {name} < {self.last}; ++{name})"
 
 
-def _axes(state: LaunchState, region: Region, dims: tuple[int, ...]) -> list[_Axis]:
+def _axes(state: LaunchState, region: Region, dims: Dims) -> list[_Axis]:
     """The dimensions ``dims`` of a region; conditions on the others are folded into the last."""
     w, place = state.writer, state.place(region.buffer)
     flags = [(False, False)] * len(region.starts)
@@ -82,13 +84,7 @@ def emit_transpose(state: LaunchState, stmt: Transpose) -> None:
     _copy(state, stmt.src, swapped, stmt.dst, tuple(range(n)))
 
 
-def _copy(
-    state: LaunchState,
-    src: Region,
-    src_dims: tuple[int, ...],
-    dst: Region,
-    dst_dims: tuple[int, ...],
-) -> None:
+def _copy(state: LaunchState, src: Region, src_dims: Dims, dst: Region, dst_dims: Dims) -> None:
     """Copy with the dimensions of both sides paired in the order given."""
     w = state.writer
     with w.block():

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tileops.codegen.cpu.expressions import index
-from tileops.codegen.cpu.state import LaunchState, Proven
+from tileops.codegen.cpu.state import Condition, LaunchState
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.stmt import Assume, Bind, Body, For, If, Store
 from tileops.ir.walk import walk, walk_expr
-from tileops.passes.analyze_index import Affine, affine, needs_guard, uses
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A bound of one loop, as int64 text in terms of the loops around it."""
-
-    level: int
-    is_low: bool  # the first iteration; otherwise the one after the last
-    text: str
+from tileops.passes.analyze_index import Affine, affine, uses
 
 
 @dataclass(frozen=True)
 class Clip:
-    """Limits of a nest's loops, tests before them, and what holds inside."""
+    """Limits of a nest's loops, tests before them, and what holds inside.
 
-    limits: tuple[Limit, ...] = ()
-    tests: tuple[str, ...] = ()
-    proven: frozenset[Proven] = frozenset()
+    ``limits`` are int64 texts in terms of the loops around, by a loop's level and whether they are
+    of its first iteration or of the one after its last.
+    """
 
-    def at(self, level: int, *, is_low: bool) -> list[str]:
-        """The limits of one side of the loop at ``level``."""
-        return [x.text for x in self.limits if x.level == level and x.is_low is is_low]
+    limits: Mapping[tuple[int, bool], list[str]] = field(default_factory=dict)
+    tests: Sequence[str] = ()
+    proven: frozenset[Condition] = frozenset()
 
 
 def clip_of(state: LaunchState, variables: tuple[Var, ...], body: Body, inner: set[int]) -> Clip:
@@ -46,52 +37,25 @@ def clip_of(state: LaunchState, variables: tuple[Var, ...], body: Body, inner: s
         s.buffer.is_on_chip for s in stores
     ):
         return Clip()
-    needed: frozenset[Proven] | None = None
-    bounds: dict[Proven, str] = {}
-    for store in stores:
-        conditions = _conditions(state, store, bounds)
-        needed = conditions if needed is None else needed & conditions
-    # In the order of the program's text: a set has none.
-    wanted = [c for c in bounds if c in (needed or ())]
-    return _as_clip(state, variables, wanted, bounds, inner)
-
-
-def _conditions(state: LaunchState, store: Store, bounds: dict[Proven, str]) -> frozenset[Proven]:
-    """What must hold for the element to exist; notes the text of each extent in ``bounds``."""
-    found = []
-    extents = state.place(store.buffer).extents
-    for at, extent, bound in zip(store.indices, store.buffer.shape, extents, strict=True):
-        lower, upper = needs_guard(at, extent, state.ranges)
-        for side, is_needed in (("lower", lower), ("upper", upper)):
-            if is_needed:
-                condition = Proven(at, extent, side)
-                bounds[condition] = bound
-                found.append(condition)
-    return frozenset(found)
-
-
-def _as_clip(
-    state: LaunchState,
-    variables: tuple[Var, ...],
-    wanted: list[Proven],
-    bounds: dict[Proven, str],
-    inner: set[int],
-) -> Clip:
-    limits, tests, proven = [], [], []
-    for condition in wanted:
+    needed = [{c: c for c in state.conditions(s.buffer, s.indices, state.ranges)} for s in stores]
+    by_last: dict[Condition, Condition] = {}
+    for of_store in needed:
+        by_last |= of_store
+    limits: dict[tuple[int, bool], list[str]] = {}
+    tests, proven = [], set()
+    for condition in by_last.values():
         split = _split(state, variables, condition.index, inner)
-        if split is None:
+        if split is None or not all(condition in of_store for of_store in needed):
             continue
+        proven.add(condition)
         level, factor, rest = split
-        bound = "0" if condition.side == "lower" else bounds[condition]
-        proven.append(condition)
         if level < 0:
-            tests.append(f"{rest} {'>=' if condition.side == 'lower' else '<'} {bound}")
-        elif factor == 1:
-            limits.append(Limit(level, condition.side == "lower", f"{bound} - ({rest})"))
-        else:
-            limits.append(Limit(level, condition.side == "upper", f"({rest}) - {bound} + 1"))
-    return Clip(tuple(limits), tuple(tests), frozenset(proven))
+            tests.append(condition.test(rest))
+            continue
+        bound = "0" if condition.is_lower else condition.bound
+        limit = f"{bound} - ({rest})" if factor == 1 else f"({rest}) - {bound} + 1"
+        limits.setdefault((level, condition.is_lower is (factor == 1)), []).append(limit)
+    return Clip(limits, tests, frozenset(proven))
 
 
 def _split(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tileops.codegen.cpu.expressions import element, guards, index, safe_value, value
-from tileops.codegen.cpu.scalar_types import computing, is_narrow_float
+from tileops.codegen.cpu.scalar_types import computing, widened
 from tileops.codegen.cpu.state import LaunchState
 from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold
@@ -80,31 +80,20 @@ def emit_print(state: LaunchState, stmt: Print) -> None:
         if isinstance(arg, Region):
             _print_region(state, message, arg)
         else:
-            w.line(
-                f"print_value({message}, block, {json.dumps(print_expr(arg))}, "
-                f"{value(state, arg)});"
-            )
+            label = json.dumps(print_expr(arg))
+            w.line(f"print_value({message}, block, {label}, {value(state, arg)});")
 
 
 def _print_region(state: LaunchState, message: str, region: Region) -> None:
     """Every element, numbered row-major within the region."""
-    w = state.writer
-    names = [f"p{d}" for d in range(len(region.extents))]
-    heads = [
-        f"for (i64 {n} = 0; {n} < {index(state, e)}; ++{n})"
-        for n, e in zip(names, region.extents, strict=True)
-    ]
-    place = state.place(region.buffer)
-    at, number = [], "0"
-    for n, start, step, extent in zip(
-        names, region.starts, place.strides, region.extents, strict=True
-    ):
-        at.append(f"({index(state, start)} + {n}) * {step}")
-        number = n if number == "0" else f"({number} * {index(state, extent)} + {n})"
-    text = f"{place.pointer}[{' + '.join(at)}]"
-    if region.dtype.is_bool or is_narrow_float(region.dtype):
-        text = f"widen({text})"
+    w, place = state.writer, state.place(region.buffer)
+    heads, at, number = [], [], "0"
+    sides = zip(region.starts, place.strides, region.extents, strict=True)
+    for d, (start, step, extent) in enumerate(sides):
+        heads.append(f"for (i64 p{d} = 0; p{d} < {index(state, extent)}; ++p{d})")
+        at.append(f"({index(state, start)} + p{d}) * {step}")
+        number = f"({number} * {index(state, extent)} + p{d})" if d else "p0"
+    text = widened(f"{place.pointer}[{' + '.join(at)}]", region.dtype)
+    label = json.dumps(region.buffer.name)
     with w.block(" ".join(heads)):
-        w.line(
-            f"print_element({message}, block, {json.dumps(region.buffer.name)}, {number}, {text});"
-        )
+        w.line(f"print_element({message}, block, {label}, {number}, {text});")

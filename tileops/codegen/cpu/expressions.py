@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tileops.codegen.cpu.functions import call_text
-from tileops.codegen.cpu.scalar_types import computing, is_narrow_float, literal, storage
-from tileops.codegen.cpu.state import LaunchState, Proven
+from tileops.codegen.cpu.functions import call_text, reinterpreted
+from tileops.codegen.cpu.scalar_types import computing, is_narrow_float, literal, storage, widened
+from tileops.codegen.cpu.state import LaunchState
 from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import (
@@ -97,10 +97,8 @@ def cast_text(text: str, expr: Cast) -> str:
 
 def _binary(state: LaunchState, expr: Binary) -> str:
     op = expr.op
-    if op == "ceildiv":
-        cheap = cheap_ceildiv(expr, state.ranges)
-        if cheap is not None:
-            return value(state, cheap)
+    if op == "ceildiv" and (cheap := cheap_ceildiv(expr, state.ranges)) is not None:
+        return value(state, cheap)
     a, b = value(state, expr.a), value(state, expr.b)
     if op in COMPARISONS:
         return f"({a} {SYMBOLS[op]} {b})"
@@ -117,10 +115,7 @@ def _binary(state: LaunchState, expr: Binary) -> str:
 
 
 def _wrapped(text: str, expr: Expr) -> str:
-    """A C++ result brought back to the dtype.
-
-    C++ computes small integers as int, narrow floats as float.
-    """
+    """A C++ result in its dtype: C++ computes small integers as int, narrow floats as float."""
     dtype = expr.dtype
     if is_narrow_float(dtype):
         return f"round_to<{storage(dtype)}>{text}"
@@ -146,30 +141,19 @@ def _is_number(expr: Expr) -> bool:
 def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
     if expr.dtype.is_float:
         return _wrapped(f"({expr.op}({a}, {b}))", expr)
-    if expr.op == "ceildiv":
-        return _quotient_up(state, expr, a, b)
-    divisor = const_value(expr.b)
-    positive = divisor is not None and divisor > 0
-    symbol = "/" if expr.op.endswith("div") else "%"
-    if positive and (not expr.dtype.is_signed or state.ranges.is_non_negative(expr.a)):
+    name, divisor, is_signed = expr.op, const_value(expr.b) or 0, expr.dtype.is_signed
+    is_count = state.ranges.is_non_negative(expr.a)
+    symbol = "/" if name.endswith("div") else "%"
+    if name == "ceildiv":
+        if is_signed and is_count and state.ranges.of(expr.b).lo >= 1:
+            name = "ceildiv_of_counts"
+    elif divisor > 0 and (is_count or not is_signed):
         return _wrapped(f"({a} {symbol} {b})", expr)
-    if (
-        positive
-        and expr.op.startswith("floor")
-        and divisor is not None
-        and divisor & (divisor - 1) == 0
-    ):
+    elif divisor > 0 and name.startswith("floor") and divisor & (divisor - 1) == 0:
         # Arithmetic shifts and masks are floor division by powers of two.
         if symbol == "/":
             return _wrapped(f"({a} >> {divisor.bit_length() - 1})", expr)
         return _wrapped(f"({a} & {divisor - 1})", expr)
-    return f"{expr.op}<{computing(expr.dtype)}>({a}, {b})"
-
-
-def _quotient_up(state: LaunchState, expr: Binary, a: str, b: str) -> str:
-    ranges = state.ranges
-    counts = expr.dtype.is_signed and ranges.is_non_negative(expr.a) and ranges.of(expr.b).lo >= 1
-    name = "ceildiv_of_counts" if counts else "ceildiv"
     return f"{name}<{computing(expr.dtype)}>({a}, {b})"
 
 
@@ -191,8 +175,6 @@ def _unary(state: LaunchState, expr: Unary) -> str:
 
 
 # -- element accesses ------------------------------------------------------------------------------
-
-
 def offset(state: LaunchState, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
     """The position of an element in its buffer's storage, in elements."""
     place = state.place(buffer)
@@ -214,20 +196,8 @@ def guards(state: LaunchState, buffer: Buffer, indices: tuple[Expr, ...]) -> lis
     """The conditions under which an element of a global buffer exists; empty where proven."""
     if buffer.is_on_chip:
         return []
-    conditions = []
-    place = state.place(buffer)
-    for at, extent, bound in zip(indices, buffer.shape, place.extents, strict=True):
-        lower, upper = needs_guard(at, extent, state.ranges)
-        lower = lower and Proven(at, extent, "lower") not in state.proven
-        upper = upper and Proven(at, extent, "upper") not in state.proven
-        if not (lower or upper):
-            continue
-        text = index(state, at)
-        if lower:
-            conditions.append(f"{text} >= 0")
-        if upper:
-            conditions.append(f"{text} < {bound}")
-    return conditions
+    needed = state.conditions(buffer, indices, state.ranges)
+    return [c.test(index(state, c.index)) for c in needed if c not in state.proven]
 
 
 def load(state: LaunchState, expr: Load) -> str:
@@ -236,27 +206,21 @@ def load(state: LaunchState, expr: Load) -> str:
     if known is not None:
         return known
     text = element(state, expr.buffer, expr.indices)
-    if expr.dtype.is_bool or is_narrow_float(expr.dtype):
-        text = f"widen({text})"
-    conditions = guards(state, expr.buffer, expr.indices)
-    if not conditions:
-        return text
-    return f"({' && '.join(conditions)} ? {text} : {safe_value(state, expr.buffer)})"
+    return _if_inside(state, expr, widened(text, expr.dtype), safe_value(state, expr.buffer))
 
 
 def _reinterpreted_load(state: LaunchState, expr: Expr, source: Load) -> str:
     """The bits of a narrow float as stored; through float a NaN would lose its payload."""
-
-    def bits(stored_value: str) -> str:
-        text = f"bit_cast<{storage(expr.dtype)}>({stored_value})"
-        return f"widen({text})" if is_narrow_float(expr.dtype) else text
-
-    text = bits(element(state, source.buffer, source.indices))
-    conditions = guards(state, source.buffer, source.indices)
-    if not conditions:
-        return text
+    text = element(state, source.buffer, source.indices)
     blank = f"encode<{storage(source.dtype)}>({safe_value(state, source.buffer)})"
-    return f"({' && '.join(conditions)} ? {text} : {bits(blank)})"
+    text, blank = reinterpreted(text, expr.dtype), reinterpreted(blank, expr.dtype)
+    return _if_inside(state, source, text, blank)
+
+
+def _if_inside(state: LaunchState, expr: Load, text: str, blank: str) -> str:
+    """``text`` where the element exists, else ``blank``."""
+    conditions = " && ".join(guards(state, expr.buffer, expr.indices))
+    return f"({conditions} ? {text} : {blank})" if conditions else text
 
 
 def safe_value(state: LaunchState, buffer: Buffer) -> str:
@@ -277,8 +241,6 @@ def region_start(state: LaunchState, region: Region) -> str:
 
 
 # -- safety ----------------------------------------------------------------------------------------
-
-
 def is_safe(state: LaunchState, expr: Load) -> bool:
     """True if the element can be read whatever the conditions around the load are."""
     if not expr.buffer.is_on_chip:
@@ -292,12 +254,13 @@ def is_safe(state: LaunchState, expr: Load) -> bool:
 def is_harmless(state: LaunchState, expr: Expr) -> bool:
     """True if evaluating ``expr`` where the program would not is free of effects and cheap."""
     for e in walk_expr(expr):
-        if isinstance(e, Load) and not (e in state.hoisted or is_safe(state, e)):
-            return False
-        if isinstance(e, Call) or (
-            isinstance(e, Binary) and e.op in (*INTEGER_DIVISIONS, *LOGICAL)
-        ):
-            return False
+        match e:
+            case Load() if not (e in state.hoisted or is_safe(state, e)):
+                return False
+            case Call() | Binary(op="land" | "lor"):
+                return False
+            case Binary(op=op) if op in INTEGER_DIVISIONS:
+                return False
     return True
 
 

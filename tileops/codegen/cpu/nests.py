@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 
 from tileops.codegen.cpu.clips import Clip, clip_of, fixed_form
 from tileops.codegen.cpu.expressions import index, is_safe, value
 from tileops.codegen.cpu.scalar_types import computing
-from tileops.codegen.cpu.state import LaunchState, Proven
+from tileops.codegen.cpu.state import Condition, LaunchState
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Var
 from tileops.ir.stmt import Atomic, Bind, Body, For, Parallel, Store, While
 from tileops.ir.walk import accesses, loads, walk, walk_expr, written_buffers
-from tileops.passes.analyze_index import affine, needs_guard
+from tileops.passes.analyze_index import affine
 
 EmitBody = Callable[[LaunchState, Body], None]
 
@@ -31,19 +32,18 @@ def emit_parallel(state: LaunchState, stmt: Parallel, emit_body: EmitBody) -> No
             ends.append(value(state, extent))
             state.ranges = state.ranges.with_span(var, fold.const(0, var.dtype), extent)
             state.declare(var, state.ranges.of(var))
-        loops = _Loops(nest, ends, emit_body)
         tests, proven = _box_tests(state, nest)
         if not tests:
-            loops.emit(state, Clip())
+            _emit_loops(state, nest, ends, Clip(), emit_body)
             return
         with w.block(f"if ({' && '.join(tests)})"), state.scope():
             state.proven = state.proven | proven
-            loops.emit(state, Clip())
+            _emit_loops(state, nest, ends, Clip(), emit_body)
         clip = clip_of(state, nest.vars, nest.body, _defined_in(nest))
         head = f"else if ({' && '.join(clip.tests)})" if clip.tests else "else"
         with w.block(head), state.scope():
             state.proven = state.proven | clip.proven
-            loops.emit(state, clip)
+            _emit_loops(state, nest, ends, clip, emit_body)
 
 
 def _ordered(nest: Parallel) -> Parallel:
@@ -74,9 +74,7 @@ def _defined_in(nest: Parallel) -> set[int]:
 
 
 # -- the test before the loops ---------------------------------------------------------------------
-
-
-def _box_tests(state: LaunchState, nest: Parallel) -> tuple[list[str], frozenset[Proven]]:
+def _box_tests(state: LaunchState, nest: Parallel) -> tuple[list[str], frozenset[Condition]]:
     """Conditions under which no access of the nest leaves its buffer, and what they prove."""
     spans = _loop_spans(state, nest)
     inner = _defined_in(nest)
@@ -88,18 +86,11 @@ def _box_tests(state: LaunchState, nest: Parallel) -> tuple[list[str], frozenset
     for buffer, indices in (found for stmt in walk(nest.body) for found in accesses(stmt)):
         if buffer.is_on_chip:
             continue
-        bounds = state.place(buffer).extents
-        for at, extent, bound in zip(indices, buffer.shape, bounds, strict=True):
-            lower, upper = needs_guard(at, extent, ranges)
-            corners = _corners(state, at, spans, inner) if lower or upper else None
-            if corners is None:
-                continue
-            if lower:
-                tests[f"{corners[0]} >= 0"] = None
-                proven.add(Proven(at, extent, "lower"))
-            if upper:
-                tests[f"{corners[1]} < {bound}"] = None
-                proven.add(Proven(at, extent, "upper"))
+        for condition in state.conditions(buffer, indices, ranges):
+            corners = _corners(state, condition.index, spans, inner)
+            if corners is not None:
+                tests[condition.test(corners[0 if condition.is_lower else 1])] = None
+                proven.add(condition)
     return list(tests), frozenset(proven)
 
 
@@ -125,10 +116,7 @@ def _is_fixed(expr: Expr, names: set[int]) -> bool:
 def _corners(
     state: LaunchState, at: Expr, spans: list[tuple[Var, Expr, Expr]], inner: set[int]
 ) -> tuple[str, str] | None:
-    """The least and the greatest value of an affine index over the box, as int64 text.
-
-    None for others.
-    """
+    """The least and greatest value of an affine index over the box as int64 text; else None."""
     form = fixed_form(at, {v.id for v, _, _ in spans}, inner)
     if form is None:
         return None
@@ -146,61 +134,46 @@ def _corners(
 
 
 # -- the loops -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Loops:
-    """The loops of a nest, each from 0 to the text of its end."""
-
-    nest: Parallel
-    ends: list[str]
-    emit_body: EmitBody
-
-    def emit(self, state: LaunchState, clip: Clip) -> None:
-        """The loops, within the limits of ``clip``."""
-        self._emit_level(state, clip, _shareable_loads(state, self.nest), 0)
-
-    def _emit_level(
-        self, state: LaunchState, clip: Clip, shared: dict[Load, int], level: int
-    ) -> None:
-        w, nest = state.writer, self.nest
-        for load, at in shared.items():
-            if at == level:
+def _emit_loops(
+    state: LaunchState, nest: Parallel, ends: list[str], clip: Clip, emit_body: EmitBody
+) -> None:
+    """The loops of a nest, each from 0 to the text of its end, within the limits of ``clip``."""
+    w, shared, innermost = state.writer, _shareable_loads(state, nest), len(nest.vars) - 1
+    with ExitStack() as blocks:
+        for level, (var, end) in enumerate(zip(nest.vars, ends, strict=True)):
+            for load in shared.get(level, ()):
                 name = w.fresh("h")
                 w.line(f"const {computing(load.dtype)} {name} = {value(state, load)};")
                 state.hoisted[load] = name
-        if level == len(nest.vars):
-            self.emit_body(state, nest.body)
-            return
-        var = nest.vars[level]
-        name, kind = state.name(var), computing(var.dtype)
-        start, stop = _clipped(state, clip, level, kind, self.ends[level])
-        if level == len(nest.vars) - 1 and _is_independent(nest):
-            w.flush_left("#pragma GCC ivdep")
-        with w.block(f"for ({kind} {name} = {start}; {name} < {stop}; ++{name})"):
-            self._emit_level(state, clip, shared, level + 1)
+            name, kind = state.name(var), computing(var.dtype)
+            first, last = "0", end
+            for limit in clip.limits.get((level, True), ()):
+                first = _clamped(state, "low", kind, (limit, first, last))
+            for limit in clip.limits.get((level, False), ()):
+                last = _clamped(state, "high", kind, (limit, first, last))
+            if level == innermost and _is_independent(nest):
+                w.lines.append("#pragma GCC ivdep")
+            head = f"for ({kind} {name} = {first}; {name} < {last}; ++{name})"
+            blocks.enter_context(w.block(head))
+        emit_body(state, nest.body)
 
 
-def _clipped(state: LaunchState, clip: Clip, level: int, kind: str, end: str) -> tuple[str, str]:
-    """First value of a loop and the one after its last, within 0 and ``end``."""
-    w, start, stop = state.writer, "0", end
-    for is_low in (True, False):
-        for limit in clip.at(level, is_low=is_low):
-            name = w.fresh("low" if is_low else "high")
-            w.line(f"const {kind} {name} = static_cast<{kind}>(clamp64({limit}, {start}, {stop}));")
-            start, stop = (name, stop) if is_low else (start, name)
-    return start, stop
+def _clamped(state: LaunchState, stem: str, kind: str, bounds: tuple[str, str, str]) -> str:
+    name = state.writer.fresh(stem)
+    clamped = f"clamp64({', '.join(bounds)})"
+    state.writer.line(f"const {kind} {name} = static_cast<{kind}>({clamped});")
+    return name
 
 
-def _shareable_loads(state: LaunchState, nest: Parallel) -> dict[Load, int]:
-    """Loads whose value no iteration of the innermost loop changes, with the level to load at."""
+def _shareable_loads(state: LaunchState, nest: Parallel) -> dict[int, list[Load]]:
+    """Loads whose value no iteration of the innermost loop changes, by the level to load at."""
     stmts = list(walk(nest.body))
     if any(isinstance(s, Atomic) for s in stmts):
         return {}
     written = {state.root(b) for s in stmts for b in written_buffers(s)}
     inner = _defined_in(nest)
     levels = {v.id: n + 1 for n, v in enumerate(nest.vars)}
-    found: dict[Load, int] = {}
+    found: dict[int, list[Load]] = {}
     for load in dict.fromkeys(load for s in stmts for load in loads(s)):
         below = [e for i in load.indices for e in walk_expr(i)]
         read = {state.root(e.buffer) for e in (load, *below) if isinstance(e, Load)}
@@ -209,8 +182,8 @@ def _shareable_loads(state: LaunchState, nest: Parallel) -> dict[Load, int]:
             continue
         level = max((levels.get(v, 0) for v in used), default=0)
         if level < len(nest.vars):
-            found[load] = level
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+            found.setdefault(level, []).append(load)
+    return found
 
 
 def _is_independent(nest: Parallel) -> bool:

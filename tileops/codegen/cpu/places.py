@@ -33,27 +33,26 @@ class _Life:
     first: int
     last: int
     size: int
+    offset: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
 
 
 def lay_out(launch: Launch) -> Arena:
     """Assign an offset to every tile that ``launch`` allocates."""
-    offsets: dict[int, int] = {}
-    placed: list[tuple[_Life, int]] = []
-    end = 0
+    placed: list[_Life] = []
     for life in sorted(_lives(launch), key=lambda x: (-x.size, x.first, x.buffer.id)):
-        at = 0
-        busy = sorted(
-            (o, o + p.size) for p, o in placed if p.first <= life.last and life.first <= p.last
-        )
-        for low, high in busy:
-            if at + life.size <= low:
+        busy = [p for p in placed if p.first <= life.last and life.first <= p.last]
+        for other in sorted(busy, key=lambda p: (p.offset, p.end)):
+            if life.end <= other.offset:
                 break
-            at = max(at, high)
-        placed.append((life, at))
-        offsets[life.buffer.id] = at
-        end = max(end, at + life.size)
+            life.offset = max(life.offset, other.end)
+        placed.append(life)
+    end = max((life.end for life in placed), default=0)
     space = max((_gemm_bytes(s) for s in walk(launch.body) if isinstance(s, Gemm)), default=0)
-    return Arena(offsets, end, end + _aligned(space))
+    return Arena({p.buffer.id: p.offset for p in placed}, end, end + _aligned(space))
 
 
 def _gemm_bytes(stmt: Gemm) -> int:
@@ -120,19 +119,9 @@ def _spans(body: Body) -> list[tuple[Stmt, list[int]]]:
     return found
 
 
-def _row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The strides of a contiguous buffer, in elements."""
-    strides: list[Expr] = []
-    step: Expr = fold.const(1)
-    for extent in reversed(shape):
-        strides.append(step)
-        step = fold.mul(step, extent)
-    return tuple(reversed(strides))
-
-
 def place_global(state: LaunchState, buffer: Buffer, pointer: str) -> None:
     """Record a tensor or workspace; its run-time extents and strides become int64 locals."""
-    strides = buffer.strides if buffer.strides is not None else _row_major(buffer.shape)
+    strides = fold.strides_of(buffer)
     extents = tuple(_dimension(state, e, f"{pointer}_n{d}") for d, e in enumerate(buffer.shape))
     steps = tuple(_dimension(state, e, f"{pointer}_s{d}") for d, e in enumerate(strides))
     state.places[buffer.id] = Place(pointer, extents, steps)

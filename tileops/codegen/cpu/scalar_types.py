@@ -23,6 +23,11 @@ def computing(dtype: DType) -> str:
     return "f32" if is_narrow_float(dtype) else storage(dtype)
 
 
+def widened(text: str, dtype: DType) -> str:
+    """A stored element in its computing type."""
+    return f"widen({text})" if dtype.is_bool or is_narrow_float(dtype) else text
+
+
 def is_narrow_float(dtype: DType) -> bool:
     """True for floats of fewer than 32 bits: results are rounded after every operation."""
     return dtype.is_float and dtype.bits < 32
@@ -35,10 +40,7 @@ def literal(const: Const) -> str:
         return "true" if value else "false"
     if dtype.is_float:
         return _float_literal(float(value), dtype)
-    return _int_literal(int(value), dtype)
-
-
-def _int_literal(value: int, dtype: DType) -> str:
+    value = int(value)
     suffix = {"int64": "l", "uint64": "ul", "uint32": "u"}.get(str(dtype), "")
     if value == -(2**63):
         return "(-9223372036854775807l - 1)"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.stmt import Stmt
+from tileops.passes.analyze_index import needs_guard
 from tileops.passes.analyze_ranges import ANY, Interval, Ranges
 
 
@@ -28,10 +29,6 @@ class Writer:
         self.lines.append("  " * self._depth + text if text else "")
         if self.statement is not None:
             self.statements[len(self.lines)] = self.statement
-
-    def flush_left(self, text: str) -> None:
-        """Append a line without indentation (preprocessor lines)."""
-        self.lines.append(text)
 
     @contextmanager
     def block(self, head: str = "") -> Iterator[None]:
@@ -77,12 +74,20 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Proven:
-    """An index that a run-time test has shown to be within an extent, on one side."""
+class Condition:
+    """One of the two conditions under which an index is within an extent.
+
+    It is that of the lower bound if ``is_lower``; ``bound`` is the extent's text.
+    """
 
     index: Expr
     extent: Expr
-    side: str  # "lower" or "upper"
+    is_lower: bool
+    bound: str = field(compare=False)
+
+    def test(self, index: str) -> str:
+        """The test as text; ``index`` is that of the index."""
+        return f"{index} >= 0" if self.is_lower else f"{index} < {self.bound}"
 
 
 @dataclass
@@ -97,7 +102,7 @@ class LaunchState:
     names: dict[int, str] = field(default_factory=dict)
     safe_values: dict[int, Expr] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
-    proven: frozenset[Proven] = frozenset()
+    proven: frozenset[Condition] = frozenset()
     hoisted: dict[Load, str] = field(default_factory=dict)
 
     def place(self, buffer: Buffer) -> Place:
@@ -106,6 +111,18 @@ class LaunchState:
         if found is None:
             raise InternalError(f"buffer {buffer.name} is used before its allocation")
         return found
+
+    def conditions(
+        self, buffer: Buffer, indices: tuple[Expr, ...], ranges: Ranges
+    ) -> Iterator[Condition]:
+        """What must hold for an element of a global buffer to exist and ``ranges`` do not show."""
+        extents = self.place(buffer).extents
+        for at, extent, bound in zip(indices, buffer.shape, extents, strict=True):
+            lower, upper = needs_guard(at, extent, ranges)
+            if lower:
+                yield Condition(at, extent, True, bound)
+            if upper:
+                yield Condition(at, extent, False, bound)
 
     def root(self, buffer: Buffer) -> int:
         """The id of the buffer whose storage ``buffer`` names: its own, or a view's source."""

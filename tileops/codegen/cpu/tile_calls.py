@@ -30,15 +30,13 @@ def emit_gemm(state: LaunchState, stmt: Gemm) -> None:
     depth = _extent(stmt.a, -2 if stmt.transpose_a else -1)
     sizes = f"{_extent(stmt.c, -2)}, {_extent(stmt.c, -1)}, {depth}"
     flags = f"{_flag(stmt.transpose_a)}, {_flag(stmt.transpose_b)}"
-    operands = ", ".join(
-        f"{region_start(state, r)}, {state.place(r.buffer).strides[-2]}"
-        for r in (stmt.a, stmt.b, stmt.c)
-    )
+    regions = (stmt.a, stmt.b, stmt.c)
+    starts = [f"{region_start(state, r)}, {state.place(r.buffer).strides[-2]}" for r in regions]
     rounding = is_narrow_float(stmt.c.dtype)
     name, space = ("gemm_rounding", "") if rounding else ("gemm", f", {state.gemm_space}")
     state.writer.line(
         f"{name}<{storage(stmt.c.dtype)}, {sizes}, {flags}>"
-        f"({operands}, {value(state, stmt.clear)}{space});"
+        f"({', '.join(starts)}, {value(state, stmt.clear)}{space});"
     )
 
 

@@ -200,7 +200,7 @@ def pointer(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     """
     base: Expr = fold.const(0)
     moving: Val | None = None
-    for index, stride in zip(indices, _strides(buffer), strict=True):
+    for index, stride in zip(indices, fold.strides_of(buffer), strict=True):
         shared, part = _split(ctx, in_width(index, ctx.scope.ranges), stride)
         if shared is not None:
             base = fold.add(base, shared)
@@ -218,18 +218,6 @@ def spread_pointer(ctx: Context, a: Val, axes: frozenset[int]) -> Val:
     shape = ctx.space.shape(a.axes | axes)
     zeros = f"tl.zeros({shape_text(shape)}, tl.int32)"
     return Val(f"{a.at(text.SUM)} + {zeros}", a.dtype, a.axes | axes, text.SUM)
-
-
-def _strides(buffer: Buffer) -> tuple[Expr, ...]:
-    """The strides of a global buffer in elements; row-major where it has none of its own."""
-    if buffer.strides is not None:
-        return buffer.strides
-    out: list[Expr] = []
-    step: Expr = fold.const(1)
-    for extent in reversed(buffer.shape):
-        out.append(step)
-        step = fold.mul(step, extent)
-    return tuple(reversed(out))
 
 
 def _sum(a: Val | None, b: Val | None) -> Val | None:
