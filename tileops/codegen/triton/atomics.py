@@ -107,7 +107,7 @@ def _update_memory(
     if value is not None:
         operand = convert(converted(ctx, value, declared.dtype), buffer.dtype)
     if in_memory:
-        address, operand, mask = settled(ctx, buffer, address, operand, mask, atomic=True)
+        address, operand, mask = settled(ctx, "atomic", buffer, address, operand, mask)
     order, scope = _ORDERS.get(stmt.order, stmt.order), "cta" if in_memory else None
     if stmt.op in ("max", "min") and buffer.dtype.is_float:
         result = _extreme_of_floats(ctx, stmt.op, address, typed(operand), mask, (order, scope))

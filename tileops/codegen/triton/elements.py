@@ -24,7 +24,9 @@ def load_element(ctx: Context, load: Load) -> Val:
     buffer = load.buffer
     if ctx.memory.holds(buffer):
         held = ctx.memory.held(buffer)
-        ctx.memory.before_read(buffer)
+        if ctx.memory.must_wait("read", buffer):
+            ctx.memory.barrier()
+        ctx.memory.note("read", buffer)
         return convert(_load_global(ctx, held, load.indices), buffer.dtype)
     if buffer.is_on_chip:
         return tiles.load_tile(ctx, buffer, load.indices)
@@ -100,26 +102,23 @@ def _store_global(
             )
         address = spread_pointer(ctx, address, needed)
     if settle:
-        address, value, mask = settled(ctx, buffer, address, value, mask)
+        address, value, mask = settled(ctx, "write", buffer, address, value, mask)
     suffix = "" if mask is None else f", mask={mask.text}"
     ctx.writer.line(f"tl.store({address.text}, {value.text}{suffix})")
 
 
 def settled(
-    ctx: Context,
-    buffer: Buffer,
-    address: Val,
-    value: Val,
-    mask: Val | None,
-    *,
-    atomic: bool = False,
+    ctx: Context, kind: str, buffer: Buffer, address: Val, value: Val, mask: Val | None
 ) -> tuple[Val, Val, Val | None]:
-    """The operands of a write to a buffer in memory, evaluated before the barrier it waits for."""
-    if ctx.memory.must_wait(buffer, atomic=atomic):
+    """The operands of a write to a buffer in memory, evaluated before the barrier it waits for.
+
+    ``kind`` is "write" or "atomic".
+    """
+    if ctx.memory.must_wait(kind, buffer):
         address, value = _evaluated(ctx, "place", address), _evaluated(ctx, "value", value)
         mask = None if mask is None else _evaluated(ctx, "mask", mask)
         ctx.memory.barrier()
-    ctx.memory.note_write(buffer, atomic=atomic)
+    ctx.memory.note(kind, buffer)
     return address, value, mask
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tileops.ir.expr import Buffer, Load
+from tileops.ir.expr import Buffer
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Body, For, If, Launch, Parallel, Stmt, View, While
-from tileops.ir.walk import read_buffers, view_roots, walk, walk_expr, written_buffers
+from tileops.ir.walk import read_buffers, sub_bodies, view_roots, walk, written_buffers
 from tileops.passes.detect_overwrite import writes_whole
 
 Ids = frozenset[int]
@@ -35,10 +35,7 @@ class Liveness:
 
     def written(self, body: Body) -> Ids:
         """Buffers that some statement in ``body``, nested ones included, writes."""
-        out: set[int] = set()
-        for stmt in walk(body):
-            out |= self._on_chip(written_buffers(stmt))
-        return frozenset(out)
+        return _NONE.union(*(self._on_chip(written_buffers(stmt)) for stmt in walk(body)))
 
     def kills(self, stmt: Stmt) -> Ids:
         """Buffers that the statement certainly replaces whole."""
@@ -53,53 +50,32 @@ class Liveness:
                 return _NONE
             case Alloc(buffer=b, init=init):
                 return frozenset({b.id}) if init is not None else _NONE
-            case Parallel():
-                candidates = {b.id: b for s in walk((stmt,)) for b in written_buffers(s)}
-            case _:
-                candidates = {b.id: b for b in written_buffers(stmt)}
-        out = [
-            self.root(b.id)
-            for b in candidates.values()
-            if b.is_on_chip
-            and writes_whole(stmt, b)
-            and self._same_shape(b)
-            and not self._reads_by_other_name(stmt, b)
-        ]
-        return frozenset(out)
-
-    def _reads_by_other_name(self, stmt: Stmt, buffer: Buffer) -> bool:
-        reads = (b for s in walk((stmt,)) for b in read_buffers(s))
-        return any(b.id != buffer.id and self.root(b.id) == self.root(buffer.id) for b in reads)
+        inner = list(walk((stmt,)))
+        reads = {b.id for s in inner for b in read_buffers(s)}
+        killed: set[int] = set()
+        for b in {b.id: b for s in inner for b in written_buffers(s)}.values():
+            root = self.root(b.id)
+            reads_by_other_name = any(r != b.id and self.root(r) == root for r in reads)
+            whole = b.is_on_chip and writes_whole(stmt, b) and self._same_shape(b)
+            if whole and not reads_by_other_name:
+                killed.add(root)
+        return frozenset(killed)
 
     def _same_shape(self, buffer: Buffer) -> bool:
         root = self.buffers.get(self.root(buffer.id))
         return root is None or root.id == buffer.id or root.dtype.bits == buffer.dtype.bits
 
     def _kills_of(self, body: Body) -> Ids:
-        out: Ids = _NONE
-        for stmt in body:
-            out |= self.kills(stmt)
-        return out
+        return _NONE.union(*map(self.kills, body))
 
     def exposed(self, stmt: Stmt) -> Ids:
         """Buffers whose earlier value the statement may use; a partial write keeps the rest."""
-        if isinstance(stmt, Alloc) and stmt.init is None:
+        if isinstance(stmt, View) or (isinstance(stmt, Alloc) and stmt.init is None):
             return _NONE
-        own = self._on_chip(read_buffers(stmt)) if not isinstance(stmt, View) else _NONE
-        match stmt:
-            case For(body=body):
-                return own | self.exposed_of(body)
-            case While(cond=cond, body=body):
-                reads = {e.buffer for e in walk_expr(cond) if isinstance(e, Load)}
-                return own | self._on_chip(tuple(reads)) | self.exposed_of(body)
-            case If(then=then, orelse=orelse):
-                return own | self.exposed_of(then) | self.exposed_of(orelse)
-            case Parallel(body=body):
-                nested = self.exposed_of(body)
-                partial = self.written(body)
-                return (own | nested | partial) - self.kills(stmt)
-        partial = self._on_chip(written_buffers(stmt)) - self.kills(stmt)
-        return own | partial
+        read = self._on_chip(read_buffers(stmt)).union(*map(self.exposed_of, sub_bodies(stmt)))
+        if isinstance(stmt, Parallel):
+            return (read | self.written(stmt.body)) - self.kills(stmt)
+        return read | (self._on_chip(written_buffers(stmt)) - self.kills(stmt))
 
     def exposed_of(self, body: Body) -> Ids:
         """Buffers that a statement list uses before replacing them whole."""
@@ -110,14 +86,12 @@ class Liveness:
             killed |= self.kills(stmt)
         return out
 
-    def after(self, body: Body, live_out: Ids) -> list[Ids]:
-        """For each statement of ``body``, the buffers whose value is used after it."""
+    def after(self, body: Body, live: Ids) -> list[Ids]:
+        """For each statement of ``body``, the buffers used after it; ``live`` after the last."""
         out: list[Ids] = []
-        live = live_out
         for stmt in reversed(body):
-            out.append(live)
+            out.insert(0, live)
             live = self.exposed(stmt) | (live - self.kills(stmt))
-        out.reverse()
         return out
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from tileops.codegen.kernel_code import KernelParam
 from tileops.codegen.triton.liveness import Ids, Liveness
 from tileops.codegen.triton.space import power_of_two
+from tileops.codegen.triton.storage import constant_shape
 from tileops.codegen.triton.text import triton_type
 from tileops.codegen.triton.writer import Names, Writer
-from tileops.dtypes import INT64, DType
+from tileops.dtypes import FLOAT32, INT32, INT64, DType
 from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
@@ -27,6 +28,13 @@ from tileops.ir.walk import loads, read_buffers, walk, written_buffers
 
 # How a buffer is accessed, "read", "write" or "atomic", and the id of the buffer that it names.
 Access = tuple[str, int]
+
+# Reads do not wait for each other, nor do atomics.
+_WAITS_FOR = {
+    "read": ("write", "atomic"),
+    "write": ("read", "write", "atomic"),
+    "atomic": ("read", "write"),
+}
 
 # Elements that one store clears; a slice is a power of two, or a multiple of this.
 _CHUNK = 8192
@@ -77,17 +85,14 @@ class Memory:
         own = self.slices[self.root(buffer)]
         if buffer.id == own.held.id:
             return own.held
-        if own.held.dtype.bits != self._declared_bits(buffer):
+        # The declared width of the storage's elements: a view has all of them.
+        bits = math.prod(buffer.static_shape() or (1,)) * buffer.dtype.bits
+        if own.held.dtype.bits != bits // math.prod(own.held.static_shape() or (1,)):
             raise UnsupportedConstructError(
                 f"a view of a tile that takes atomic updates and has elements of fewer than 32 "
                 f"bits: `{buffer.name}`"
             )
         return buffer
-
-    def _declared_bits(self, view: Buffer) -> int:
-        total = math.prod(view.static_shape() or (1,)) * view.dtype.bits
-        own = self.slices[self.root(view)].held
-        return total // math.prod(own.static_shape() or (1,))
 
     # -- the head of the kernel ----------------------------------------------------------------
     def params(self, first: int) -> list[KernelParam]:
@@ -132,24 +137,13 @@ class Memory:
         self._writer.line("tl.debug_barrier()")
         self.pending = frozenset()
 
-    def before_read(self, buffer: Buffer) -> None:
-        """Order a read after the writes before it."""
-        root = self.root(buffer)
-        if self._is_pending(root, "write", "atomic"):
-            self.barrier()
-        self.pending |= {("read", root)}
+    def must_wait(self, kind: str, buffer: Buffer) -> bool:
+        """True if an access must be behind a barrier."""
+        return any((other, self.root(buffer)) in self.pending for other in _WAITS_FOR[kind])
 
-    def must_wait(self, buffer: Buffer, *, atomic: bool) -> bool:
-        """True if a write must be behind a barrier; atomics do not wait for each other."""
-        kinds = ("read", "write") if atomic else ("read", "write", "atomic")
-        return self._is_pending(self.root(buffer), *kinds)
-
-    def note_write(self, buffer: Buffer, *, atomic: bool) -> None:
-        """Note a write as pending."""
-        self.pending |= {("atomic" if atomic else "write", self.root(buffer))}
-
-    def _is_pending(self, root: int, *kinds: str) -> bool:
-        return any((kind, root) in self.pending for kind in kinds)
+    def note(self, kind: str, buffer: Buffer) -> None:
+        """Note an access as pending."""
+        self.pending |= {(kind, self.root(buffer))}
 
     def uses(self, body: Body) -> bool:
         """True if some statement of ``body`` accesses a buffer in memory."""
@@ -165,14 +159,12 @@ class Memory:
     def _accesses(self, body: Body) -> Iterator[Access]:
         for stmt in walk(body):
             if _is_update(stmt):
-                yield from self._of("atomic", (stmt.dst.buffer,))
-                yield from self._of("read", (load.buffer for load in loads(stmt)))
+                found = [("read", load.buffer) for load in loads(stmt)]
+                found.append(("atomic", stmt.dst.buffer))
             else:
-                yield from self._of("read", read_buffers(stmt))
-                yield from self._of("write", written_buffers(stmt))
-
-    def _of(self, kind: str, buffers: Iterable[Buffer]) -> Iterator[Access]:
-        return ((kind, self.root(b)) for b in buffers if self.holds(b))
+                found = [("read", b) for b in read_buffers(stmt)]
+                found += [("write", b) for b in written_buffers(stmt)]
+            yield from ((kind, self.root(b)) for kind, b in found if self.holds(b))
 
 
 def _is_update(stmt: Stmt) -> TypeGuard[Atomic]:
@@ -181,23 +173,13 @@ def _is_update(stmt: Stmt) -> TypeGuard[Atomic]:
 
 def _slice(stmt: Alloc, names: Names, atomic: bool) -> Slice:
     buffer = stmt.buffer
-    shape = buffer.static_shape()
-    if shape is None:
-        raise UnsupportedConstructError(
-            f"the extents of on-chip buffer `{buffer.name}` must be constants", location=stmt.loc
-        )
-    size = math.prod(shape)
+    size = math.prod(constant_shape(buffer, stmt.loc))
     elements = power_of_two(max(size, _LEAST))
     if elements > _CHUNK:
         elements = -(-size // _CHUNK) * _CHUNK
-    name = names.fresh(buffer.name)
-    dtype = _held_dtype(buffer.dtype) if atomic else buffer.dtype
-    return Slice(
-        names.fresh(f"{buffer.name}_memory"),
-        name,
-        dataclasses.replace(buffer, dtype=dtype),
-        elements,
-    )
+    name, workspace = names.fresh(buffer.name), names.fresh(f"{buffer.name}_memory")
+    held = dataclasses.replace(buffer, dtype=_held_dtype(buffer.dtype)) if atomic else buffer
+    return Slice(workspace, name, held, elements)
 
 
 def _held_dtype(dtype: DType) -> DType:
@@ -205,5 +187,5 @@ def _held_dtype(dtype: DType) -> DType:
     if dtype.bits >= 32:
         return dtype
     if dtype.is_float:
-        return DType("float32")
-    return DType("int32" if dtype.is_signed or dtype.is_bool else "uint32")
+        return FLOAT32
+    return INT32 if dtype.is_signed or dtype.is_bool else DType("uint32")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tileops.codegen.kernel_code import KernelParam, Specialization, scalar_type
 from tileops.codegen.triton.text import Val, triton_type
@@ -40,19 +40,22 @@ class Params:
     def __init__(self, program: Program, spec: Specialization, names: Names) -> None:
         self._spec = spec
         self._names = names
-        self._tensors = {t.buffer.id: n for n, t in enumerate(program.tensors())}
-        self._workspaces = {b.id: n for n, b in enumerate(program.workspaces)}
-        self._sizes = {s.var.id: n for n, s in enumerate(program.sizes)}
-        self._scalars = {s.var.id: n for n, s in enumerate(program.scalars())}
         self._aligned_sizes = address_sizes(program)
-        self._used: dict[tuple[str, int | str], KernelParam] = {}
+        self._used: dict[str, KernelParam] = {}
         self._views: dict[int, Buffer] = {}
         self._placed: dict[int, str] = {}
-        # The user's tensors, sizes and scalars get their names first, whether used or not.
-        tensors = [t.buffer for t in program.tensors()]
-        self._reserved = {b.id: names.fresh(b.name) for b in (*tensors, *program.workspaces)}
-        scalars = [*(s.var for s in program.sizes), *(s.var for s in program.scalars())]
-        self._reserved |= {v.id: names.fresh(v.name) for v in scalars}
+        # What the program names gets its name first, whether used or not.
+        known: dict[str, Iterable[Buffer | Var]] = {
+            "tensor": (t.buffer for t in program.tensors()),
+            "workspace": program.workspaces,
+            "size": (s.var for s in program.sizes),
+            "scalar": (s.var for s in program.scalars()),
+        }
+        self._reserved = {
+            item.id: (names.fresh(item.name), kind, index)
+            for kind, items in known.items()
+            for index, item in enumerate(items)
+        }
 
     def place(self, buffer: Buffer, name: str) -> None:
         """Let the variable ``name`` of the kernel point to a buffer in memory."""
@@ -72,44 +75,39 @@ class Params:
             if source.dtype == buffer.dtype:
                 return text
             return f"{text}.to(tl.pointer_type({triton_type(buffer.dtype)}), bitcast=True)"
-        kind, index = ("tensor", self._tensors.get(buffer.id))
-        if index is None:
-            kind, index = "workspace", self._workspaces.get(buffer.id)
-        if index is None:
+        if buffer.id not in self._reserved:
             raise InternalError(f"codegen: global buffer {buffer.name} is not a parameter")
+        name, kind, index = self._reserved[buffer.id]
         aligned = self._spec.fast or kind == "workspace"
-        name = self._reserved[buffer.id]
-        param = KernelParam(name, kind, index, "ptr", str(buffer.dtype), aligned=aligned)
-        return self._use((kind, index), param)
+        return self._use(KernelParam(name, kind, index, "ptr", str(buffer.dtype), aligned))
 
     def is_size(self, var: Var) -> bool:
         """True for an extent or stride of a tensor that is known at run time only."""
-        return var.id in self._sizes
+        return var.id in self._reserved and self._reserved[var.id][1] == "size"
 
     def scalar(self, var: Var) -> Val | None:
         """The value of a size or scalar argument; None for other variables."""
-        if (index := self._sizes.get(var.id)) is not None:
-            dtype = INT64 if self._spec.index64 else var.dtype
+        if var.id not in self._reserved:
+            return None
+        name, kind, index = self._reserved[var.id]
+        dtype, aligned = var.dtype, False
+        if kind == "size":
+            dtype = INT64 if self._spec.index64 else dtype
             aligned = self._spec.fast and var.id in self._aligned_sizes
-            name, kind = self._reserved[var.id], scalar_type(dtype)
-            param = KernelParam(name, "size", index, kind, aligned=aligned)
-            return Val(self._use(("size", index), param), dtype)
-        if (index := self._scalars.get(var.id)) is not None:
-            param = KernelParam(self._reserved[var.id], "scalar", index, scalar_type(var.dtype))
-            return Val(self._use(("scalar", index), param), var.dtype)
-        return None
+        param = KernelParam(name, kind, index, scalar_type(dtype), aligned=aligned)
+        return Val(self._use(param), dtype)
 
     def host(self, attr: HostAttr) -> Val:
         """The value of a device fact, evaluated at each call."""
-        key = ("host", attr.name)
-        if key not in self._used:
-            name = self._names.fresh(attr.name)
-            index = sum(1 for kind, _ in self._used if kind == "host")
-            self._used[key] = KernelParam(name, "host", index, scalar_type(attr.dtype), value=attr)
-        return Val(self._used[key].name, attr.dtype)
+        known = [p for p in self._used.values() if p.kind == "host"]
+        found = next((p for p in known if p.value == attr), None)
+        if found is None:
+            name, kind = self._names.fresh(attr.name), scalar_type(attr.dtype)
+            found = KernelParam(name, "host", len(known), kind, value=attr)
+        return Val(self._use(found), attr.dtype)
 
-    def _use(self, key: tuple[str, int | str], param: KernelParam) -> str:
-        return self._used.setdefault(key, param).name
+    def _use(self, param: KernelParam) -> str:
+        return self._used.setdefault(param.name, param).name
 
     def finish(self, hidden: Sequence[KernelParam] = ()) -> tuple[KernelParam, ...]:
         """The parameters in order: tensors, workspaces, sizes, scalars, host facts.

@@ -103,13 +103,19 @@ def _matrix(region: Region) -> tuple[int, int]:
     return extents[-2], extents[-1]
 
 
-def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> Storage:
-    """How an on-chip buffer is held; UnsupportedConstructError where a tile cannot hold it."""
+def constant_shape(buffer: Buffer, loc: Location | None) -> tuple[int, ...]:
+    """The shape of an on-chip buffer; UnsupportedConstructError where it is not constant."""
     shape = buffer.static_shape()
     if shape is None:
         raise UnsupportedConstructError(
             f"the extents of on-chip buffer `{buffer.name}` must be constants", location=loc
         )
+    return shape
+
+
+def buffer_storage(buffer: Buffer, padding: Padding, loc: Location | None) -> Storage:
+    """How an on-chip buffer is held; NeedsMemory where no tile can hold it."""
+    shape = constant_shape(buffer, loc)
     dims = tuple(d for d, e in enumerate(shape) if e > 1)
     extents = tuple(shape[d] for d in dims)
     padded = tuple(padding(e) for e in extents)
