@@ -74,8 +74,7 @@ def _load_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     address = pointer(ctx, buffer, indices)
     mask = both(_bounds_mask(ctx, buffer, indices), lane_mask(ctx, address.axes))
     mask = both(mask, ctx.scope.mask)
-    axes = address.axes
-    options = ""
+    axes, options = address.axes, ""
     if mask is not None:
         axes |= mask.axes
         address = spread_pointer(ctx, address, mask.axes)
@@ -129,10 +128,10 @@ def _evaluated(ctx: Context, name: str, value: Val) -> Val:
 
 def safe_value(ctx: Context, buffer: Buffer) -> str:
     """Text of what accesses to ``buffer`` out of bounds give."""
-    for known, value in ctx.launch.safe_values:
-        if known.id == buffer.id:
-            return faithful(converted(ctx, emit_expr(ctx, value), buffer.dtype)).text
-    return "0.0" if buffer.dtype.is_float else "0"
+    value = next((v for known, v in ctx.launch.safe_values if known.id == buffer.id), None)
+    if value is None:
+        return "0.0" if buffer.dtype.is_float else "0"
+    return faithful(converted(ctx, emit_expr(ctx, value), buffer.dtype)).text
 
 
 # -- masks -----------------------------------------------------------------------------------------
@@ -144,9 +143,8 @@ def access_mask(
     A condition is computed for the padding too, where it means nothing.
     """
     active = ctx.scope.mask
-    axes |= frozenset() if active is None else active.axes
-    mask = both(_bounds_mask(ctx, buffer, indices), lane_mask(ctx, axes))
-    return both(mask, active)
+    lanes = lane_mask(ctx, axes if active is None else axes | active.axes)
+    return both(both(_bounds_mask(ctx, buffer, indices), lanes), active)
 
 
 def lane_mask(ctx: Context, axes: frozenset[int]) -> Val | None:
@@ -201,9 +199,7 @@ def pointer(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     moving: Val | None = None
     for index, stride in zip(indices, fold.strides_of(buffer), strict=True):
         shared, part = _split(ctx, in_width(index, ctx.scope.ranges), stride)
-        if shared is not None:
-            base = fold.add(base, shared)
-        moving = _sum(moving, part)
+        base, moving = fold.add(base, shared), _sum(moving, part)
     out = Val(ctx.params.pointer(buffer), buffer.dtype)
     if const_value(base) != 0:
         out = infix("+", out, emit_expr(ctx, base))
@@ -225,15 +221,15 @@ def _sum(a: Val | None, b: Val | None) -> Val | None:
     return infix("+", a, b, b.dtype)
 
 
-def _split(ctx: Context, index: Expr, stride: Expr) -> tuple[Expr | None, Val | None]:
+def _split(ctx: Context, index: Expr, stride: Expr) -> tuple[Expr, Val | None]:
     """An index times its stride, as a part that all lanes share and a part that differs."""
     if not _varies(ctx, index):
         return _widen(ctx, index, stride), None
-    parts = affine(index, ctx.scope.varying)
+    parts, zero = affine(index, ctx.scope.varying), fold.const(0)
     if parts is None or _varies(ctx, parts.rest):
-        wide = ctx.spec.index64
-        return None, _scaled(ctx, emit_expr(ctx, index), index, stride, wide=wide)
-    shared = None if const_value(parts.rest) == 0 else _widen(ctx, parts.rest, stride)
+        value = emit_expr(ctx, index)
+        return zero, _scaled(ctx, value, index, stride, wide=ctx.spec.index64)
+    shared = zero if const_value(parts.rest) == 0 else _widen(ctx, parts.rest, stride)
     moving: Val | None = None
     for var, factor in parts.coefficients:
         lane = ctx.vars[var]
@@ -249,10 +245,8 @@ def _varies(ctx: Context, expr: Expr) -> bool:
     """True if the value can differ between lanes."""
     if uses(expr, ctx.scope.varying):
         return True
-    if ctx.space.rank == 0:
-        return False
-    loaded = (e.buffer.id for e in walk_expr(expr) if isinstance(e, Load))
-    return any(n in ctx.storages and ctx.storages[n].lanes for n in loaded)
+    loaded = (ctx.storages.get(e.buffer.id) for e in walk_expr(expr) if isinstance(e, Load))
+    return ctx.space.rank > 0 and any(storage and storage.lanes for storage in loaded)
 
 
 def _widen(ctx: Context, index: Expr, stride: Expr) -> Expr:
@@ -263,18 +257,12 @@ def _widen(ctx: Context, index: Expr, stride: Expr) -> Expr:
 
 def _scaled(ctx: Context, value: Val, index: Expr, stride: Expr, *, wide: bool) -> Val:
     """``value * stride``; if ``wide``, in 64 bits where the product may need them."""
-    step = const_value(stride)
-    if wide and not _fits(ctx, index, step):
+    step, span = const_value(stride), ctx.scope.ranges.exact(index)
+    fits = step is not None and max(abs(span.lo * step), abs(span.hi * step)) < 1 << 31
+    if wide and not (span.is_bounded and fits):
         value = convert(value, INT64)
     if step == 1:
         return value
     factor = emit_expr(ctx, stride)
     dtype = INT64 if INT64 in (value.dtype, factor.dtype) else value.dtype
     return infix("*", value, factor, dtype)
-
-
-def _fits(ctx: Context, index: Expr, step: int | None) -> bool:
-    span = ctx.scope.ranges.exact(index)
-    if step is None or not span.is_bounded:
-        return False
-    return max(abs(span.lo * step), abs(span.hi * step)) < 1 << 31

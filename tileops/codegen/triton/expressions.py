@@ -17,14 +17,6 @@ from tileops.ir.operators import INTEGER_DIVISIONS, LOGICAL, SYMBOLS
 from tileops.ir.walk import substitute, walk_expr
 from tileops.passes.analyze_index import affine, cheap_ceildiv, half, parity
 
-_UNSIGNED_DIVISIONS = {
-    "floordiv": "unsigned_div",
-    "truncdiv": "unsigned_div",
-    "ceildiv": "unsigned_ceildiv",
-    "floormod": "unsigned_mod",
-    "truncmod": "unsigned_mod",
-}
-
 
 def emit_expr(ctx: Context, expr: Expr) -> Val:
     """The value of ``expr`` in the current space."""
@@ -32,7 +24,10 @@ def emit_expr(ctx: Context, expr: Expr) -> Val:
         case Const():
             return text.literal(expr)
         case Var():
-            return _variable(ctx, expr)
+            found = ctx.vars.get(expr.id) or ctx.params.scalar(expr)
+            if found is None:
+                raise InternalError(f"codegen: variable {expr.name} has no value here")
+            return found
         case HostAttr():
             return ctx.params.host(expr)
         case Binary():
@@ -53,24 +48,18 @@ def emit_expr(ctx: Context, expr: Expr) -> Val:
             raise InternalError(f"codegen: unknown expression {type(expr).__name__}")
 
 
-def _variable(ctx: Context, var: Var) -> Val:
-    found = ctx.vars.get(var.id) or ctx.params.scalar(var)
-    if found is None:
-        raise InternalError(f"codegen: variable {var.name} has no value here")
-    return found
-
-
 # -- operators -------------------------------------------------------------------------------------
 def _binary(ctx: Context, expr: Binary) -> Val:
-    cheap = cheap_ceildiv(expr, ctx.scope.ranges) if expr.op == "ceildiv" else None
-    if cheap is not None:
+    if expr.op == "ceildiv" and (cheap := cheap_ceildiv(expr, ctx.scope.ranges)) is not None:
         return emit_expr(ctx, cheap)
     a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
     if a.static and b.static and not _is_pythons_own(ctx, expr):
         a = typed(a)
     dtype = actual_dtype(expr.dtype, a, b)
     if expr.op in ("shl", "shr") and not ctx.scope.ranges.is_inside(expr.b, expr.dtype.bits):
-        return _any_shift(ctx, expr.op, a, b, dtype)
+        # The count may be the width or more, or negative: LLVM leaves such results open.
+        kind = "unsigned_" if expr.op == "shr" and not dtype.is_signed else ""
+        return call(ctx.helper(f"{kind}{expr.op}"), typed(a), typed(b), dtype=dtype)
     if expr.op in LOGICAL:
         return infix("&" if expr.op == "land" else "|", convert(a, BOOL), convert(b, BOOL), dtype)
     if expr.op in ("min", "max"):
@@ -95,12 +84,6 @@ def actual_dtype(dtype: DType, a: Val, b: Val) -> DType:
     return INT64 if dtype == "int32" and INT64 in (a.dtype, b.dtype) else dtype
 
 
-def _any_shift(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
-    """A shift whose count may be the width or more, or negative: LLVM leaves its result open."""
-    kind = "unsigned_" if op == "shr" and not dtype.is_signed else ""
-    return call(ctx.helper(f"{kind}{op}"), typed(a), typed(b), dtype=dtype)
-
-
 def extreme(op: str, a: Val, b: Val, dtype: DType) -> Val:
     """The ``min`` or ``max`` of two values.
 
@@ -116,7 +99,12 @@ def _division(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     if dtype.is_float:
         return _divide_floats(ctx, expr.op, a, b, dtype)
     if not _divides_safely(ctx, expr.b) or (expr.op == "ceildiv" and not dtype.is_signed):
-        return _divide_by_any(ctx, expr.op, a, b, dtype)
+        # The divisor may be 0 or -1: the results are those of the CPU path.
+        name = expr.op
+        if not dtype.is_signed:
+            name = f"unsigned_{name.removeprefix('floor').removeprefix('trunc')}"
+        a, b = typed(convert(a, dtype)), typed(convert(b, dtype))
+        return call(ctx.helper(f"{name}_by_any"), a, b, dtype=dtype)
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", a, b, dtype)
     if expr.op == "ceildiv":
@@ -135,21 +123,11 @@ def _divides_safely(ctx: Context, divisor: Expr) -> bool:
     return bool(inputs) and all(isinstance(e, Var) and ctx.params.is_size(e) for e in inputs)
 
 
-def _divide_by_any(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
-    """A quotient or remainder whose divisor may be 0 or -1, with the results of the CPU path."""
-    if not dtype.is_signed:
-        op = _UNSIGNED_DIVISIONS[op]
-    a, b = typed(convert(a, dtype)), typed(convert(b, dtype))
-    return call(ctx.helper(f"{op}_by_any"), a, b, dtype=dtype)
-
-
 def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     """Triton's ``//`` and ``%`` round towards zero: they serve where no operand is negative."""
     symbol = "//" if expr.op == "floordiv" else "%"
-    ranges = ctx.scope.ranges
-    if not expr.dtype.is_signed or (a.static and b.static):
-        return infix(symbol, a, b, dtype)
-    if ranges.is_non_negative(expr.a) and ranges.is_non_negative(expr.b):
+    are_counts = all(ctx.scope.ranges.is_non_negative(e) for e in (expr.a, expr.b))
+    if are_counts or not expr.dtype.is_signed or (a.static and b.static):
         return infix(symbol, a, b, dtype)
     divisor = expr.b.value if isinstance(expr.b, Const) else 0
     if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
@@ -237,8 +215,7 @@ def emit_condition(ctx: Context, expr: Expr) -> Val:
 # -- elements that share a byte --------------------------------------------------------------------
 def _nibble(ctx: Context, expr: Call) -> Val:
     """The halves of bytes that hold the elements ``k`` of ``nibble(byte, k)``, one a lane."""
-    joined = _joined(ctx, expr)
-    if joined is not None:
+    if (joined := _joined(ctx, expr)) is not None:
         return joined
     byte, k = (emit_expr(ctx, a) for a in expr.args)
     odd = infix("&", k, 1, INT32)
@@ -278,10 +255,8 @@ def _joined(ctx: Context, expr: Call) -> Val | None:
 def _varies_in_row(ctx: Context, exprs: Iterable[Expr]) -> bool:
     """True if an expression may differ along the last axis of the space."""
     last = ctx.space.rank - 1
-    for expr in exprs:
-        for e in walk_expr(expr):
-            if isinstance(e, Load):
-                return True
-            if isinstance(e, Var) and e.id in ctx.vars and last in ctx.vars[e.id].axes:
-                return True
+    for e in (e for expr in exprs for e in walk_expr(expr)):
+        moves = isinstance(e, Var) and e.id in ctx.vars and last in ctx.vars[e.id].axes
+        if moves or isinstance(e, Load):
+            return True
     return False

@@ -7,14 +7,13 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.text import Val, call, convert, infix, number, typed
 from tileops.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
 from tileops.ir.expr import Call
+from tileops.ir.operators import FLOAT_FUNCTIONS
 
 # Functions of tl that are as accurate as CUDA's own: exp2 is one instruction with 2 units in the
 # last place, the rounded forms are exact, log and erf call libdevice underneath.
 _TRITON = ("exp2", "log", "log2", "rsqrt", "sin", "cos", "erf", "floor", "ceil", "fma")
-_FAST = {"exp": "tl.exp", "sqrt": "tl.sqrt"}
 # tl.exp is exp2 of a rounded product: its error grows with the argument, libdevice's does not.
-_TRIGONOMETRIC = ("tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2")
-_LIBDEVICE = ("exp", "exp10", "log10", "log1p", "pow", "trunc", "round", "copysign")
+_FAST = {"exp": "tl.exp", "sqrt": "tl.sqrt"}
 _ROUNDED_OPS = ("add", "sub", "mul", "div", "fma", "sqrt", "rsqrt")
 _BITS = {"popcount": "popc", "clz": "clz"}
 # CUDA's conversions to float32 that round towards zero.
@@ -65,7 +64,7 @@ def _form(ctx: Context, name: str, work: DType) -> str:
     if name == "nearbyint":
         return libdevice(ctx, "rint")
     is_rounded = name.rpartition("_")[0] in _ROUNDED_OPS and ctx.target.kind == "cuda"
-    if is_rounded or name in _LIBDEVICE + _TRIGONOMETRIC:
+    if is_rounded or name in FLOAT_FUNCTIONS:
         return libdevice(ctx, name)
     raise ctx.unsupported(f"the function `{name}` is not supported by the Triton path")
 
@@ -77,10 +76,8 @@ def libdevice(ctx: Context, name: str) -> str:
 
 
 def _sigmoid(ctx: Context, a: Val) -> Val:
-    negative = Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes, text.UNARY)
-    exp = call(_form(ctx, "exp", a.dtype), negative)
-    one = number(1.0, a.dtype)
-    total = infix("+", one, exp)
+    negative, one = Val(f"-{a.at(text.UNARY)}", a.dtype, a.axes), number(1.0, a.dtype)
+    total = infix("+", one, call(_form(ctx, "exp", a.dtype), negative))
     if a.dtype == "float32":
         return call("tl.div_rn", typed(one), total)
     return infix("/", one, total)
@@ -106,9 +103,8 @@ def _classify(ctx: Context, name: str, a: Val) -> Val:
 def _count_bits(ctx: Context, name: str, a: Val, dtype: DType) -> Val:
     work = INT64 if a.dtype.bits == 64 else INT32
     widened = convert(_reinterpret(a, DType(f"uint{a.dtype.bits}")), DType(f"u{work}"))
-    suffix = "ll" if work == INT64 else ""
-    function = libdevice(ctx, f"{_BITS[name]}{suffix}")
-    result = call(function, _reinterpret(widened, work), dtype=INT32)
+    function = _BITS[name] + ("ll" if work == INT64 else "")
+    result = call(libdevice(ctx, function), _reinterpret(widened, work), dtype=INT32)
     if name == "clz" and a.dtype.bits < 32:
         result = infix("-", result, 32 - a.dtype.bits)
     return convert(result, dtype)
@@ -119,14 +115,11 @@ def converted(ctx: Context, a: Val, dtype: DType) -> Val:
     """``a`` converted to ``dtype`` with one rounding."""
     if dtype.is_fp8 and not a.dtype.is_fp8:
         return convert(_before_fp8(ctx, a), dtype)
-    if dtype == "bfloat16" and a.dtype.is_integer and a.dtype.bits >= 32 and not _has_bf16(ctx):
+    # From sm_90 on an instruction makes bfloat16 of an integer; elsewhere LLVM goes by float32.
+    has_bf16 = ctx.target.kind == "cuda" and ctx.target.capability >= 90
+    if dtype == "bfloat16" and a.dtype.is_integer and a.dtype.bits >= 32 and not has_bf16:
         a = odd_float32(ctx, a)
     return convert(a, dtype)
-
-
-def _has_bf16(ctx: Context) -> bool:
-    """True where an instruction makes bfloat16 of an integer; elsewhere LLVM goes by float32."""
-    return ctx.target.kind == "cuda" and ctx.target.capability >= 90
 
 
 def _before_fp8(ctx: Context, a: Val) -> Val:

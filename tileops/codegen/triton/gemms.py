@@ -27,8 +27,11 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     extents = extents_of(ctx, stmt.c)
     with ctx.nest(extents[-2:]) as vars_:
         space = ctx.space
-        emit = _integer_product if a.dtype.is_integer else _float_product
-        product = emit(ctx, stmt, left, right, vars_)
+        if a.dtype.is_integer:
+            product = _integer_product(ctx, stmt, left, right, vars_)
+        else:
+            acc = _accumulator(stmt, a.dtype)
+            product = _dot(left, right, _start(ctx, stmt, vars_, acc), acc, _options(ctx, a.dtype))
         text_ = product.text
         if space.rank == 1:
             text_ = f"tl.reshape({text_}, {shape_text(space.padded)})"
@@ -42,11 +45,6 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
 def _last_two(region: Region) -> tuple[int, int]:
     rank = len(region.extents)
     return rank - 2, rank - 1
-
-
-def _float_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: Sequence[Var]) -> Val:
-    acc = _accumulator(stmt, left.dtype)
-    return _dot(left, right, _start(ctx, stmt, vars_, acc), acc, _options(ctx, left.dtype))
 
 
 def _integer_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: Sequence[Var]) -> Val:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import emit_expr
-from tileops.codegen.triton.text import SUM, UNARY, Val, convert, infix, number
+from tileops.codegen.triton.text import Val, call, convert, infix, number
 from tileops.dtypes import INT32, INT64
 from tileops.ir import fold
 from tileops.ir.expr import Expr
@@ -40,26 +40,18 @@ def emit_block_vars(ctx: Context) -> str:
     if swizzle is not None and len(order) >= 2:
         numbers, rest = _swizzled(ctx, swizzle, pid, order)
     for n in range(len(numbers), len(order)):
-        numbers.append(_remainder(ctx, launch, rest, order, n))
-        rest = _quotient(rest, order, n)
+        if n == len(order) - 1:
+            numbers.append(rest)
+        elif const_value(launch.grid[n]) == 1:
+            numbers.append(number(0))
+        else:
+            numbers.append(infix("%", rest, order[n]))
+        if order[n].text != "1":
+            rest = infix("//", rest, order[n])
     for var, block in zip(launch.block_vars, numbers, strict=True):
         wide = convert(block, INT64) if ctx.spec.index64 else block
         ctx.vars[var.id] = ctx.temporary(var.name, wide)
     return pid.text
-
-
-def _remainder(ctx: Context, launch: Launch, rest: Val, order: list[Val], n: int) -> Val:
-    if n == len(order) - 1:
-        return rest
-    if const_value(launch.grid[n]) == 1:
-        return number(0)
-    return infix("%", rest, order[n])
-
-
-def _quotient(rest: Val, order: list[Val], n: int) -> Val:
-    if order[n].text == "1":
-        return rest
-    return infix("//", rest, order[n])
 
 
 def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[list[Val], Val]:
@@ -72,26 +64,19 @@ def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[l
     size = int(size_text)
     # Along `across` a panel runs from end to end; along `along` it is `size` blocks wide.
     across, along = (order[0], order[1]) if kind != "column" else (order[1], order[0])
-    line = ctx.writer.line
-    names = {n: ctx.names.fresh(n) for n in ("block", "panel", "offset", "width", "step")}
-    plane = infix("*", order[0], order[1])
+    block, plane = Val(ctx.names.fresh("block"), INT32), infix("*", order[0], order[1])
     if len(order) > 2:
-        line(f"{names['block']} = {infix('%', pid, plane).text}")
+        ctx.writer.line(f"{block.text} = {infix('%', pid, plane).text}")
     else:
-        names["block"] = pid.text
-    span = f"({size} * {across.at(UNARY)})"
-    line(f"{names['panel']} = {names['block']} // {span}")
-    line(f"{names['offset']} = {names['block']} % {span}")
-    left = f"{along.at(SUM)} - {names['panel']} * {size}"
-    line(f"{names['width']} = tl.minimum({size}, {left})")
-    line(f"{names['step']} = {names['offset']} // {names['width']}")
-    crossing = Val(
-        f"tl.where({names['panel']} % 2 == 1, {across.at(SUM)} - 1 - {names['step']}, "
-        f"{names['step']})",
-        INT32,
-    )
-    within = Val(
-        f"{names['offset']} % {names['width']} + {names['panel']} * {size}", INT32, prec=SUM
-    )
+        block = pid
+    span = infix("*", number(size), across)
+    panel = ctx.temporary("panel", infix("//", block, span))
+    offset = ctx.temporary("offset", infix("%", block, span))
+    before = infix("*", panel, size)
+    width = ctx.temporary("width", call("tl.minimum", number(size), infix("-", along, before)))
+    step = ctx.temporary("step", infix("//", offset, width))
+    backwards = infix("-", infix("-", across, 1), step)
+    crossing = call("tl.where", infix("==", infix("%", panel, 2), 1), backwards, step)
+    within = infix("+", infix("%", offset, width), before)
     first, second = (crossing, within) if kind != "column" else (within, crossing)
     return [first, second], infix("//", pid, plane)

@@ -14,13 +14,6 @@ from tileops.dtypes import FLOAT32, INT32, DType
 from tileops.ir import fold
 from tileops.ir.stmt import ArgReduce, Reduce, Scan
 
-_REDUCERS = {
-    "sum": "tl.sum",
-    "abssum": "tl.sum",
-    "max": "tl.max",
-    "absmax": "tl.max",
-    "min": "tl.min",
-}
 _CHOOSING = ("max", "min", "absmax")
 _BITWISE = {"bitand": ("&", "bit_and"), "bitor": ("|", "bit_or"), "bitxor": ("^", "bit_xor")}
 _SCANNERS = {"sum": "add", "max": "larger", "min": "smaller"}
@@ -59,7 +52,8 @@ def emit_arg_reduce(ctx: Context, stmt: ArgReduce) -> None:
         axis = space.axis_of(vars_[stmt.dim].id)
         if axis is not None:
             tile = load_region(ctx, stmt.src, range(len(extents)), vars_)
-            tile = converted(ctx, tile, _compared(tile.dtype))
+            if tile.dtype.bits < 32:
+                tile = converted(ctx, tile, FLOAT32 if tile.dtype.is_float else INT32)
             tile = without_padding(ctx, axis, tile, neutral_operand(stmt.kind, tile.dtype))
             both = (tile, ctx.lane(space, axis))
             operands = ", ".join(spread(v, space.all_axes(), space.padded) for v in both)
@@ -137,8 +131,8 @@ def reduced(ctx: Context, kind: str, tile: Val, axis: int, nan_propagate: bool =
         return Val(f"tl.reduce({tile.text}, {axis}, {ctx.helper(helper)})", dtype)
     if dtype.is_bool:
         tile = convert(tile, INT32)
-    found = Val(f"{_REDUCERS[kind]}({tile.text}, {axis})", _widened(kind, tile.dtype))
-    return convert(found, dtype)
+    function = f"tl.{kind.removeprefix('abs')}"
+    return convert(Val(f"{function}({tile.text}, {axis})", _widened(kind, tile.dtype)), dtype)
 
 
 def _widened(kind: str, dtype: DType) -> DType:
@@ -148,13 +142,6 @@ def _widened(kind: str, dtype: DType) -> DType:
     if dtype.is_integer and dtype.bits < 32:
         return INT32 if dtype.is_signed else DType("uint32")
     return dtype
-
-
-def _compared(dtype: DType) -> DType:
-    """The dtype in which elements are compared."""
-    if dtype.is_float:
-        return FLOAT32 if dtype.bits < 32 else dtype
-    return INT32 if dtype.bits < 32 else dtype
 
 
 def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:

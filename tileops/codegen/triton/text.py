@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-import struct
 from dataclasses import dataclass
 
 from tileops.dtypes import BOOL, FLOAT32, INT32, DType
@@ -72,19 +72,14 @@ def number(value: int | float, dtype: DType = INT32) -> Val:
 
 def literal(const: Const) -> Val:
     """A constant as Python text; its dtype comes from the operand it meets."""
-    value = const.value
-    if isinstance(value, bool):
-        return Val(str(value), const.dtype, static=True)
-    if isinstance(value, float) and not math.isfinite(value):
-        if math.isnan(value):
-            return Val('float("nan")', const.dtype, static=True)
-        text = 'float("inf")' if value > 0 else '-float("inf")'
-        return Val(text, const.dtype, prec=ATOM if value > 0 else UNARY, static=True)
-    negative = math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
-    if const.dtype.is_float and const.dtype.bits <= 32 and 0 < abs(value) < _LEAST_NORMAL:
-        # Triton takes a subnormal literal as float64.
-        return Val(f"tl.full((), {value!r}, {triton_type(const.dtype)})", const.dtype)
-    return Val(repr(value), const.dtype, prec=UNARY if negative else ATOM, static=True)
+    text, dtype = repr(const.value), const.dtype
+    if isinstance(const.value, float):
+        if not math.isfinite(const.value):
+            text = f'-float("{text[1:]}")' if text[0] == "-" else f'float("{text}")'
+        elif dtype.bits <= 32 and 0 < abs(const.value) < _LEAST_NORMAL:
+            # Triton takes a subnormal literal as float64.
+            return Val(f"tl.full((), {text}, {triton_type(dtype)})", dtype)
+    return Val(text, dtype, prec=UNARY if text[0] == "-" else ATOM, static=True)
 
 
 def infix(op: str, a: Val, b: Val | int, dtype: DType | None = None) -> Val:
@@ -176,11 +171,9 @@ def _converted(a: Val, dtype: DType) -> Val:
 
 
 def _needs_step(narrow: DType, other: DType) -> bool:
-    """True where an 8-bit float is converted by way of float32.
-
-    Triton has no direct conversion to another 8-bit float or an integer. Its conversion to bfloat16
-    goes through ``cvt.bf16.f16``, which ptxas 12 drops where an integer is made of the result.
-    """
+    """True where an 8-bit float is converted by way of float32."""
+    # Triton has no direct conversion to another 8-bit float or an integer. That to bfloat16 goes
+    # through ``cvt.bf16.f16``, which ptxas 12 drops where an integer is made of the result.
     return narrow.is_fp8 and other not in ("float16", "float32")
 
 
@@ -203,12 +196,7 @@ def _is_float32(literal_text: str) -> bool:
         value = float(literal_text.replace('float("', "").replace('")', ""))
     except ValueError:  # several literals
         return False
-    if not math.isfinite(value):
-        return True
-    try:
-        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
-    except OverflowError:
-        return False
+    return math.isnan(value) or ctypes.c_float(value).value == value
 
 
 def strict(a: Val) -> Val:

@@ -24,8 +24,8 @@ from tileops.passes.analyze_index import affine
 class Index:
     """How one dimension of a tile is indexed.
 
-    ``kind``: "axis" (the lanes of one axis in order), "same" (one value
-    for all lanes), "shift" (``factor * lane + value``), "any" (``value`` differs between lanes).
+    ``kind``: "axis" (the lanes of one axis in order), "same" (one value for all lanes), "shift"
+    (``factor * lane + value``), "any" (``value`` differs between lanes).
     """
 
     kind: str
@@ -64,8 +64,7 @@ def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     if storage.is_scalar:
         return name
     plan = plan_of(ctx, storage, indices)
-    halves = _every_second(ctx, storage, name, plan)
-    if halves is not None:
+    if (halves := _every_second(ctx, storage, name, plan)) is not None:
         return halves
     if not is_placed(plan) or any(p.kind == "shift" for p in plan):
         return _gather(ctx, storage, name, storage.kept(indices))
@@ -143,8 +142,10 @@ def store_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val
     """Write ``value`` to the elements of an on-chip buffer at ``indices``, for the active lanes."""
     storage = ctx.storage(buffer)
     value = converted(ctx, value, storage.dtype)
-    if storage.lanes:
-        _store_lanes(ctx, storage, buffer, value)
+    if storage.lanes and ctx.scope.mask is not None:
+        _assign_where(ctx, buffer, ctx.scope.mask, value)
+    elif storage.lanes:
+        ctx.assign(buffer, spread(value, ctx.space.all_axes(), storage.tile_shape))
     elif storage.is_scalar:
         _store_scalar(ctx, buffer, value)
     else:
@@ -155,13 +156,6 @@ def _assign_where(ctx: Context, buffer: Buffer, mask: Val, value: Val) -> None:
     """Replace the elements of a tile that ``mask`` chooses."""
     old = ctx.tile_name(buffer)
     ctx.assign(buffer, f"tl.where({mask.text}, {strict(value).text}, {old})")
-
-
-def _store_lanes(ctx: Context, storage: Storage, buffer: Buffer, value: Val) -> None:
-    if ctx.scope.mask is not None:
-        _assign_where(ctx, buffer, ctx.scope.mask, value)
-    else:
-        ctx.assign(buffer, spread(value, ctx.space.all_axes(), storage.tile_shape))
 
 
 def _store_scalar(ctx: Context, buffer: Buffer, value: Val) -> None:
