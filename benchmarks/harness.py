@@ -7,7 +7,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,13 +38,16 @@ class Timing:
 
 @dataclass
 class Result:
-    """One workload: every candidate's timing, the baseline's name, and what was asked of the ratio."""
+    """One workload: every candidate's timing, the baseline's name, and what was asked of the ratio.
+
+    Where there is nothing to compare, ``ratio`` is None and ``extra["errors"]`` says why.
+    """
 
     workload: str
     baseline: str
     candidate: str
     timings: dict[str, Timing]
-    ratio: float  # see ``ratio_of``
+    ratio: float | None  # see ``ratio_of``
     ratio_of: str
     target: float | None = None
     higher_is_better: bool = True
@@ -52,7 +55,7 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        if self.target is None:
+        if self.target is None or self.ratio is None:
             return None
         return self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
 
@@ -103,6 +106,62 @@ def time_gpu(
     return {
         name: Timing.of([b.elapsed_time(e) * 1e3 for b, e in got]) for name, got in pairs.items()
     }
+
+
+def time_batches(
+    candidates: Mapping[str, Sequence[Callable[[], Any]]],
+    *,
+    seconds: float = 1.5,
+    batch_us: float = 1000.0,
+) -> dict[str, Timing]:
+    """Device time of one call of each candidate, by CUDA events around batches, candidates in turn.
+
+    The calls of a candidate are the same work on different memory, used one after the other, so
+    that a batch does not find its inputs in the cache. All batches have as many calls as the
+    fastest candidate makes in ``batch_us``. Before each the L2 cache is overwritten, and the
+    device is held until the host has queued the batch. Rounds go on for about ``seconds``, and are
+    at least ten.
+    """
+    flush = Flusher()
+    costs = {name: _cost_us(calls, flush) for name, calls in candidates.items()}
+    number = max(1, min(50, int(batch_us / min(device for device, _ in costs.values()))))
+    # An SM's clock is at most 2 GHz.
+    holds = {name: int(1.5 * number * host * 2000) for name, (_, host) in costs.items()}
+    one_round_us = sum(number * (device + 1.5 * host) + 150 for device, host in costs.values())
+    rounds = max(10, min(100, int(seconds * 1e6 / one_round_us)))
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(rounds):
+        brackets = {}
+        for name in in_turn(list(candidates), turn):
+            calls = candidates[name]
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush()
+            torch.cuda._sleep(holds[name])
+            begin.record()
+            for at in range(number):
+                calls[at % len(calls)]()
+            end.record()
+            brackets[name] = (begin, end)
+        torch.cuda.synchronize()
+        for name, (begin, end) in brackets.items():
+            samples[name].append(begin.elapsed_time(end) * 1e3 / number)
+    return {name: Timing.of(found) for name, found in samples.items()}
+
+
+def _cost_us(calls: Sequence[Callable[[], Any]], flush: Flusher) -> tuple[float, float]:
+    """The time of a call on the device and on the host in microseconds, after a warm-up."""
+    device, host = [], []
+    for at in range(8):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush()
+        begin.record()
+        start = time.perf_counter()
+        calls[at % len(calls)]()
+        host.append((time.perf_counter() - start) * 1e6)
+        end.record()
+        torch.cuda.synchronize()
+        device.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(device[3:]), statistics.median(host[3:])
 
 
 def time_wall(
@@ -222,6 +281,9 @@ def report(results: list[Result], out: Path | None) -> str:
     """A table for people; JSON with everything under ``out``."""
     lines = [f"{'workload':44} {'candidate':>12} {'baseline':>12} {'ratio':>7} {'target':>7}"]
     for r in results:
+        if r.ratio is None:
+            lines.append(f"{r.workload:44} {r.extra.get('errors', 'nothing to compare')}")
+            continue
         mark = {True: "met", False: "MISSED", None: ""}[r.met]
         target = "" if r.target is None else f"{r.target:.2f}"
         mine, theirs = r.timings[r.candidate].median_us, r.timings[r.baseline].median_us

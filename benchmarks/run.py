@@ -14,8 +14,15 @@ import torch
 from benchmarks.harness import ROOT, Result, environment, report
 
 
-def suite_results(suite: str, peers: str | None, thorough: bool) -> Iterable[Result]:
+def suite_results(suite: str, args: argparse.Namespace) -> Iterable[Result]:
     """The results of one suite, those that come one by one as they come."""
+    peers: str | None = args.peers
+    if suite == "pairs":
+        from benchmarks import suite_pairs
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("the pairs are timed on a GPU; --check runs them on the CPU path")
+        return suite_pairs.results(peers, args.only, args.seconds, args.jobs)
     if suite == "gpu":
         from benchmarks import suite_gpu
 
@@ -27,7 +34,7 @@ def suite_results(suite: str, peers: str | None, thorough: bool) -> Iterable[Res
     if suite == "tune":
         from benchmarks import suite_tune
 
-        return suite_tune.results(peers, thorough)
+        return suite_tune.results(peers, args.thorough)
     if suite == "compile":
         from benchmarks import suite_compile
 
@@ -41,17 +48,26 @@ def suite_results(suite: str, peers: str | None, thorough: bool) -> Iterable[Res
     return suite_cpu.results()
 
 
+def write_pairs(results: list[Result], out: Path, title: str) -> None:
+    """Print the table of the pairs, and draw them beside the results."""
+    from benchmarks import pair_chart, suite_pairs
+
+    picture = out.with_suffix(".svg")
+    picture.write_text(pair_chart.chart(results, title), encoding="utf-8")
+    sys.stdout.write(f"{suite_pairs.table(results)}\ndrawn in {picture}\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--suite",
         action="append",
-        choices=("gpu", "host", "cpu", "warm", "tune", "compile"),
-        help="default: all but tune and compile",
+        choices=("gpu", "host", "cpu", "warm", "tune", "compile", "pairs"),
+        help="default: all but tune, compile and pairs",
     )
     parser.add_argument(
         "--peers",
-        help="folder that holds an installed TileLang, for the baselines of first compile, warm start and tuning",
+        help="folder that holds an installed TileLang, for the pairs and the baselines of first compile, warm start and tuning",
     )
     parser.add_argument(
         "--out", type=Path, help="folder of the result file (default benchmarks/results)"
@@ -60,24 +76,43 @@ def main() -> int:
         "--thorough", action="store_true", help="repeat tunings ten times instead of three"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target is missed")
+    group = parser.add_argument_group("the suite pairs")
+    group.add_argument(
+        "--only", type=lambda text: text.split(","), default=[], metavar="NAME,...",
+        help="files of benchmarks/pairs without .py, or names of programs",
+    )  # fmt: skip
+    group.add_argument("--seconds", type=float, help="begin no other program after this time")
+    group.add_argument("--jobs", type=int, default=0, help="processes that compile at once")
+    group.add_argument(
+        "--check",
+        action="store_true",
+        help="only check the programs, on the CPU path at small sizes",
+    )
     args = parser.parse_args()
+    if args.check:
+        from benchmarks import suite_pairs
+
+        return int(suite_pairs.check(args.only) > 0)
     suites = args.suite or (
         ["gpu", "host", "warm"] if torch.cuda.is_available() else ["host", "cpu", "warm"]
     )
     results: list[Result] = []
     info = environment()
     card = re.sub(r"[^A-Za-z0-9]+", "-", info["card"]).strip("-").lower()
-    out = (args.out or ROOT / "benchmarks" / "results") / f"{card}-{info['commit']}.json"
+    kind = "-pairs" if suites == ["pairs"] else ""
+    out = (args.out or ROOT / "benchmarks" / "results") / f"{card}-{info['commit']}{kind}.json"
     failed = False
     for suite in suites:
         try:
-            for result in suite_results(suite, args.peers, args.thorough):
+            for result in suite_results(suite, args):
                 results.append(result)
                 report(results, out)  # what was obtained stays, whatever ends the rest
         except Exception:
             traceback.print_exc()
             failed = True
     sys.stdout.write(report(results, out) + f"\nwritten to {out}\n")
+    if suites == ["pairs"]:
+        write_pairs(results, out, f"{info['card']}, {info['commit']}")
     if failed:
         return 1
     return int(args.strict and any(r.met is False for r in results))
