@@ -51,20 +51,24 @@ class Pair:
     peer: Callable[..., Any] | None = None
     peer_name: str = "torch"
 
+    def sizes_of(self, small: bool) -> Mapping[str, Any]:
+        """The small or the real sizes."""
+        return self.small if small else self.sizes
+
     def build(self, language: ModuleType, small: bool = False) -> Any:
         """The prim_func for the real or the small sizes."""
-        sizes = {**self.small, **self.small_tiles} if small else {**self.sizes, **self.tiles}
-        return self.program(language, **sizes)
+        tiles = self.small_tiles if small else self.tiles
+        return self.program(language, **self.sizes_of(small), **tiles)
 
     def arguments(self, device: str, small: bool = False) -> Tensors:
         """Fresh arguments, the same at each call."""
         torch.manual_seed(0)
         with torch.device(device):
-            return self.inputs(**(self.small if small else self.sizes))
+            return self.inputs(**self.sizes_of(small))
 
     def expected(self, arguments: Tensors, small: bool = False) -> Tensors:
         """What the results must be."""
-        return self.reference(*arguments, **(self.small if small else self.sizes))
+        return self.reference(*arguments, **self.sizes_of(small))
 
     def wrong(self, arguments: Tensors, expected: Tensors) -> str | None:
         """How the results among ``arguments`` differ from ``expected`` by more than allowed."""

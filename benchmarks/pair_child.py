@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import time_batches
+from benchmarks.harness import Timing, time_batches, time_wall
 from benchmarks.pair import Pair, Tensors, all_pairs
 
 ROTATED_BYTES = 256 << 20  # several times the L2 cache
@@ -79,17 +79,12 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def is_fatal(error: BaseException) -> bool:
-    """Whether the device can do nothing more in this process."""
-    return "CUDA error" in str(error) and "out of memory" not in str(error)
-
-
-def compile_side(side: Side, pair: Pair, report: Report) -> None:
+def compile_side(side: Side, pair: Pair, small: bool, report: Report) -> None:
     """Compile the pair; the side has no kernel if that fails."""
     report(stage="compile", side=side.name)
     begin, spent = time.perf_counter(), _processor_s()
     try:
-        side.kernel = side.compile(pair.build(side.language))
+        side.kernel = side.compile(pair.build(side.language, small))
     except Exception as error:  # what one side cannot compile is a row of the table
         report(failed=side.name, error=first_line(error))
         return
@@ -107,89 +102,100 @@ def _processor_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def check_side(side: Side, pair: Pair, given: Tensors, expected: Tensors, report: Report) -> None:
-    """Run the kernel once on copies; drop it if it fails or its results are wrong."""
-    assert side.kernel is not None
-    report(stage="check", side=side.name)
-    arguments = tuple(x.clone() for x in given)
-    begin = time.perf_counter()
-    try:
-        side.kernel(*arguments)
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - begin
-        wrong = pair.wrong(arguments, expected)
-    except Exception as error:  # likewise
-        report(failed=side.name, error=first_line(error))
-        side.kernel = None
-        if is_fatal(error):
-            sys.exit(1)  # the parent starts another process without this side
-        return
-    if wrong:
-        report(failed=side.name, error=f"wrong result: {wrong}")
-        side.kernel = None
-        return
-    report(side=side.name, first_call_s=seconds)
+class Measurement:
+    """A pair on the GPU; or, for tests, at its small sizes on the CPU."""
 
+    def __init__(self, pair: Pair, small: bool, seconds: float, report: Report) -> None:
+        self.pair, self.small, self.seconds, self.report = pair, small, seconds, report
 
-def rotated(given: Tensors) -> list[Tensors]:
-    """Copies of the arguments, enough that no call finds its own in the L2 cache."""
-    size = sum(x.numel() * x.element_size() for x in given)
-    copies = min(50, -(-ROTATED_BYTES // size)) - 1
-    return [given, *(tuple(x.clone() for x in given) for _ in range(copies))]
+    def run(self, compilers: Sequence[Side], without: Sequence[str]) -> None:
+        """Check all sides and the peer, and time those that are right."""
+        given = self.pair.arguments("cpu" if self.small else "cuda", self.small)
+        expected = self.pair.expected(given, self.small)
+        self._synchronize()
+        for side in compilers:
+            self._check(side, given, expected)
+        del expected
+        sets = self._rotated(given)
+        calls: dict[str, list[Callable[[], Any]]] = {
+            side.name: [_bound(side.kernel, arguments) for arguments in sets]
+            for side in compilers
+            if side.kernel is not None
+        }
+        if self.pair.peer is not None and self.pair.peer_name not in without:
+            others = self._peer_calls(self.pair.peer, sets)
+            if others:
+                calls[self.pair.peer_name] = others
+        if calls:
+            self.report(stage="timing", side="")
+            timings = {name: asdict(timing) for name, timing in self._times(calls).items()}
+            self.report(timings=timings, bytes=self._moved(given))
 
+    def _synchronize(self) -> None:
+        if not self.small:
+            torch.cuda.synchronize()
 
-def peer_calls(pair: Pair, sets: list[Tensors], report: Report) -> list[Callable[[], Any]]:
-    """The calls of the peer, one for each set of arguments; none if it fails."""
-    assert pair.peer is not None
-    report(stage="peer", side=pair.peer_name)
-    try:
-        calls = [pair.peer(*arguments, **pair.sizes) for arguments in sets]
-        calls[0]()
-        torch.cuda.synchronize()
-    except Exception as error:  # the peer is a baseline, not what is measured
-        report(failed=pair.peer_name, error=first_line(error))
-        if is_fatal(error):
+    def _check(self, side: Side, given: Tensors, expected: Tensors) -> None:
+        """Run the kernel once on copies; drop it if it fails or its results are wrong."""
+        assert side.kernel is not None
+        self.report(stage="check", side=side.name)
+        arguments = tuple(x.clone() for x in given)
+        begin = time.perf_counter()
+        try:
+            side.kernel(*arguments)
+            self._synchronize()
+            seconds = time.perf_counter() - begin
+            wrong = self.pair.wrong(arguments, expected)
+        except Exception as error:  # likewise
+            self._fail(side.name, error)
+            side.kernel = None
+            return
+        if wrong:
+            self.report(failed=side.name, error=f"wrong result: {wrong}")
+            side.kernel = None
+            return
+        self.report(side=side.name, first_call_s=seconds)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self.report(failed=name, error=first_line(error))
+        if "CUDA error" in str(error):
+            # The device does nothing more in this process: the parent starts one without this side.
             sys.exit(1)
-        return []
-    return calls
 
+    def _rotated(self, given: Tensors) -> list[Tensors]:
+        """Copies of the arguments, enough that no call finds its own in the L2 cache."""
+        size = sum(x.numel() * x.element_size() for x in given)
+        copies = 0 if self.small else min(50, -(-ROTATED_BYTES // size)) - 1
+        return [given, *(tuple(x.clone() for x in given) for _ in range(copies))]
 
-def measure(
-    pair: Pair, compilers: list[Side], without: list[str], seconds: float, report: Report
-) -> None:
-    """Check all sides and the peer, and time those that are right."""
-    given = pair.arguments("cuda")
-    expected = pair.expected(given)
-    torch.cuda.synchronize()
-    for side in compilers:
-        check_side(side, pair, given, expected, report)
-    del expected
-    torch.cuda.empty_cache()
-    sets = rotated(given)
-    calls: dict[str, list[Callable[[], Any]]] = {
-        side.name: [_bound(side.kernel, arguments) for arguments in sets]
-        for side in compilers
-        if side.kernel is not None
-    }
-    if pair.peer is not None and pair.peer_name not in without:
-        others = peer_calls(pair, sets, report)
-        if others:
-            calls[pair.peer_name] = others
-    if calls:
-        report(stage="timing", side="")
-        timings = time_batches(calls, seconds=seconds)
-        report(timings={name: asdict(t) for name, t in timings.items()}, bytes=moved(pair, given))
+    def _peer_calls(
+        self, peer: Callable[..., Any], sets: Sequence[Tensors]
+    ) -> list[Callable[[], Any]]:
+        """The calls of the peer, one for each set of arguments; none if it fails."""
+        self.report(stage="peer", side=self.pair.peer_name)
+        try:
+            calls = [peer(*arguments, **self.pair.sizes_of(self.small)) for arguments in sets]
+            calls[0]()
+            self._synchronize()
+        except Exception as error:  # the peer is a baseline, not what is measured
+            self._fail(self.pair.peer_name, error)
+            return []
+        return calls
+
+    def _times(self, calls: Mapping[str, Sequence[Callable[[], Any]]]) -> dict[str, Timing]:
+        if self.small:
+            return time_wall({name: found[0] for name, found in calls.items()}, rounds=3)
+        return time_batches(calls, seconds=self.seconds)
+
+    def _moved(self, given: Tensors) -> float:
+        """The bytes that the work reads and writes at least."""
+        if self.pair.moved_bytes is not None:
+            return self.pair.moved_bytes(**self.pair.sizes_of(self.small))
+        return float(sum(x.numel() * x.element_size() for x in given))
 
 
 def _bound(kernel: Callable[..., Any], arguments: Tensors) -> Callable[[], Any]:
     return lambda: kernel(*arguments)
-
-
-def moved(pair: Pair, given: Tensors) -> float:
-    """The bytes that the work reads and writes at least."""
-    if pair.moved_bytes is not None:
-        return pair.moved_bytes(**pair.sizes)
-    return float(sum(x.numel() * x.element_size() for x in given))
 
 
 def main() -> None:
@@ -200,19 +206,23 @@ def main() -> None:
     parser.add_argument("--peers")
     parser.add_argument("--without", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=1.5, help="of timing")
+    parser.add_argument(
+        "--small", action="store_true", help="small sizes on the CPU: tests this file"
+    )
     args = parser.parse_args()
     report = Report(args.report)
     pair = next(p for _, p in all_pairs() if p.name == args.name)
     compilers = sides(args.peers, args.without, report)
     for side in compilers:
-        compile_side(side, pair, report)
+        compile_side(side, pair, args.small, report)
     compilers = [side for side in compilers if side.kernel is not None]
     if compilers:
         report(stage="waiting", side="")
         with args.lock.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
             report(stage="reference", side="")
-            measure(pair, compilers, args.without, args.seconds, report)
+            measurement = Measurement(pair, args.small, args.seconds, report)
+            measurement.run(compilers, args.without)
     report(done=True)
 
 

@@ -56,6 +56,22 @@ def run(tmp_path: Path, behaviour: str) -> Result:
     return found
 
 
+def test_a_real_child_checks_and_times_on_the_cpu() -> None:
+    (found,) = results(None, ["add fp32 1048576"], command=(*suite_pairs.CHILD, "--small"))
+    assert found.extra["errors"] == {}
+    assert set(found.timings) == {"tileops", "torch"}
+    assert found.ratio > 0
+    assert found.extra["bytes"] == 3 * 4 * 1000
+    assert found.extra["first_call"]["tileops"]["processor_seconds"] > 0
+
+
+def test_a_folder_without_the_peer_costs_only_the_peers_figure(tmp_path: Path) -> None:
+    command = (*suite_pairs.CHILD, "--small")
+    (found,) = results(str(tmp_path), ["add fp32 1048576"], command=command)
+    assert found.extra["errors"]["TileLang"].startswith("ModuleNotFoundError")
+    assert found.baseline == "torch"
+
+
 def test_a_pair_that_both_compile_has_both_ratios(tmp_path: Path) -> None:
     found = run(tmp_path, "works")
     assert (found.baseline, found.ratio) == ("TileLang", 1.5)
