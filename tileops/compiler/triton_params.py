@@ -10,25 +10,16 @@ from tileops.compiler.artifact import StageError
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 
-_POINTEES = {
+# Triton's spellings of types, where they are not those of printed IR.
+_SPELLINGS = {
     "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "tfloat32": "fp32",
-    "float64": "fp64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
+    "f16": "fp16",
+    "f32": "fp32",
+    "tf32": "fp32",
+    "f64": "fp64",
+    "f8e4m3fn": "fp8e4nv",
+    "f8e5m2": "fp8e5",
 }
-_SCALARS = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
 # Triton names element types as the PTX instruction `tensormap.replace` counts them. The driver
 # (CUtensorMapDataType) counts the other kinds of f32, f64 and bf16 in another order.
 _DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
@@ -37,10 +28,15 @@ _DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
 def type_text(param: KernelParam) -> str:
     """The type of a parameter in Triton's signatures."""
     if param.type == "ptr":
-        return "*" + _POINTEES[str(param.dtype)]
+        return "*" + _element_text(param)
     if param.type == "tensordesc":
         return _descriptor_text(param)
-    return _SCALARS.get(param.type, param.type)
+    return _SPELLINGS.get(param.type, param.type)
+
+
+def _element_text(param: KernelParam) -> str:
+    short = DType(param.dtype or "").short
+    return _SPELLINGS.get(short, short)
 
 
 def _descriptor_text(param: KernelParam) -> str:
@@ -50,7 +46,7 @@ def _descriptor_text(param: KernelParam) -> str:
     if spec is None or param.dtype is None:
         raise InternalError(f"parameter {param.name} has no tensor map or no dtype")
     layout = NVMMASharedLayout(spec.swizzle, DType(param.dtype).bits, rank=len(spec.box))
-    return f"tensordesc<{_POINTEES[param.dtype]}{list(spec.box)},{layout!r}>"
+    return f"tensordesc<{_element_text(param)}{list(spec.box)},{layout!r}>"
 
 
 def tensor_maps(launch: LaunchCode, metadata: Mapping[str, Any]) -> tuple[dict[str, object], ...]:

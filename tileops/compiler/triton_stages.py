@@ -6,8 +6,9 @@ from __future__ import annotations
 import linecache
 import math
 import re
+import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from tileops import forks, log
 from tileops.codegen.kernel_code import KernelCode, LaunchCode
 from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
-from tileops.compiler.elf import kernel_resources
 from tileops.compiler.toolchain import triton_version
 from tileops.compiler.triton_params import hidden_pointers, tensor_maps, type_text
 from tileops.errors import SharedMemoryError, ToolchainError
@@ -35,12 +35,28 @@ _BINARY = {"cuda": "cubin", "hip": "hsaco"}
 
 
 @dataclass(frozen=True)
+class _Job:
+    """One launch to compile: ``source`` is the text, with the depths of its pipelines."""
+
+    code: KernelCode
+    source: str
+    launch: LaunchCode
+    target: Target
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class _Compiled:
-    """One launch after all stages: the text or bytes of each, and Triton's metadata."""
+    """One launch after all stages: the text or bytes of each, and Triton's metadata.
+
+    ``registers`` and ``spills``, which are bytes, are those of a thread.
+    """
 
     stages: dict[str, bytes]
     metadata: dict[str, Any]
     source: str
+    registers: int
+    spills: int
     notes: tuple[str, ...] = ()
 
 
@@ -66,7 +82,7 @@ def compile_triton(
             is_gluon = launch.language == "gluon"
             compiled = _compile_as_written if is_gluon else _compile_unspilled
             try:
-                built = compiled(code, source, launch, target, options)
+                built = compiled(_Job(code, source, launch, target, options))
             except StageError:
                 _require_room(folder)
                 raise
@@ -107,79 +123,72 @@ def _require_triton() -> None:
         )
 
 
-def _compile_as_written(
-    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
-) -> _Compiled:
+def _compile_as_written(job: _Job) -> _Compiled:
     """The launch with the warps and stages that its text has; SharedMemoryError if they do not fit.
 
     A note says what a thread keeps in memory.
     """
-    built = _run_stages(code, source, launch, target, options)
-    if built.metadata["shared"] > target.shared_limit:
-        raise _too_much_shared(launch, target, built.metadata["shared"])
-    spilled = _spilled_bytes(built, target)
-    if spilled == 0:
+    built = _run_stages(job)
+    if built.metadata["shared"] > job.target.shared_limit:
+        raise _too_much_shared(job, built.metadata["shared"])
+    if built.spills == 0:
         return built
-    note = f"{launch.entry}: a thread keeps {spilled} bytes of its registers in memory"
-    log.emit("compile", note)
-    return replace(built, notes=(note,))
+    return _noted(
+        built,
+        f"{job.launch.entry}: a thread keeps {built.spills} bytes of its registers in memory",
+    )
 
 
-def _compile_unspilled(
-    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
-) -> _Compiled:
+def _compile_unspilled(job: _Job) -> _Compiled:
     """The launch with the warps asked for, or with more where those spill registers to memory.
 
     The tiles of a block are the same, so that more warps hold less each. An attention forward of
     128 x 128 tiles spills 584 bytes a thread in 4 warps and runs at 84 TFLOP/s on an H200; in 8
     warps it spills nothing and runs at 392.
     """
-    built = _compile_fitting(code, source, launch, target, options)
-    first = spilled = _spilled_bytes(built, target)
-    warps = launch.num_warps
-    while spilled > _HARMLESS_SPILL and warps < _MOST_WARPS and "tl.maxnreg" not in options:
-        wider = replace(launch, num_warps=warps * 2)
-        tried = _compile_fitting(code, built.source, wider, target, options)
-        if 2 * _spilled_bytes(tried, target) > spilled:
+    first = built = _compile_fitting(job)
+    warps = job.launch.num_warps
+    while (
+        built.spills > _HARMLESS_SPILL and warps < _MOST_WARPS and "tl.maxnreg" not in job.options
+    ):
+        wider = replace(job.launch, num_warps=warps * 2)
+        tried = _compile_fitting(replace(job, source=built.source, launch=wider))
+        if 2 * tried.spills > built.spills:
             break
         warps *= 2
-        built, spilled = tried, _spilled_bytes(tried, target)
-    if warps == launch.num_warps:
+        built = tried
+    if built is first:
         return built
-    note = (
-        f"{launch.entry}: warps {launch.num_warps} -> {warps}; a thread spilled {first} bytes, "
-        f"now {spilled}"
+    return _noted(
+        built,
+        f"{job.launch.entry}: warps {job.launch.num_warps} -> {warps}; a thread spilled "
+        f"{first.spills} bytes, now {built.spills}",
     )
-    log.emit("compile", note)
-    return replace(built, notes=(*built.notes, note))
 
 
-def _spilled_bytes(built: _Compiled, target: Target) -> int:
-    return kernel_resources(built.stages["cubin"])[1] if target.kind == "cuda" else 0
-
-
-def _compile_fitting(
-    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
-) -> _Compiled:
+def _compile_fitting(job: _Job) -> _Compiled:
     """The launch with the deepest pipelines, up to those asked for, that fit in shared memory."""
-    built = _run_stages(code, source, launch, target, options)
-    limit = target.shared_limit
-    first = built.metadata["shared"]
-    stages = deepest = launch.num_stages
+    first = built = _run_stages(job)
+    limit = job.target.shared_limit
+    stages = job.launch.num_stages
     while built.metadata["shared"] > limit:
         if stages == 1:
-            raise _too_much_shared(launch, target, built.metadata["shared"])
+            raise _too_much_shared(job, built.metadata["shared"])
         stages -= 1
-        source = _with_stages(source, stages)
-        built = _run_stages(code, source, launch, target, options)
-    if stages == deepest:
+        job = replace(job, source=_with_stages(job.source, stages))
+        built = _run_stages(job)
+    if built is first:
         return built
-    note = (
-        f"{launch.entry}: num_stages {deepest} -> {stages}; {first} bytes of shared memory, "
-        f"{target} has {limit}"
+    return _noted(
+        built,
+        f"{job.launch.entry}: num_stages {job.launch.num_stages} -> {stages}; "
+        f"{first.metadata['shared']} bytes of shared memory, {job.target} has {limit}",
     )
+
+
+def _noted(built: _Compiled, note: str) -> _Compiled:
     log.emit("compile", note)
-    return _Compiled(built.stages, built.metadata, built.source, (note,))
+    return replace(built, notes=(*built.notes, note))
 
 
 def _with_stages(source: str, most: int) -> str:
@@ -191,7 +200,8 @@ def _with_stages(source: str, most: int) -> str:
     return _STAGES_LINE.sub(lowered, source)
 
 
-def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedMemoryError:
+def _too_much_shared(job: _Job, needed: int) -> SharedMemoryError:
+    launch, target = job.launch, job.target
     parts = []
     for buffer in launch.shared_buffers:
         shape = buffer.static_shape() or ()
@@ -206,17 +216,15 @@ def _too_much_shared(launch: LaunchCode, target: Target, needed: int) -> SharedM
     )
 
 
-def _run_stages(
-    code: KernelCode, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
-) -> _Compiled:
+def _run_stages(job: _Job) -> _Compiled:
     with _text_lock:
-        function = _function(source, launch.entry)
+        function = _function(job.source, job.launch.entry)
         try:
-            return _stages_of(function, source, launch, target, options)
+            return _stages_of(function, job)
         except OSError as error:
             raise PlaceError(f"Triton's tools could not do their work: {error}") from error
         except Exception as error:
-            raise _explained(error, code, source, launch) from error
+            raise _explained(error, job) from error
 
 
 def _function(source: str, entry: str) -> Any:
@@ -229,18 +237,17 @@ def _function(source: str, entry: str) -> Any:
     return namespace[entry]
 
 
-def _stages_of(
-    function: Any, source: str, launch: LaunchCode, target: Target, options: Mapping[str, str]
-) -> _Compiled:
+def _stages_of(function: Any, job: _Job) -> _Compiled:
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
 
+    target, launch = job.target, job.launch
     gpu = GPUTarget(
         target.kind, target.capability if target.kind == "cuda" else target.arch, target.warp_size
     )
     backend = make_backend(gpu)
-    parsed = backend.parse_options(_options(launch, source, options))
+    parsed = backend.parse_options(_options(job))
     signature = {p.name: type_text(p) for p in launch.params}
     attributes = {(n,): [["tt.divisibility", 16]] for n, p in enumerate(launch.params) if p.aligned}
     text = _source_class(launch.language)(function, signature, {}, attributes)
@@ -259,7 +266,7 @@ def _stages_of(
         if name == "ptx":
             module = ptx_repairs.repaired(module)
         found[name] = module if isinstance(module, bytes) else str(module).encode()
-    return _Compiled(found, metadata, source)
+    return _Compiled(found, metadata, job.source, *_kernel_resources(found.get("cubin", b"")))
 
 
 def _source_class(language: str) -> Any:
@@ -273,40 +280,39 @@ def _source_class(language: str) -> Any:
     return ASTSource
 
 
-def _options(launch: LaunchCode, source: str, options: Mapping[str, str]) -> dict[str, Any]:
+def _options(job: _Job) -> dict[str, Any]:
     """Every option that changes code: defaults differ between versions and environments."""
-    checks = "tl.device_assert(" in source
     chosen: dict[str, Any] = {
-        "num_warps": launch.num_warps,
-        "num_ctas": launch.cluster,
+        "num_warps": job.launch.num_warps,
+        "num_ctas": job.launch.cluster,
         # Loops that are to be pipelined say so themselves.
         "num_stages": 1,
         "enable_fp_fusion": True,
         "default_dot_input_precision": "tf32",
         "ptx_options": "",
-        "debug": checks,
+        "debug": "tl.device_assert(" in job.source,
         "sanitize_overflow": False,
         "instrumentation_mode": "",
     }
-    if "tl.maxnreg" in options:
-        chosen["maxnreg"] = int(options["tl.maxnreg"])
+    if "tl.maxnreg" in job.options:
+        chosen["maxnreg"] = int(job.options["tl.maxnreg"])
     return chosen
 
 
-def _explained(error: Exception, code: KernelCode, source: str, launch: LaunchCode) -> StageError:
+def _explained(error: Exception, job: _Job) -> StageError:
     """Triton's refusal with its own words, the line of the text, and the statement it came from."""
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
     words = str(getattr(chain[-1], "error_message", None) or chain[-1]).strip()
-    lines = [line for one in chain if (line := _line_of(one, source)) is not None]
+    lines = [line for one in chain if (line := _line_of(one, job.source)) is not None]
     if not lines:
-        return StageError(f"Triton could not compile {launch.entry}: {words}")
+        return StageError(f"Triton could not compile {job.launch.entry}: {words}")
     line = lines[-1]
-    shown = source.splitlines()[line - 1].strip()
+    shown = job.source.splitlines()[line - 1].strip()
     return StageError(
-        f"Triton could not compile {launch.entry}: {words}\n  {_FILE}:{line}: {shown}",
-        code.statements.get(line),
+        f"Triton could not compile {job.launch.entry}: {words}\n  {_FILE}:{line}: {shown}",
+        job.code.statements.get(line),
     )
 
 
@@ -320,21 +326,56 @@ def _line_of(error: BaseException, source: str) -> int | None:
 
 def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) -> LaunchImage:
     metadata = built.metadata
-    binary = _BINARY[target.kind]
-    cubin = built.stages[binary]
-    registers, local = kernel_resources(cubin) if binary == "cubin" else (0, 0)
-    scratch = int(metadata.get("global_scratch_size") or 0)
     ptx = built.stages.get("ptx")
     return LaunchImage(
-        image=f"launch{number}.{binary}",
+        image=f"launch{number}.{_BINARY[target.kind]}",
         entry=str(metadata.get("name", launch.entry)),
         # Triton adds the warps of `warp_specialize` to those that it was given.
         threads=int(metadata["num_warps"]) * target.warp_size,
         shared_bytes=int(metadata["shared"]),
         hidden=hidden_pointers(launch, ptx.decode() if ptx else None),
-        global_scratch_bytes=scratch,
-        registers=registers,
-        spills=local,
+        global_scratch_bytes=int(metadata.get("global_scratch_size") or 0),
+        registers=built.registers,
+        spills=built.spills,
         tensormaps=tensor_maps(launch, metadata),
         notes=built.notes,
     )
+
+
+# -- ELF notes of a cubin --------------------------------------------------------------------------
+# Attributes of `.nv.info` (cuobjdump -elf prints them under these names).
+_FRAME_SIZE = 0x11
+_REGISTER_COUNT = 0x2F
+_SIZED_VALUE = 0x04  # format: 16-bit size, then that many bytes
+
+
+def _kernel_resources(cubin: bytes) -> tuple[int, int]:
+    """Registers and local memory in bytes, per thread: the largest of the cubin's functions.
+
+    (0, 0) if the bytes are not a 64-bit ELF with such notes.
+    """
+    if cubin[:5] != b"\x7fELF\x02":
+        return 0, 0
+    (offset,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names_at = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + n * size) for n in range(count)]
+    strings = sections[names_at][4]
+    found = {_REGISTER_COUNT: 0, _FRAME_SIZE: 0}
+    for section in sections:
+        if cubin.startswith(b".nv.info\0", strings + section[0]):
+            for attribute, value in _symbol_values(cubin[section[4] : section[4] + section[5]]):
+                if attribute in found:
+                    found[attribute] = max(found[attribute], value)
+    return found[_REGISTER_COUNT], found[_FRAME_SIZE]
+
+
+def _symbol_values(info: bytes) -> Iterator[tuple[int, int]]:
+    """(attribute, value) of the entries that hold a symbol and a value."""
+    at = 0
+    while at + 4 <= len(info):
+        kind, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if kind == _SIZED_VALUE:
+            if size == 8 and at + 8 <= len(info):
+                yield attribute, struct.unpack_from("<II", info, at)[1]
+            at += size
