@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tileops.codegen.triton.liveness import Liveness, liveness_of
+from tileops.codegen.triton.liveness import Liveness, liveness_of, writes_whole
 from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Region, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Copy, Fill, For, Gemm, Launch, Parallel, Store, View
-from tileops.passes.detect_overwrite import writes_whole
 
 F16, F32, I32 = DType("float16"), DType("float32"), DType("int32")
 C = fold.const

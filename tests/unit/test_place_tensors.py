@@ -16,8 +16,7 @@ from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Parallel
 from tileops.ir.walk import walk
 from tileops.passes.context import Context
-from tileops.passes.measure_placement import measure_placement
-from tileops.passes.place_tensors import place_tensors
+from tileops.passes.place_tensors import measure_placement, place_tensors
 from tileops.target import parse_target
 
 import tileops.language as T  # isort: skip

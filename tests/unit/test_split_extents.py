@@ -10,9 +10,8 @@ from tileops.frontend.trace import trace
 from tileops.ir.printer import print_body
 from tileops.ir.program import Program
 from tileops.ir.stmt import Launch
-from tileops.passes.choose_parts import choose_parts, powers
 from tileops.passes.context import Context
-from tileops.passes.split_extents import split_extents
+from tileops.passes.split_extents import choose_parts, powers, split_extents
 from tileops.target import parse_target
 
 import tileops.language as T  # isort: skip

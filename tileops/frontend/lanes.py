@@ -59,7 +59,7 @@ class _Distributor:
                 self._close(run, out)
             elif not self._uses_lane(stmt):
                 self._close(run, out)
-                out.append(walk.with_bodies(stmt, tuple(map(self.body, walk.sub_bodies(stmt)))))
+                out.append(walk.map_bodies(stmt, self.body))
             elif self._is_elementwise(stmt):
                 run.append(stmt)
                 self._private.update(_bound(stmt))
@@ -83,7 +83,7 @@ class _Distributor:
     def _split(self, stmt: Stmt) -> Stmt:
         """A loop or condition of the whole block around per-thread statements."""
         if isinstance(stmt, (For, If, While)) and not self._depends(walk.exprs(stmt)):
-            return walk.with_bodies(stmt, tuple(map(self.body, walk.sub_bodies(stmt))))
+            return walk.map_bodies(stmt, self.body)
         raise UnsupportedConstructError(
             "a thread index (T.get_thread_binding) that does more than choose elements is not "
             f"supported by tileops{on_which_target()}",

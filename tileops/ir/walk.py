@@ -74,6 +74,11 @@ def with_bodies(stmt: _AnyStmt, bodies: tuple[Body, ...]) -> _AnyStmt:
     return dataclasses.replace(stmt, **changes)
 
 
+def map_bodies(stmt: _AnyStmt, fn: Callable[[Body], Body]) -> _AnyStmt:
+    """``stmt`` with ``fn`` applied to its nested statement lists; itself if none changes."""
+    return with_bodies(stmt, tuple(map(fn, sub_bodies(stmt))))
+
+
 def walk(body: Body) -> Iterator[Stmt]:
     """All statements in program order, outer before inner."""
     for stmt in body:
@@ -307,22 +312,16 @@ def replace_stmts(body: Body, fn: Callable[[Stmt], Iterable[Stmt] | None]) -> Bo
     for stmt in body:
         made = fn(stmt)
         if made is None:
-            inner = sub_bodies(stmt)
-            made = (with_bodies(stmt, tuple(replace_stmts(b, fn) for b in inner)),)
+            made = (map_bodies(stmt, lambda inner: replace_stmts(inner, fn)),)
         out += made
-    return unless_same(body, out)
-
-
-def unless_same(body: Body, made: list[Stmt]) -> Body:
-    """``made`` as a statement list; ``body`` itself if it has the same statements."""
-    same = len(body) == len(made) and all(a is b for a, b in zip(body, made, strict=True))
-    return body if same else tuple(made)
+    same = len(body) == len(out) and all(a is b for a, b in zip(body, out, strict=True))
+    return body if same else tuple(out)
 
 
 def map_body_exprs(body: Body, fn: Callable[[Expr], Expr]) -> Body:
     """``body`` with ``fn`` applied to every statement's expressions; itself if nothing changes."""
-    out = []
-    for stmt in body:
-        new = map_stmt_exprs(stmt, fn)
-        out.append(with_bodies(new, tuple(map_body_exprs(b, fn) for b in sub_bodies(new))))
-    return unless_same(body, out)
+
+    def mapped(stmt: Stmt) -> tuple[Stmt]:
+        return (map_bodies(map_stmt_exprs(stmt, fn), lambda inner: map_body_exprs(inner, fn)),)
+
+    return replace_stmts(body, mapped)

@@ -11,7 +11,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Region
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Fill, For, Gemm, If, Parallel, Print, Reduction, Stmt
-from tileops.ir.walk import map_launches, regions, replace_stmts, sub_bodies, with_bodies
+from tileops.ir.walk import map_bodies, map_launches, regions, replace_stmts, sub_bodies
 from tileops.passes.context import Context
 
 
@@ -31,7 +31,7 @@ def _kept(stmt: Stmt) -> tuple[Stmt, ...]:
                 return ()
     if not isinstance(stmt, Print) and any(map(_is_empty, regions(stmt))):
         return _of_nothing(stmt)
-    new = with_bodies(stmt, tuple(replace_stmts(body, _kept) for body in sub_bodies(stmt)))
+    new = map_bodies(stmt, lambda body: replace_stmts(body, _kept))
     if new is not stmt and isinstance(new, Parallel | For | If) and not any(sub_bodies(new)):
         return ()
     return (new,)

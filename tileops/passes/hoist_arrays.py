@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tileops.ir.expr import Buffer, Expr
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Parallel, Stmt, View
-from tileops.ir.walk import map_accesses, map_launches, replace_stmts, sub_bodies, walk, with_bodies
+from tileops.ir.walk import map_accesses, map_bodies, map_launches, replace_stmts, walk
 from tileops.passes.context import Context
 
 
@@ -46,7 +46,7 @@ def _hoisted(stmt: Stmt) -> Iterable[Stmt] | None:
         if isinstance(inner, Alloc) and inner.buffer.id in moved:
             return ()
         new = map_accesses(inner, element)
-        return (with_bodies(new, tuple(replace_stmts(b, rewritten) for b in sub_bodies(new))),)
+        return (map_bodies(new, lambda body: replace_stmts(body, rewritten)),)
 
     allocs = [Alloc(b, **stmt.provenance) for b in moved.values()]
     return [*allocs, dataclasses.replace(nest, body=replace_stmts(nest.body, rewritten))]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tileops.ir.program import Program
-from tileops.ir.stmt import Alloc, Body, For, Parallel, Stmt, While
-from tileops.ir.walk import map_launches, replace_stmts, sub_bodies, with_bodies
+from tileops.ir.stmt import Alloc, For, Parallel, Stmt, While
+from tileops.ir.walk import map_bodies, map_launches, replace_stmts
 from tileops.passes.context import Context
 
 
@@ -29,9 +29,8 @@ def _hoisted(stmt: Stmt) -> tuple[Stmt, ...] | None:
             found.append(inner)
             return ()
         if isinstance(inner, Parallel):
-            return (with_bodies(inner, (replace_stmts(inner.body, _hoisted),)),)
+            return (map_bodies(inner, lambda body: replace_stmts(body, _hoisted)),)
         return None
 
-    bodies: tuple[Body, ...] = tuple(replace_stmts(b, taken) for b in sub_bodies(stmt))
-    loop = with_bodies(stmt, bodies)
+    loop = map_bodies(stmt, lambda body: replace_stmts(body, taken))
     return (*found, loop)

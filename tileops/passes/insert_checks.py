@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from tileops.ir import fold
+from tileops.ir import fold, walk
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Select, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import (
@@ -19,15 +19,6 @@ from tileops.ir.stmt import (
     Stmt,
     Store,
     While,
-)
-from tileops.ir.walk import (
-    children,
-    exprs,
-    fresh_ids,
-    map_launches,
-    regions,
-    sub_bodies,
-    with_bodies,
 )
 from tileops.pass_configs import CHECKS
 from tileops.passes.analyze_index import needs_guard
@@ -49,8 +40,8 @@ def insert_checks(program: Program, context: Context) -> Program:
     bounds, nans = "bounds" in asked, "nans" in asked
     if not (bounds or nans):
         return program
-    inserter = _Inserter(bounds, nans, fresh_ids(program))
-    return map_launches(
+    inserter = _Inserter(bounds, nans, walk.fresh_ids(program))
+    return walk.map_launches(
         program, lambda launch: inserter.body(launch.body, context.ranges(program, launch), ())
     )
 
@@ -70,10 +61,10 @@ class _Inserter:
             again = turn if isinstance(stmt, If) else ()
             if isinstance(stmt, While):
                 again = before
-            inner = tuple(self.body(b, ranges.inside(stmt), again) for b in sub_bodies(stmt))
+            inner = tuple(self.body(b, ranges.inside(stmt), again) for b in walk.sub_bodies(stmt))
             if isinstance(stmt, While):
                 inner = ((*inner[0], *before),)
-            out += [*before, with_bodies(stmt, inner), *self._after(stmt)]
+            out += [*before, walk.with_bodies(stmt, inner), *self._after(stmt)]
             ranges = ranges.after(stmt)
         return tuple(out)
 
@@ -103,11 +94,11 @@ class _Inserter:
 
 # -- indices ---------------------------------------------------------------------------------------
 def _index_checks(stmt: Stmt) -> Iterator[Check]:
-    for expr in exprs(stmt):
+    for expr in walk.exprs(stmt):
         yield from _of_expr(expr, _TRUE)
     if isinstance(stmt, Store):
         yield from _of_access(stmt.buffer, stmt.indices, _TRUE)
-    for region in regions(stmt):
+    for region in walk.regions(stmt):
         yield from _of_access(region.buffer, region.starts, _TRUE)
         sides = list(zip(region.starts, region.extents, strict=True))
         if all(start.dtype == extent.dtype for start, extent in sides):
@@ -129,7 +120,7 @@ def _of_expr(expr: Expr, when: Expr) -> Iterator[Check]:
             yield from _of_expr(a, when)
             yield from _of_expr(b, _both(when, fold.unary("not", a)))
         case _:
-            for child in children(expr):
+            for child in walk.children(expr):
                 yield from _of_expr(child, when)
             if isinstance(expr, Load):
                 yield from _of_access(expr.buffer, expr.indices, when)

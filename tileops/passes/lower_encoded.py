@@ -269,7 +269,7 @@ class _Elements:
         self._binds = binds
         with self._naming(stmt if isinstance(stmt, (Bind, Store)) else None):
             new = self._store(stmt) if isinstance(stmt, Store) else self._rewritten(stmt)
-        return [*binds, walk.with_bodies(new, tuple(map(self.body, walk.sub_bodies(stmt))))]
+        return [*binds, walk.map_bodies(new, self.body)]
 
     def _rewritten(self, stmt: Stmt) -> Stmt:
         changes: dict[str, Any] = {

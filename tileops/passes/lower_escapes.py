@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from tileops.ir import fold
+from tileops.ir import fold, walk
 from tileops.ir.expr import Buffer, Expr, Load
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Body, Break, Continue, For, If, Stmt, Store, While
-from tileops.ir.walk import fresh_ids, map_launches, replace_stmts, sub_bodies, with_bodies
 from tileops.passes.context import Context
 
 _ZERO = fold.const(0)
@@ -20,15 +19,17 @@ def lower_escapes(program: Program, context: Context) -> Program:
 
     A loop with escapes gets two flags: whether it goes on, and whether this turn does.
     """
-    rewriter = _Rewriter(fresh_ids(program))
-    return map_launches(program, lambda launch: replace_stmts(launch.body, rewriter.outside))
+    rewriter = _Rewriter(walk.fresh_ids(program))
+    return walk.map_launches(
+        program, lambda launch: walk.replace_stmts(launch.body, rewriter.outside)
+    )
 
 
 def _leaves(body: Body) -> bool:
     """True if a statement of ``body`` may leave the loop around it, or its turn."""
     return any(
         isinstance(stmt, (Break, Continue))
-        or (not isinstance(stmt, (For, While)) and any(map(_leaves, sub_bodies(stmt))))
+        or (not isinstance(stmt, (For, While)) and any(map(_leaves, walk.sub_bodies(stmt))))
         for stmt in body
     )
 
@@ -44,7 +45,7 @@ class _Rewriter:
         runs, active = self._flag("runs"), self._flag("active")
         inner = self._guarded(stmt.body, runs, active)
         start = Store(active, (_ZERO,), _read(runs), **stmt.provenance)
-        loop = with_bodies(stmt, ((start, If(_read(active), inner, **stmt.provenance)),))
+        loop = dataclasses.replace(stmt, body=(start, If(_read(active), inner, **stmt.provenance)))
         if isinstance(loop, While):
             loop = dataclasses.replace(loop, cond=fold.binary("land", _read(runs), loop.cond))
         flags = [Alloc(flag, fold.const(True), **stmt.provenance) for flag in (runs, active)]
@@ -59,10 +60,9 @@ class _Rewriter:
                 out += [Store(f, (_ZERO,), fold.const(False), **stmt.provenance) for f in flags]
                 break
             if not _leaves((stmt,)):
-                out += replace_stmts((stmt,), self.outside)
+                out += walk.replace_stmts((stmt,), self.outside)
                 continue
-            inner = tuple(self._guarded(b, runs, active) for b in sub_bodies(stmt))
-            out.append(with_bodies(stmt, inner))
+            out.append(walk.map_bodies(stmt, lambda inner: self._guarded(inner, runs, active)))
             if rest := self._guarded(body[n + 1 :], runs, active):
                 out.append(If(_read(active), rest, **stmt.provenance))
             break

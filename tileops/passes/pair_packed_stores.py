@@ -108,7 +108,7 @@ class Pairing:
     def _stmt(self, stmt: Stmt) -> Stmt:
         if not any(self._pending((stmt,))):
             return stmt
-        stmt = walk.with_bodies(stmt, tuple(map(self.body, walk.sub_bodies(stmt))))
+        stmt = walk.map_bodies(stmt, self.body)
         if isinstance(stmt, (For, Parallel)):
             for store in self._pending(stmt.body):
                 var = self._walked_by(stmt, store)
@@ -191,8 +191,7 @@ class Pairing:
         if not all(self._same_for_both(a, b) for a, b in zip(*heads, strict=True)):
             raise refusal(store, "a condition or loop around it differs between neighbours")
         first = walk.map_stmt_exprs(stmt, lambda e: walk.substitute(e, low))
-        bodies = tuple(self._twice(b, dict(low), dict(high)) for b in walk.sub_bodies(stmt))
-        return walk.with_bodies(first, bodies)
+        return walk.map_bodies(first, lambda body: self._twice(body, dict(low), dict(high)))
 
     def _same_for_both(self, a: Expr, b: Expr) -> bool:
         """True if two expressions of neighbours have one value: ``2 u < 2 n`` as ``2 u + 1``."""
@@ -243,5 +242,4 @@ def _copy(stmt: Stmt, names: Names) -> Stmt:
     new = walk.map_stmt_exprs(stmt, lambda e: walk.substitute(e, names))
     defined: dict[str, Any] = {name: renamed(getattr(stmt, name)) for name in stmt.DEFINES}
     new = dataclasses.replace(new, **defined)
-    bodies = tuple(tuple(_copy(s, names) for s in b) for b in walk.sub_bodies(stmt))
-    return walk.with_bodies(new, bodies)
+    return walk.map_bodies(new, lambda body: tuple(_copy(s, names) for s in body))

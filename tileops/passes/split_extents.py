@@ -1,4 +1,10 @@
-"""Tiles in parts: buffers, and every statement that uses them."""
+"""Tiles in parts: buffers, and every statement that uses them.
+
+Extents in parts are sums of few powers of two, all of whose uses can be cut. A tile of 576 columns
+padded to 1024 needs nearly twice the shared memory and tensor-core work; as 512 and 64 columns it
+needs no more than it has. An extent is in parts in a whole launch or nowhere in it, so that tiles
+of equal extents fit each other.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tileops.errors import InternalError
-from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Region
+from tileops.ir import fold, walk
+from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
     Alloc,
@@ -21,29 +27,25 @@ from tileops.ir.stmt import (
     Im2col,
     Launch,
     Parallel,
+    Print,
     Reduce,
     Reduction,
     Scan,
     Stmt,
     TileOperation,
     Transpose,
+    View,
 )
-from tileops.ir.walk import (
-    accesses,
-    fresh_ids,
-    is_element,
-    map_accesses,
-    map_launches,
-    map_stmt_exprs,
-    operand_names,
-    replace_stmts,
-    sub_bodies,
-    substitute,
-    walk,
-    with_bodies,
-)
-from tileops.passes.choose_parts import Lanes, Part, Parts, choose_parts, place, with_lanes
+from tileops.passes.analyze_index import Affine, affine
 from tileops.passes.context import Context
+
+Part = tuple[int, int]  # offset, size
+Parts = Mapping[int, tuple[Part, ...]]
+Lanes = Mapping[int, int]  # the variables of nests, by id, with their extents
+
+# Tensor cores take 16 rows and columns at least; each part costs instructions of its own.
+_LEAST = 16
+_MOST = 3
 
 _FALSE = fold.const(False)
 Piece = tuple[int, int] | None  # offset and size; None is all of it
@@ -55,13 +57,13 @@ def split_extents(program: Program, context: Context) -> Program:
 
     A statement over a tile in parts becomes one statement for each box of parts that it touches.
     """
-    ids = fresh_ids(program)
+    ids = walk.fresh_ids(program)
 
     def split(launch: Launch) -> Body:
         parts = choose_parts(launch)
         return _Splitter(parts, ids).body(launch.body, {}) if parts else launch.body
 
-    return map_launches(program, split)
+    return walk.map_launches(program, split)
 
 
 class _Splitter:
@@ -69,23 +71,23 @@ class _Splitter:
         self._parts, self._ids = parts, ids
         self._made: dict[tuple[int, tuple[int, ...]], Buffer] = {}
 
-    # -- statements ----------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------
     def body(self, body: Body, lanes: Lanes) -> Body:
         """A statement list in parts; ``lanes`` are the variables of nests with their extents."""
         return tuple(new for stmt in body for new in self._rewritten(stmt, lanes))
 
     def _rewritten(self, stmt: Stmt, lanes: Lanes) -> Iterable[Stmt]:
-        stmt = map_accesses(stmt, lambda b, indices: self._element(b, indices, lanes))
+        stmt = walk.map_accesses(stmt, lambda b, indices: self._element(b, indices, lanes))
         match stmt:
             case Alloc(buffer=buffer):
                 return self._allocs(stmt, buffer)
             case Parallel():
                 return self._nest(stmt, lanes)
-            case Atomic() if is_element(stmt):
+            case Atomic() if walk.is_element(stmt):
                 return [stmt]
             case TileOperation() | Atomic():
                 return self._tile_statement(stmt, _axes(stmt))
-        return [with_bodies(stmt, tuple(self.body(b, lanes) for b in sub_bodies(stmt)))]
+        return [walk.map_bodies(stmt, lambda inner: self.body(inner, lanes))]
 
     def _allocs(self, stmt: Alloc, buffer: Buffer) -> Iterable[Stmt]:
         dims = [range(len(self._of(buffer, d)) or 1) for d in range(buffer.ndim)]
@@ -94,7 +96,9 @@ class _Splitter:
 
     def _tile_statement(self, stmt: Stmt, axes: list[Axis]) -> Iterable[Stmt]:
         """One statement for each box of pieces along ``axes``."""
-        operands = {f: r for f in operand_names(stmt) if isinstance(r := getattr(stmt, f), Region)}
+        operands = {
+            f: r for f in walk.operand_names(stmt) if isinstance(r := getattr(stmt, f), Region)
+        }
         pieces = [self._pieces(*((operands[field], d) for field, d in axis)) for axis in axes]
         for box in itertools.product(*pieces):
             cuts: dict[str, dict[int, Piece]] = {field: {} for field in operands}
@@ -109,7 +113,7 @@ class _Splitter:
                     changes["clear"] = _FALSE
             yield dataclasses.replace(stmt, **changes)
 
-    # -- nests ---------------------------------------------------------------------------------
+    # -- nests -------------------------------------------------------------------------------------
     def _nest(self, nest: Parallel, lanes: Lanes) -> Iterable[Stmt]:
         """The nest once for each box of pieces of its variables, with allocations of its own."""
         nest = nest.flattened()
@@ -133,8 +137,8 @@ class _Splitter:
     def _cuts(self, body: Body, lanes: Lanes) -> dict[int, set[int]]:
         """Where the variables of a nest pass from part to part of some tile."""
         cuts: dict[int, set[int]] = {}
-        for stmt in walk(body):
-            for buffer, indices in accesses(stmt):
+        for stmt in walk.walk(body):
+            for buffer, indices in walk.accesses(stmt):
                 for d, index in enumerate(indices):
                     parts = self._of(buffer, d)
                     found = place(index, lanes) if parts else None
@@ -143,10 +147,10 @@ class _Splitter:
         return cuts
 
     def _renamed(self, body: Body) -> dict[int, Buffer]:
-        allocs = (s.buffer for s in walk(body) if isinstance(s, Alloc))
+        allocs = (s.buffer for s in walk.walk(body) if isinstance(s, Alloc))
         return {b.id: dataclasses.replace(b, id=next(self._ids)) for b in allocs}
 
-    # -- buffers -------------------------------------------------------------------------------
+    # -- buffers -----------------------------------------------------------------------------------
     def _of(self, buffer: Buffer, dim: int) -> tuple[Part, ...]:
         """The parts of one dimension; none where it is held whole."""
         if not buffer.is_on_chip:
@@ -217,13 +221,13 @@ def _moved(body: Body, moved: Mapping[int, Expr], names: Mapping[int, Buffer]) -
     """``body`` with expressions for variables and other buffers, each by id."""
 
     def rewritten(stmt: Stmt) -> tuple[Stmt, ...]:
-        new = map_stmt_exprs(stmt, lambda e: substitute(e, moved))
-        new = map_accesses(new, lambda b, indices: (names.get(b.id, b), indices))
+        new = walk.map_stmt_exprs(stmt, lambda e: walk.substitute(e, moved))
+        new = walk.map_accesses(new, lambda b, indices: (names.get(b.id, b), indices))
         if isinstance(new, Alloc):
             new = dataclasses.replace(new, buffer=names.get(new.buffer.id, new.buffer))
-        return (with_bodies(new, tuple(replace_stmts(b, rewritten) for b in sub_bodies(new))),)
+        return (walk.map_bodies(new, lambda inner: walk.replace_stmts(inner, rewritten)),)
 
-    return replace_stmts(body, rewritten)
+    return walk.replace_stmts(body, rewritten)
 
 
 def _intervals(size: int, cuts: set[int]) -> list[Piece]:
@@ -280,3 +284,107 @@ def _paired(a: str, a_dims: Sequence[int], b: str, b_dims: Sequence[int]) -> lis
         # The generator refuses such a statement with its place in the program.
         return []
     return [[(a, m), (b, n)] for m, n in zip(a_dims, b_dims, strict=True)]
+
+
+# -- which extents ---------------------------------------------------------------------------------
+def powers(extent: int) -> tuple[Part, ...]:
+    """``extent`` as a sum of powers of two, largest first; empty where padding serves better."""
+    out: list[Part] = []
+    offset = 0
+    while offset < extent:
+        size = 1 << ((extent - offset).bit_length() - 1)
+        out.append((offset, size))
+        offset += size
+    fits = 1 < len(out) <= _MOST and out[-1][1] >= _LEAST
+    return tuple(out) if fits else ()
+
+
+def choose_parts(launch: Launch) -> Parts:
+    """Extent to parts, for the extents of matrix products whose every use can be cut."""
+    wanted = {
+        extent: parts
+        for stmt in walk.walk(launch.body)
+        if isinstance(stmt, Gemm)
+        for region in (stmt.a, stmt.b, stmt.c)
+        for extent in (region.static_extents() or ())[-2:]
+        if (parts := powers(extent))
+    }
+    if wanted:
+        finder = _Uncut(wanted)
+        finder.visit(launch.body, {})
+        wanted = {e: p for e, p in wanted.items() if e not in finder.found}
+    return wanted
+
+
+class _Uncut:
+    """Finds the extents of tiles with a use that does not fall apart into parts."""
+
+    def __init__(self, wanted: Parts) -> None:
+        self._wanted = wanted
+        self.found: set[int] = set()
+
+    def visit(self, body: Body, lanes: Lanes) -> None:
+        """Check a statement list; ``lanes`` are the variables of nests around it."""
+        for stmt in body:
+            self._check(stmt, lanes)
+            inside = lanes
+            if isinstance(stmt, Parallel):
+                inside = with_lanes(lanes, stmt.vars, stmt.extents)
+            for inner in walk.sub_bodies(stmt):
+                self.visit(inner, inside)
+
+    def _check(self, stmt: Stmt, lanes: Lanes) -> None:
+        for buffer, indices in walk.accesses(stmt):
+            self._check_element(buffer, indices, lanes)
+        match stmt:
+            case Atomic() if walk.is_element(stmt):
+                pass
+            case View(buffer=buffer, source=source):
+                self._refuse(buffer)
+                self._refuse(source)
+            case TileOperation() if stmt.undivided():
+                for name, dim in stmt.undivided():
+                    self._refuse(getattr(stmt, name).buffer, dim)
+                for region in walk.regions(stmt):
+                    self._check_region(region)
+            case Im2col() | Print():
+                for region in walk.regions(stmt):
+                    self._refuse(region.buffer)
+            case Alloc(buffer=buffer) if buffer.static_shape() is None:
+                self._refuse(buffer)
+            case _:
+                for region in walk.regions(stmt):
+                    self._check_region(region)
+
+    def _refuse(self, buffer: Buffer, dim: int | None = None) -> None:
+        dims = range(buffer.ndim) if dim is None else (dim,)
+        self.found |= {const_value(buffer.shape[d]) or 0 for d in dims}
+
+    def _check_region(self, region: Region) -> None:
+        if region.buffer.is_on_chip:
+            for d in range(region.buffer.ndim):
+                if const_value(region.starts[d]) is None or const_value(region.extents[d]) is None:
+                    self._refuse(region.buffer, d)
+
+    def _check_element(self, buffer: Buffer, indices: Sequence[Expr], lanes: Lanes) -> None:
+        for d, index in enumerate(indices if buffer.is_on_chip else ()):
+            if const_value(buffer.shape[d]) in self._wanted and place(index, lanes) is None:
+                self._refuse(buffer, d)
+
+
+def with_lanes(lanes: Lanes, vars_: Sequence[Var], extents: Sequence[Expr]) -> Lanes:
+    """``lanes`` and those of a nest whose extents are constants."""
+    sizes = {v.id: const_value(e) for v, e in zip(vars_, extents, strict=True)}
+    return {**lanes, **{v: n for v, n in sizes.items() if n is not None}}
+
+
+def place(index: Expr, lanes: Lanes) -> tuple[int | None, int] | None:
+    """``index`` as (loop variable or None, constant), if it is their sum."""
+    if (value := const_value(index)) is not None:
+        return None, value
+    match affine(index, lanes.keys()):
+        case Affine(coefficients=((var, 1),), rest=rest):
+            value = const_value(rest)
+            return None if value is None else (var, value)
+        case _:
+            return None
