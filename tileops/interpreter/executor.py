@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.dtypes import DType
 from tileops.errors import ArgumentError, InternalError
 from tileops.interpreter import process
 from tileops.interpreter.inspections import Inspections
-from tileops.ir.expr import Buffer, Const, Expr, Var
+from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.printer import print_expr
-from tileops.ir.program import STATUS_ID, Program, TensorParam
+from tileops.ir.program import STATUS_ID, Program
 from tileops.ir.stmt import AddressView
 from tileops.ir.walk import walk, walk_expr
+from tileops.op.fake import bound
 from tileops.op.host_program import HostProgramBuilder, SlotValue
-from tileops.op.leading import one_stride
-from tileops.op.variant import pack_of
+from tileops.op.spec import spec_of
+from tileops.op.variant import pack_of, variant_of
 from tileops.passes import pipeline
 from tileops.passes.context import Context
 from tileops.passes.report_checks import decode, reports
@@ -49,10 +52,7 @@ def interpret(
     """
     values, tensors = _bind(program, args)
     buffers = (*program.workspaces, *code.workspaces)
-    workspaces = [
-        torch.zeros(1, dtype=torch.int64) if b.id == STATUS_ID else _poisoned(b, values)
-        for b in buffers
-    ]
+    workspaces = [_workspace(b, values) for b in buffers]
     for launch in code.launches:
         grid = int(evaluate(launch.grid, values))
         if grid > 0:
@@ -65,23 +65,8 @@ def interpret(
             except process.FailedAssertionError as failure:
                 _raise_report(program, code.statements.get(failure.line, -1), 0)
     _raise_status(program, buffers, workspaces)
-    position = {id(t): n for n, t in enumerate(program.tensors())}
-    made = [position[id(program.params[n])] for n in program.returns]
-    leading = _leading_dims(program, tensors)
-    return tuple(
-        tensors[n].reshape((*leading, *tensors[n].shape[1:]))
-        if program.tensors()[n].leading
-        else tensors[n]
-        for n in made
-    )
-
-
-def _leading_dims(program: Program, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """The leading dimensions of the arguments; none where no parameter has any."""
-    for param, tensor in zip(program.tensors(), tensors, strict=True):
-        if param.leading and not param.allocated:
-            return tuple(tensor.shape[: tensor.dim() - param.buffer.ndim + 1])
-    return ()
+    made = dict(zip(map(id, program.tensors()), tensors, strict=True))
+    return tuple(made[id(program.params[n])] for n in program.returns)
 
 
 def _raise_status(
@@ -105,72 +90,44 @@ def _bind(
     program: Program, args: Sequence[torch.Tensor | float]
 ) -> tuple[Values, list[torch.Tensor]]:
     """The values of sizes and scalars, and all tensors with the allocated ones made."""
-    values: Values = {}
-    given = list(args)
-    tensors: list[torch.Tensor | None] = []
-    for param in program.params:
-        if isinstance(param, TensorParam) and param.allocated:
-            tensors.append(None)
-            continue
-        if not given:
-            raise ArgumentError(f"no argument for parameter {param.name!r}")
-        value = given.pop(0)
-        if isinstance(param, TensorParam):
-            if not isinstance(value, torch.Tensor):
-                raise ArgumentError(f"parameter {param.name!r} is a tensor")
-            _bind_shape(param, value, values)
-            tensors.append(value)
-        else:
-            values[param.var.id] = value.item() if isinstance(value, torch.Tensor) else value
-    if given:
-        raise ArgumentError(f"{len(given)} arguments too many")
-    made = [
-        t if t is not None else _poisoned(p.buffer, values)
-        for p, t in zip(program.tensors(), tensors, strict=True)
+    spec = spec_of(program, namespace="tileops", name=program.name)
+    names = [a.name for a in spec.inputs()]
+    if len(args) != len(names):
+        raise ArgumentError(f"{program.name}: expected {len(names)} arguments, got {len(args)}")
+    given: dict[str, Any] = dict(zip(names, args, strict=True))
+    for tensor in program.tensors():
+        if not tensor.allocated and not isinstance(given[tensor.name], torch.Tensor):
+            raise ArgumentError(f"{program.name}: argument '{tensor.name}': expected a tensor")
+    for scalar in program.scalars():
+        if isinstance(value := given[scalar.name], torch.Tensor):
+            given[scalar.name] = value.item()
+    sizes, made = bound(spec, variant_of(program, spec, ()), given)
+    values = {s.var.id: value for s, value in zip(program.sizes, sizes, strict=True)}
+    values |= {s.var.id: given[s.name] for s in program.scalars()}
+    outputs = iter(made)
+    tensors = [
+        _poisoned(next(outputs), p.buffer.dtype) if p.allocated else given[p.name]
+        for p in program.tensors()
     ]
-    return values, made
+    return values, tensors
 
 
-def _bind_shape(param: TensorParam, tensor: torch.Tensor, values: Values) -> None:
-    if param.raw:
-        return
-    least = param.buffer.ndim - param.leading
-    if tensor.dim() != least and not (param.leading and tensor.dim() > least):
-        raise ArgumentError(f"parameter {param.name!r} has {param.buffer.ndim} dimensions")
-    extents, steps = list(tensor.shape), list(tensor.stride())
-    if param.leading:
-        count = len(extents) - least
-        step = one_stride(extents[:count], steps[:count])
-        if step is None and tensor.numel() > 0:
-            raise ArgumentError(f"parameter {param.name!r}: its leading dimensions have no stride")
-        extents = [math.prod(extents[:count]), *extents[count:]]
-        steps = [1 if step is None else step, *steps[count:]]
-    if (pack := pack_of(param.buffer.dtype)) > 1:
-        extents[-1] *= pack
-        steps[:-1] = [step * pack for step in steps[:-1]]
-    entries = list(zip(param.buffer.shape, extents, strict=True))
-    if param.buffer.strides is not None:
-        entries += list(zip(param.buffer.strides, steps, strict=True))
-    for extent, size in entries:
-        if isinstance(extent, Var):
-            values.setdefault(extent.id, size)
-    for extent, size in entries:
-        if isinstance(extent, (Var, Const)) and evaluate(extent, values) != size:
-            raise ArgumentError(f"parameter {param.name!r}: a size is {size}, not as traced")
+def _workspace(buffer: Buffer, values: Values) -> torch.Tensor:
+    if buffer.id == STATUS_ID:
+        return torch.zeros(1, dtype=torch.int64)
+    *outer, last = (int(evaluate(e, values)) for e in buffer.shape)
+    shape = (*outer, last // pack_of(buffer.dtype))
+    return _poisoned(torch.empty(shape, dtype=buffer.dtype.as_torch()), buffer.dtype)
 
 
-def _poisoned(buffer: Buffer, values: Values) -> torch.Tensor:
-    shape = [int(evaluate(e, values)) for e in buffer.shape]
-    dtype = buffer.dtype.as_torch()
-    if (pack := pack_of(buffer.dtype)) > 1:
-        shape[-1] //= pack
-        return torch.full(shape, 0x77, dtype=torch.uint8).view(dtype)
-    if buffer.dtype.is_fp8:
-        return torch.full(shape, 0x7F, dtype=torch.uint8).view(dtype)
-    if buffer.dtype.is_float:
-        return torch.full(shape, math.nan, dtype=dtype)
-    worst = 1 if buffer.dtype.is_bool else torch.iinfo(dtype).max
-    return torch.full(shape, worst, dtype=dtype)
+def _poisoned(made: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """``made``, a tensor for elements of ``dtype``, filled with what no program means to write."""
+    if dtype.bits < 8 or dtype.is_fp8:
+        made.view(torch.uint8).fill_(0x77 if dtype.bits < 8 else 0x7F)
+        return made
+    if dtype.is_float:
+        return made.fill_(math.nan)
+    return made.fill_(1 if dtype.is_bool else torch.iinfo(made.dtype).max)
 
 
 def _operand(

@@ -22,6 +22,7 @@ import torch
 from tileops import forks, settings
 from tileops.codegen.kernel_code import LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
+from tileops.interpreter.worker import read_bytes
 
 # Called with a line of ``kernel.py`` and the values that it shows.
 Show = Callable[[int, list[torch.Tensor]], None]
@@ -142,7 +143,8 @@ class Process:
             self._show(job, answer, stdin, stdout)
         if "error" not in answer:
             for tensor in job.tensors():
-                _restore(tensor, stdout.read(len(_bytes_of(tensor))))
+                span = _span(tensor)
+                span.copy_(read_bytes(stdout, len(span)))
         return answer
 
     def _answer(self, stdout: IO[bytes]) -> dict[str, Any]:
@@ -167,8 +169,7 @@ class Process:
     def _show(self, job: Job, answer: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
         values = []
         for spec in answer["values"]:
-            raw = bytearray(stdout.read(spec["bytes"]))
-            row = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0).byte()
+            row = read_bytes(stdout, spec["bytes"])
             values.append(row.view(getattr(torch, spec["dtype"])).reshape(spec["shape"]))
         self._is_shown = True
         try:
@@ -206,11 +207,6 @@ def _span(tensor: torch.Tensor) -> torch.Tensor:
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
     return _span(tensor).numpy().tobytes()
-
-
-def _restore(tensor: torch.Tensor, raw: bytes) -> None:
-    if raw:
-        _span(tensor).copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
 
 
 _current: Process | None = None

@@ -88,8 +88,7 @@ def _odd_float32(data: Array) -> Array:
     """Numbers as float32 that round to a narrower float as they would themselves."""
     cut, is_exact = _cut_float32(data)
     bits = cut.view(np.uint32)
-    out: Array = np.where(is_exact, bits, bits | np.uint32(1)).view(np.float32)
-    return out
+    return np.where(is_exact, bits, bits | np.uint32(1)).view(np.float32)
 
 
 # -- casts -------------------------------------------------------------------------------------
@@ -283,21 +282,22 @@ def _in_double(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _round_half_away(a: Array) -> Array:
-    out: Array = np.copysign(np.floor(np.abs(a) + 0.5), a)
-    return out
+    return np.copysign(np.floor(np.abs(a) + 0.5), a)
 
 
-def _popcount(a: Array) -> Array:
-    bits = a.view(f"u{a.dtype.itemsize}").astype(object)
-    out: Array = np.vectorize(lambda v: int(v).bit_count(), otypes=[np.int32])(bits)
-    return out
+def _of_bits(function: Callable[[int, int], int]) -> Callable[[Array], Any]:
+    """A function of the bits of each integer and of their number."""
+
+    def apply(a: Array) -> Any:
+        width = 8 * a.dtype.itemsize
+        bits = a.view(f"u{a.dtype.itemsize}").reshape(-1).tolist()
+        return np.array([function(v, width) for v in bits], np.int32).reshape(a.shape)
+
+    return apply
 
 
-def _leading_zeros(a: Array) -> Array:
-    width = a.dtype.itemsize * 8
-    bits = a.view(f"u{a.dtype.itemsize}").astype(object)
-    out: Array = np.vectorize(lambda v: width - int(v).bit_length(), otypes=[np.int32])(bits)
-    return out
+_popcount = _of_bits(lambda bits, width: bits.bit_count())
+_leading_zeros = _of_bits(lambda bits, width: width - bits.bit_length())
 
 
 def _towards_zero(a: Any) -> Any:
@@ -310,18 +310,12 @@ def _towards_zero(a: Any) -> Any:
 
 _TOWARDS_ZERO = [f"{kind}2float_rz" for kind in ("double", "int", "uint", "ll", "ull")]
 _LIBDEVICE: dict[str, Callable[..., Array]] = {
-    "exp": _in_double(np.exp),
+    **{
+        name: _in_double(getattr(np, name))
+        for name in ("exp", "log10", "log1p", "tan", "sinh", "cosh", "tanh")
+    },
+    **{f"a{name}": _in_double(getattr(np, f"arc{name}")) for name in ("sin", "cos", "tan", "tan2")},
     "exp10": _in_double(lambda a: np.power(10.0, a)),
-    "log10": _in_double(np.log10),
-    "log1p": _in_double(np.log1p),
-    "tan": _in_double(np.tan),
-    "sinh": _in_double(np.sinh),
-    "cosh": _in_double(np.cosh),
-    "tanh": _in_double(np.tanh),
-    "asin": _in_double(np.arcsin),
-    "acos": _in_double(np.arccos),
-    "atan": _in_double(np.arctan),
-    "atan2": _in_double(np.arctan2),
     "pow": _in_double(np.power),
     "trunc": np.trunc,
     "rint": np.rint,

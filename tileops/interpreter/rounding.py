@@ -3,6 +3,7 @@
 Results come from the exact value as a fraction and not from a processor's rounding.
 """
 
+# ruff: noqa: ANN401 - the elements of arrays are numpy's scalars of either type.
 from __future__ import annotations
 
 import math
@@ -13,9 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tileops.ir.fold import spacing
+
 Array = npt.NDArray[Any]
-# The sign of the exact value less a finite candidate.
-_Compare = Callable[[float], int]
+
+_ROOT_BITS = 1200  # below the point: more than twice the bits of the root of any float64
+_TO_INTEGER: dict[str, Callable[[Fraction], int]] = {
+    "rn": round,
+    "rz": math.trunc,
+    "ru": math.ceil,
+    "rd": math.floor,
+}
 
 
 def rounded(name: str) -> Callable[..., Array]:
@@ -36,126 +45,59 @@ def rounded(name: str) -> Callable[..., Array]:
     return apply
 
 
-def _rounded(op: str, mode: str, kind: Callable[[float], Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    near = _close(op, kind, args)
-    if not all(map(math.isfinite, args)) or math.isnan(near) or _is_infinite(op, args):
+def _root(x: Fraction) -> Fraction:
+    """The square root of ``x``, or a number that no float or midpoint parts from it."""
+    scaled = x * (1 << 2 * _ROOT_BITS)
+    root = math.isqrt(math.floor(scaled))
+    return Fraction(2 * root + (root * root != scaled), 2 << _ROOT_BITS)
+
+
+# The operations of fractions, which are exact, and of numpy's floats.
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "fma": lambda a, b, c: a * b + c,
+}
+_EXACT: dict[str, Callable[..., Any]] = {
+    **_ARITHMETIC,
+    "sqrt": _root,
+    "rsqrt": lambda a: _root(1 / a),
+}
+_FLOAT: dict[str, Callable[..., Any]] = {
+    **_ARITHMETIC,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1 / np.sqrt(a),
+}
+# The two numbers that an operation adds.
+_ADDENDS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: (a, b),
+    "sub": lambda a, b: (a, -b),
+    "fma": lambda a, b, c: (a * b, c),
+}
+
+
+def _rounded(op: str, mode: str, kind: Any, args: tuple[Any, ...]) -> Any:
+    near = _FLOAT[op](*args)
+    if not all(map(math.isfinite, args)):
+        # The product of an fma may overflow where its third operand decides.
+        return args[-1] if op == "fma" and all(map(math.isfinite, args[:2])) else near
+    if (op == "div" and args[1] == 0) or (op in ("sqrt", "rsqrt") and args[0] <= 0):
         return near
-    compare = _comparison(op, tuple(map(float, args)))
-    if math.isfinite(near):
-        near = _to_nearest(compare, near, kind)
-    if mode == "rz":
-        mode = "rd" if compare(0.0) > 0 else "ru"
-        is_towards_zero = True
-    else:
-        is_towards_zero = False
-    side = _side(compare, near)
-    if mode == "rd" and side < 0:
-        return np.nextafter(near, kind(-math.inf))
-    if mode == "ru" and side > 0:
-        return np.nextafter(near, kind(math.inf))
-    if mode == "rd" and side == 0 and near == 0 and not is_towards_zero and _cancels(op, args):
-        return kind(-0.0)
-    return near
+    exact = _EXACT[op](*map(Fraction, map(float, args)))
+    if exact == 0:
+        signs = np.signbit(_ADDENDS[op](*args)) if op in _ADDENDS else (False, False)
+        return kind(-0.0) if mode == "rd" and signs[0] != signs[1] else near
+    return kind(_to_float(exact, mode, np.finfo(kind)))
 
 
-def _close(op: str, kind: Callable[[float], Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """A value next to the exact one, and the right one where that is infinite or no number."""
-    wide = [np.float64(a) for a in args]
-    match op:
-        case "add":
-            return args[0] + args[1]
-        case "sub":
-            return args[0] - args[1]
-        case "mul":
-            return args[0] * args[1]
-        case "div":
-            return args[0] / args[1]
-        case "fma":
-            return kind(_sum(*map(float, args)))
-        case "sqrt":
-            return np.sqrt(args[0])
-        case _:
-            return kind(1.0 / np.sqrt(wide[0]))
-
-
-def _sum(a: float, b: float, c: float) -> float:
-    """``a * b + c`` in float64, rounded once."""
-    if not all(map(math.isfinite, (a, b, c))):
-        return c if math.isfinite(a) and math.isfinite(b) else a * b + c
-    if a == 0 or b == 0:
-        return a * b + c
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
-
-
-def _is_infinite(op: str, args: tuple[Any, ...]) -> bool:
-    """Whether the exact value is infinite, or of a zero that no rounding touches."""
-    return bool((op == "div" and args[1] == 0) or (op in ("sqrt", "rsqrt") and args[0] == 0))
-
-
-def _comparison(op: str, args: tuple[float, ...]) -> _Compare:
-    x, *rest = map(Fraction, args)
-    match op:
-        case "sqrt":
-            return lambda c: _sign(x - Fraction(c) ** 2) if c >= 0 else 1
-        case "rsqrt":
-            return lambda c: _sign(1 - x * Fraction(c) ** 2) if c >= 0 else 1
-        case "add":
-            exact = x + rest[0]
-        case "sub":
-            exact = x - rest[0]
-        case "mul":
-            exact = x * rest[0]
-        case "div":
-            exact = x / rest[0]
-        case _:
-            exact = x * rest[0] + rest[1]
-    return lambda c: _sign(exact - Fraction(c))
-
-
-def _sign(value: Fraction) -> int:
-    return (value > 0) - (value < 0)
-
-
-def _side(compare: _Compare, near: Any) -> int:  # noqa: ANN401
-    if math.isinf(near):
-        return -1 if near > 0 else 1
-    return compare(float(near))
-
-
-def _to_nearest(compare: _Compare, near: Any, kind: Callable[[float], Any]) -> Any:  # noqa: ANN401
-    """The nearest value, the even one of two, found from one that is at most some steps away."""
-    while (side := compare(float(near))) != 0:
-        other = np.nextafter(near, kind(side * math.inf))
-        if math.isinf(other):
-            return near
-        # Twice the width holds the midpoint of neighbours: float64's are compared as fractions.
-        middle = _middle(compare, float(near), float(other))
-        if middle * side < 0 or (middle == 0 and _is_even(near)):
-            return near
-        near = other
-        if middle == 0 or compare(float(near)) * side <= 0:
-            return near
-    return near
-
-
-def _middle(compare: _Compare, a: float, b: float) -> int:
-    # _comparison takes what Fraction takes.
-    return compare((Fraction(a) + Fraction(b)) / 2)  # type: ignore[arg-type]
-
-
-def _is_even(value: Any) -> bool:  # noqa: ANN401
-    bits = np.asarray(value).view(f"u{value.dtype.itemsize}")
-    return int(bits) % 2 == 0
-
-
-def _cancels(op: str, args: tuple[Any, ...]) -> bool:
-    """Whether an exact zero is the sum of values of opposite signs."""
-    if op not in ("add", "sub", "fma"):
-        return False
-    last = -args[1] if op == "sub" else args[-1]
-    first = args[0] * np.sign(np.copysign(1.0, args[1])) if op == "fma" else args[0]
-    return bool(np.signbit(first) != np.signbit(last))
+def _to_float(exact: Fraction, mode: str, form: Any) -> float:
+    """``exact``, which is not 0, rounded to the floats that ``form`` describes."""
+    step = spacing(exact, form.nmant + 1, form.minexp)
+    magnitude: Fraction | float = abs(_TO_INTEGER[mode](exact / step) * step)
+    largest = float(form.max)
+    if magnitude > largest:
+        is_away = mode == "rn" or mode == ("ru" if exact > 0 else "rd")
+        magnitude = math.inf if is_away else largest
+    return float(magnitude) if exact > 0 else -float(magnitude)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import IO, Any
 
+import torch
+
 _FILE = "kernel.py"
 
 
 def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """Serve requests until the input ends."""
-    import torch
-
     from tileops.interpreter.repairs import loop, repaired
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -27,9 +27,9 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             if "bytes" not in spec:
                 arguments.append(_scalar(spec))
                 continue
-            flat = _read(stdin, spec["bytes"])
+            flat = read_bytes(stdin, spec["bytes"])
             arguments.append(flat.view(getattr(torch, spec["dtype"])))
-        regions = [_read(stdin, spec["bytes"]) for spec in request["regions"]]
+        regions = [read_bytes(stdin, spec["bytes"]) for spec in request["regions"]]
         tables = [
             a for a, s in zip(arguments, request["arguments"], strict=True) if s.get("table", False)
         ]
@@ -60,8 +60,6 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
 def _inspector(stdin: IO[bytes], stdout: IO[bytes], arguments: list[Any]) -> Callable[..., None]:
     """What ``inspect_values`` of ``kernel.py`` is: sends its values and waits for an answer."""
-    import torch
-
     from tileops.interpreter.repairs import as_torch
 
     tensors = {a.data_ptr(): a for a in arguments if isinstance(a, torch.Tensor)}
@@ -84,14 +82,13 @@ def _inspector(stdin: IO[bytes], stdout: IO[bytes], arguments: list[Any]) -> Cal
     return inspect_values
 
 
-def _read(stdin: IO[bytes], size: int) -> Any:  # noqa: ANN401 - torch is imported late
-    import torch
-
-    raw = bytearray(stdin.read(size))
+def read_bytes(pipe: IO[bytes], size: int) -> torch.Tensor:
+    """The next ``size`` bytes, as a row."""
+    raw = bytearray(pipe.read(size))
     return torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
 
 
-def _move(table: Any, moves: list[tuple[int, int, int]]) -> None:  # noqa: ANN401
+def _move(table: torch.Tensor, moves: list[tuple[int, int, int]]) -> None:
     """Addresses within an old range become those of the new one."""
     for n, address in enumerate(table.tolist()):
         for old, size, new in moves:
@@ -134,9 +131,7 @@ def _namespace(source: str) -> dict[str, Any]:
     return namespace
 
 
-def _answer(stdout: IO[bytes], head: dict[str, Any], tensors: list[Any]) -> None:
-    import torch
-
+def _answer(stdout: IO[bytes], head: dict[str, Any], tensors: list[torch.Tensor]) -> None:
     stdout.write(json.dumps(head).encode() + b"\n")
     for tensor in tensors:
         stdout.write(tensor.view(torch.uint8).numpy().tobytes())

@@ -115,6 +115,17 @@ def cast(a: Expr, dtype: DType) -> Expr:
     return Cast(dtype, a)
 
 
+def spacing(value: Fraction, precision: int, least: int) -> Fraction:
+    """The distance between floats around ``value``, which is not 0.
+
+    They have ``precision`` bits, and ``least`` is the exponent of the least normal one.
+    """
+    numerator, denominator = abs(value.numerator), value.denominator
+    exponent = numerator.bit_length() - denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > abs(value)
+    return Fraction(2) ** (max(exponent, least) - precision + 1)
+
+
 # Bits of precision and the least exponent of a normal number.
 _OF_16_BITS = {"float16": (11, -14), "bfloat16": (8, -126)}
 
@@ -126,10 +137,8 @@ def _as_16_bits(value: bool | int | float, dtype: DType) -> float | None:
     if (isinstance(value, float) and not math.isfinite(value)) or value == 0:
         return float(value)
     precision, least = _OF_16_BITS[str(dtype)]
-    exact = Fraction(value)
-    exponent = max(math.frexp(float(value))[1] - 1, least)
-    step = Fraction(2) ** (exponent - precision + 1)
-    rounded = round(exact / step) * step
+    step = spacing(Fraction(value), precision, least)
+    rounded = round(Fraction(value) / step) * step
     largest = (2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** (1 - least)
     return float(rounded) if abs(rounded) <= largest else math.copysign(math.inf, rounded)
 

@@ -57,6 +57,15 @@ def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) ->
     return {variant.sizes[number].name: size for number, size in call.sizes.items()}
 
 
+def bound(
+    spec: OpSpec, variant: Variant, values: Mapping[str, object]
+) -> tuple[list[SlotValue], list[torch.Tensor]]:
+    """The sizes of a call, and the tensors that it allocates, empty; it is refused as by the op."""
+    call = _Call(spec, variant, values)
+    made = call.allocated()
+    return [call.sizes[n] for n in range(len(variant.sizes))], made
+
+
 class _Call:
     """One call of the fake: the arguments, bound to the rules of a variant."""
 
@@ -70,6 +79,14 @@ class _Call:
 
     def outputs(self) -> object:
         """The tensors that the real op would return, empty."""
+        made = self.allocated()
+        returned = [made[n] for n in self.spec.returns]
+        if not returned:
+            return None
+        return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def allocated(self) -> list[torch.Tensor]:
+        """The tensors that the real op would allocate, empty."""
         import torch
 
         tensors = [(rule, self.values[rule.name]) for rule in self.variant.tensors]
@@ -81,7 +98,7 @@ class _Call:
         self.bind(shaped)
         slots = self.compare(shaped)
         device = tensors[0][1].device if tensors else self._device()
-        made = [
+        return [
             torch.empty(
                 self._stored(self._shape(output, slots), output.pack),
                 dtype=getattr(torch, output.dtype),
@@ -89,10 +106,6 @@ class _Call:
             )
             for output in self.variant.outputs
         ]
-        returned = [made[n] for n in self.spec.returns]
-        if not returned:
-            return None
-        return returned[0] if len(returned) == 1 else tuple(returned)
 
     def _shape(self, output: Output, slots: list[SlotValue]) -> list[SlotValue]:
         shape = [slots[n] for n in output.shape]
