@@ -7,6 +7,7 @@ import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from tileops.dtypes import BOOL as BOOL
@@ -116,7 +117,7 @@ def cast(a: Expr, dtype: DType) -> Expr:
 
 
 def spacing(value: Fraction, precision: int, least: int) -> Fraction:
-    """The distance between floats around ``value``, which is not 0.
+    """The distance between floats around ``value``.
 
     They have ``precision`` bits, and ``least`` is the exponent of the least normal one.
     """
@@ -124,6 +125,13 @@ def spacing(value: Fraction, precision: int, least: int) -> Fraction:
     exponent = numerator.bit_length() - denominator.bit_length()
     exponent -= Fraction(2) ** exponent > abs(value)
     return Fraction(2) ** (max(exponent, least) - precision + 1)
+
+
+def nearest(value: Fraction | float, precision: int, least: int) -> Fraction:
+    """``value`` rounded to nearest even in floats as ``spacing`` has them, without a largest."""
+    exact = Fraction(value)
+    step = spacing(exact, precision, least)
+    return round(exact / step) * step
 
 
 # Bits of precision and the least exponent of a normal number.
@@ -137,10 +145,9 @@ def _as_16_bits(value: bool | int | float, dtype: DType) -> float | None:
     if (isinstance(value, float) and not math.isfinite(value)) or value == 0:
         return float(value)
     precision, least = _OF_16_BITS[str(dtype)]
-    step = spacing(Fraction(value), precision, least)
-    rounded = round(Fraction(value) / step) * step
+    rounded = nearest(value, precision, least)
     largest = (2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** (1 - least)
-    return float(rounded) if abs(rounded) <= largest else math.copysign(math.inf, rounded)
+    return float(rounded) if abs(rounded) <= largest else math.copysign(math.inf, value)
 
 
 def _saturated(value: float, dtype: DType) -> int:
@@ -316,24 +323,12 @@ def call(name: str, *args: Expr, dtype: DType | None = None) -> Expr:
     return Call(dtype or args[0].dtype, name, args)
 
 
-def add(a: Expr, b: Expr) -> Expr:
-    """``a + b``."""
-    return binary("add", a, b)
-
-
-def sub(a: Expr, b: Expr) -> Expr:
-    """``a - b``."""
-    return binary("sub", a, b)
-
-
-def mul(a: Expr, b: Expr) -> Expr:
-    """``a * b``."""
-    return binary("mul", a, b)
-
-
-def ceildiv(a: Expr, b: Expr) -> Expr:
-    """``-(-a // b)``; of integers exactly that if it fits their dtype."""
-    return binary("ceildiv", a, b)
+add = partial(binary, "add")
+sub = partial(binary, "sub")
+mul = partial(binary, "mul")
+floordiv = partial(binary, "floordiv")
+floormod = partial(binary, "floormod")
+ceildiv = partial(binary, "ceildiv")  # -(-a // b); of integers exactly that if it fits their dtype
 
 
 def substitute(expr: Expr, known: Mapping[int, Expr]) -> Expr:

@@ -6,21 +6,10 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from tileops.errors import InternalError
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.printer import print_body
 from tileops.ir.program import Program, ScalarParam, TensorParam
-from tileops.ir.stmt import (
-    Body,
-    Break,
-    Continue,
-    For,
-    Launch,
-    Parallel,
-    Placement,
-    Stmt,
-    View,
-    While,
-)
 from tileops.ir.walk import children, operand_names, walk
 
 
@@ -55,8 +44,8 @@ class _Verifier:
         self._program = program
         self._vars: dict[int, Var] = {}
         self._buffers: dict[int, Buffer] = {}
-        self._where: Stmt | None = None
-        self._loops: list[Stmt] = []
+        self._where: ir.Stmt | None = None
+        self._loops: list[ir.Stmt] = []
 
     def run(self) -> None:
         """Verify the whole program."""
@@ -148,14 +137,14 @@ class _Verifier:
                 self._require(
                     self._buffers[value.id] == value, f"buffer {value} differs from its definition"
                 )
-            case Placement():
+            case ir.Placement():
                 outer = dict(self._vars)
                 self._define(value.vars)
                 self._operand(value.indices)
                 self._vars = outer
 
     # -- statements --------------------------------------------------------------------------------
-    def _body(self, body: Body, defined: object = ()) -> None:
+    def _body(self, body: ir.Body, defined: object = ()) -> None:
         outer_vars, outer_buffers = dict(self._vars), dict(self._buffers)
         self._define(defined)
         for stmt in body:
@@ -163,7 +152,7 @@ class _Verifier:
             self._stmt(stmt)
         self._vars, self._buffers = outer_vars, outer_buffers
 
-    def _stmt(self, stmt: Stmt) -> None:
+    def _stmt(self, stmt: ir.Stmt) -> None:
         # The buffer of a safe value may be a view that the launch makes.
         views = {s.buffer.id for s in _views(stmt)}
         for name in operand_names(stmt):
@@ -181,7 +170,7 @@ class _Verifier:
         if not stmt.BODIES:
             self._define(defined)
             return
-        is_loop = isinstance(stmt, (For, Parallel, While))
+        is_loop = isinstance(stmt, (ir.For, ir.Parallel, ir.While))
         if is_loop:
             self._loops.append(stmt)
         for name in stmt.BODIES:
@@ -189,23 +178,23 @@ class _Verifier:
         if is_loop:
             self._loops.pop()
 
-    def _dtypes(self, stmt: Stmt) -> None:
+    def _dtypes(self, stmt: ir.Stmt) -> None:
         for name, expected in stmt.DTYPES.items():
             value = getattr(stmt, name)
             dtype = getattr(stmt, expected).dtype if hasattr(stmt, expected) else expected
             if isinstance(value, Expr) and value.dtype != dtype:
                 self._fail(f"`{name}` has dtype {value.dtype}, expected {dtype}")
 
-    def _place(self, stmt: Stmt) -> None:
+    def _place(self, stmt: ir.Stmt) -> None:
         """Check that the statement may be where it is."""
-        if isinstance(stmt, (Break, Continue)):
-            ok = bool(self._loops) and not isinstance(self._loops[-1], Parallel)
+        if isinstance(stmt, (ir.Break, ir.Continue)):
+            ok = bool(self._loops) and not isinstance(self._loops[-1], ir.Parallel)
             self._require(ok, "break or continue outside a sequential loop")
         if stmt.is_tile_operation:
-            nested = any(isinstance(loop, Parallel) for loop in self._loops)
+            nested = any(isinstance(loop, ir.Parallel) for loop in self._loops)
             self._require(not nested, "a tile operation inside a parallel nest")
 
 
-def _views(stmt: Stmt) -> Iterator[View]:
-    if isinstance(stmt, Launch):
-        yield from (s for s in walk(stmt.body) if isinstance(s, View))
+def _views(stmt: ir.Stmt) -> Iterator[ir.View]:
+    if isinstance(stmt, ir.Launch):
+        yield from (s for s in walk(stmt.body) if isinstance(s, ir.View))

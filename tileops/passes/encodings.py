@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tileops.dtypes import DType
+from tileops.dtypes import BOOL, FLOAT16, FLOAT32, INT32, UINT8, DType
 from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold, walk
 from tileops.ir.expr import Buffer, Call, Const, Expr, Region, Select, Var
@@ -19,10 +19,7 @@ from tileops.location import Location
 from tileops.passes.analyze_index import half, parity
 from tileops.target import Target
 
-BYTE = DType("uint8")
-_BOOL, _INT8, _INT32 = DType("bool"), DType("int8"), DType("int32")
-_UINT16, _UINT32 = DType("uint16"), DType("uint32")
-_FLOAT16, _FLOAT32 = DType("float16"), DType("float32")
+_INT8, _UINT16, _UINT32 = map(DType, ("int8", "uint16", "uint32"))
 
 
 @dataclass(frozen=True)
@@ -42,20 +39,20 @@ class Encoding:
     decode: Callable[[Expr], Expr] = lambda code: code
     encode: Callable[[Expr], Expr] = lambda value: value
     ordinary: Callable[[Expr], Expr] = lambda value: value
-    wide: DType = _FLOAT32
-    factor: DType = _FLOAT16
+    wide: DType = FLOAT32
+    factor: DType = FLOAT16
     per_byte: int = 1
 
     @property
     def is_code(self) -> bool:
         """True if values are codes."""
-        return self.carrier == BYTE
+        return self.carrier == UINT8
 
     def literal(self, value: bool | int | float) -> Expr:
         """A constant, rounded as a conversion rounds."""
         if self.dtype.is_integer:
             return fold.const(value, self.carrier)
-        return self.convert(Const(_FLOAT32, value))
+        return self.convert(Const(FLOAT32, value))
 
     def canonical(self, value: Expr) -> Expr:
         """The result of an operation on carriers as a value of the dtype."""
@@ -79,7 +76,7 @@ def _choose(cond: Expr, a: Expr | float, b: Expr | float, dtype: DType) -> Expr:
 
 
 def _is_nan(value: Expr) -> Expr:
-    return Call(_BOOL, "isnan", (value,))
+    return Call(BOOL, "isnan", (value,))
 
 
 # -- int4 and uint4, carried by int8, so that a matrix product of them is one of int8 --------------
@@ -92,18 +89,18 @@ def _integer(name: str, least: int, most: int) -> Encoding:
     def convert(value: Expr) -> Expr:
         """Integers wrap to 4 bits. Floats go towards zero and saturate, NaN to 0."""
         if not value.dtype.is_float:
-            return fold.cast(with_sign(_op("and", fold.cast(value, _INT32), 15)), _INT8)
-        wide = value if value.dtype == "float64" else fold.cast(value, _FLOAT32)
+            return fold.cast(with_sign(_op("and", fold.cast(value, INT32), 15)), _INT8)
+        wide = value if value.dtype == "float64" else fold.cast(value, FLOAT32)
         inside = _op("min", _op("max", wide, least), most)
         number = _choose(_is_nan(wide), 0.0, inside, wide.dtype)
-        return fold.cast(fold.cast(number, _INT32), _INT8)
+        return fold.cast(fold.cast(number, INT32), _INT8)
 
     return Encoding(
         DType(name),
         carrier=_INT8,
         convert=convert,
         decode=lambda code: with_sign(fold.cast(code, _INT8)),
-        encode=lambda value: _op("and", fold.cast(value, BYTE), 15),
+        encode=lambda value: _op("and", fold.cast(value, UINT8), 15),
         wide=_INT8,
         factor=_INT8,
         per_byte=2,
@@ -118,13 +115,13 @@ def _decode_fp4(code: Expr) -> Expr:
     """
     wide = fold.cast(code, _UINT16)
     sign, rest = _op("shl", _op("and", wide, 8), 12), _op("shl", _op("and", wide, 7), 9)
-    return _op("mul", _bits(fold.binary("or", sign, rest), _FLOAT16), 2.0**14)
+    return _op("mul", _bits(fold.binary("or", sign, rest), FLOAT16), 2.0**14)
 
 
 def _encode_fp4(value: Expr) -> Expr:
     bits = _bits(_op("mul", value, 2.0**-14), _UINT16)
     sign, rest = _op("and", _op("shr", bits, 12), 8), _op("and", _op("shr", bits, 9), 7)
-    return fold.cast(fold.binary("or", sign, rest), BYTE)
+    return fold.cast(fold.binary("or", sign, rest), UINT8)
 
 
 def _to_fp4(value: Expr) -> Expr:
@@ -133,16 +130,16 @@ def _to_fp4(value: Expr) -> Expr:
     A value is rounded by a step that the magnitude chooses: 1/2 below 2, 1 below 4, 2 up to 6.
     """
     if isinstance(value, Const):
-        return fold.const(_nearest_fp4(float(value.value)), _FLOAT16)
+        return fold.const(_nearest_fp4(float(value.value)), FLOAT16)
     if value.dtype.is_bool:
-        return fold.cast(value, _FLOAT16)
+        return fold.cast(value, FLOAT16)
     if value.dtype.is_integer:
         # Clamped first, so that the float holds every value that is left.
         if value.dtype.is_signed:
             value = _op("max", value, -7)
         value = _op("min", value, 7)
     if value.dtype != "float64":
-        value = fold.cast(value, _FLOAT32)
+        value = fold.cast(value, FLOAT32)
     kind = value.dtype
     magnitude = _op("min", Call(kind, "abs", (value,)), 6.0)
     below_2, below_4 = _op("lt", magnitude, 2.0), _op("lt", magnitude, 4.0)
@@ -150,33 +147,32 @@ def _to_fp4(value: Expr) -> Expr:
     step = _choose(below_2, 0.5, _choose(below_4, 1.0, 2.0, kind), kind)
     rounded = fold.mul(Call(kind, "nearbyint", (fold.mul(magnitude, inverse),)), step)
     signed = Call(kind, "copysign", (rounded, value))
-    return fold.cast(_choose(_is_nan(value), 6.0, signed, kind), _FLOAT16)
+    return fold.cast(_choose(_is_nan(value), 6.0, signed, kind), FLOAT16)
 
 
 def _nearest_fp4(value: float) -> float:
     if math.isnan(value):
         return 6.0
-    magnitude = min(abs(value), 6.0)
-    step = 0.5 if magnitude < 2 else 1.0 if magnitude < 4 else 2.0
-    return math.copysign(round(magnitude / step) * step, value)
+    nearest = fold.nearest(min(abs(value), 6.0), 2, 0)
+    return math.copysign(float(nearest), value)
 
 
 # -- float8_e8m0fnu, carried by float32 ------------------------------------------------------------
 def _decode_e8m0(code: Expr) -> Expr:
-    normal = _bits(_op("shl", fold.cast(code, _UINT32), 23), _FLOAT32)
-    numbers = _choose(_op("eq", code, 0), 2.0**-127, normal, _FLOAT32)
-    return _choose(_op("eq", code, 255), math.nan, numbers, _FLOAT32)
+    normal = _bits(_op("shl", fold.cast(code, _UINT32), 23), FLOAT32)
+    numbers = _choose(_op("eq", code, 0), 2.0**-127, normal, FLOAT32)
+    return _choose(_op("eq", code, 255), math.nan, numbers, FLOAT32)
 
 
 def _encode_e8m0(value: Expr) -> Expr:
     exponent = _op("and", _op("shr", _bits(value, _UINT32), 23), 255)
-    return _choose(_is_nan(value), 255, fold.cast(exponent, BYTE), BYTE)
+    return _choose(_is_nan(value), 255, fold.cast(exponent, UINT8), UINT8)
 
 
 def _to_e8m0(value: Expr) -> Expr:
     """To the nearest exponent."""
     if isinstance(value, Const):
-        return fold.const(_nearest_e8m0(value.value), _FLOAT32)
+        return fold.const(_nearest_e8m0(value.value), FLOAT32)
     bits = _bits(_narrowed(value), _UINT32)
     exponent = _op("and", _op("shr", bits, 23), 255)
     mantissa = _op("and", bits, 0x7FFFFF)
@@ -188,7 +184,7 @@ def _to_e8m0(value: Expr) -> Expr:
     )
     raised = fold.add(exponent, fold.cast(up, _UINT32))
     code = _choose(_op("eq", exponent, 255), 255, raised, _UINT32)
-    return _decode_e8m0(fold.cast(code, BYTE))
+    return _decode_e8m0(fold.cast(code, UINT8))
 
 
 def _narrowed(value: Expr) -> Expr:
@@ -197,7 +193,7 @@ def _narrowed(value: Expr) -> Expr:
     A value just below halfway must not be rounded up to it on the way.
     """
     is_wide = value.dtype == "float64" or (value.dtype.is_integer and value.dtype.bits >= 32)
-    return Call(_FLOAT32, "odd_float32", (value,)) if is_wide else fold.cast(value, _FLOAT32)
+    return Call(FLOAT32, "odd_float32", (value,)) if is_wide else fold.cast(value, FLOAT32)
 
 
 def _nearest_e8m0(value: bool | int | float) -> float:
@@ -207,10 +203,7 @@ def _nearest_e8m0(value: bool | int | float) -> float:
     if number < Fraction(2) ** -126:
         # As the encoding of float32, which has one exponent for all of these.
         return 2.0 ** (-126 if number > Fraction(2) ** -127 else -127)
-    power = Fraction(2) ** (math.frexp(float(number))[1] - 1)
-    if power > number:  # the float was rounded up to a power of two
-        power /= 2
-    power *= 2 if 2 * number >= 3 * power else 1
+    power = fold.nearest(number, 1, -126)
     return float(power) if power < Fraction(2) ** 128 else math.nan
 
 
@@ -219,15 +212,15 @@ def _fp8(name: str, function: str) -> Encoding:
     """Converted by the functions ``e4m3_value``, ``e4m3_bits`` and so on, from and to float32."""
 
     def convert(value: Expr) -> Expr:
-        narrow = fold.cast(value, _FLOAT32)
+        narrow = fold.cast(value, FLOAT32)
         if value.dtype == "float64":  # rounded to odd on the way, so that it is rounded once
-            narrow = Call(_FLOAT32, "odd_float32", (value,))
-        return Call(BYTE, f"{function}_bits", (narrow,))
+            narrow = Call(FLOAT32, "odd_float32", (value,))
+        return Call(UINT8, f"{function}_bits", (narrow,))
 
     def ordinary(value: Expr) -> Expr:
-        return Call(_FLOAT32, f"{function}_value", (value,))
+        return Call(FLOAT32, f"{function}_value", (value,))
 
-    return Encoding(DType(name), carrier=BYTE, convert=convert, ordinary=ordinary)
+    return Encoding(DType(name), carrier=UINT8, convert=convert, ordinary=ordinary)
 
 
 _PACKED: tuple[Encoding, ...] = (
@@ -235,21 +228,21 @@ _PACKED: tuple[Encoding, ...] = (
     _integer("uint4", 0, 15),
     Encoding(
         DType("float4_e2m1fn"),
-        carrier=_FLOAT16,
+        carrier=FLOAT16,
         convert=_to_fp4,
         decode=_decode_fp4,
         encode=_encode_fp4,
-        wide=_FLOAT16,
+        wide=FLOAT16,
         per_byte=2,
     ),
 )
 E8M0 = Encoding(
     DType("float8_e8m0fnu"),
-    carrier=_FLOAT32,
+    carrier=FLOAT32,
     convert=_to_e8m0,
     decode=_decode_e8m0,
     encode=_encode_e8m0,
-    factor=_FLOAT32,
+    factor=FLOAT32,
 )
 _FP8 = (_fp8("float8_e4m3fn", "e4m3"), _fp8("float8_e5m2", "e5m2"))
 
@@ -345,7 +338,7 @@ class Forms:
         encoding = self.encodings.get(str(buffer.dtype))
         if encoding is None:
             return
-        kind, held = "coded", dataclasses.replace(buffer, dtype=BYTE)
+        kind, held = "coded", dataclasses.replace(buffer, dtype=UINT8)
         if encoding.per_byte > 1 and (buffer.scope == "global" or shares_storage):
             kind, held = "packed", self._packed(buffer, loc)
         elif not encoding.is_code and (encoding.per_byte > 1 or buffer.scope == "var"):
@@ -375,4 +368,4 @@ class Forms:
                 )
             strides = (*(half(step, self.even) for step in outer), last)
         shape = (*buffer.shape[:-1], half(buffer.shape[-1]))
-        return dataclasses.replace(buffer, dtype=BYTE, shape=shape, strides=strides)
+        return dataclasses.replace(buffer, dtype=UINT8, shape=shape, strides=strides)

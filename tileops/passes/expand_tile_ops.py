@@ -7,18 +7,11 @@ import itertools
 from collections.abc import Callable
 
 from tileops.dtypes import DType
-from tileops.ir import fold
+from tileops.ir import fold, walk
 from tileops.ir.expr import Expr, Load, Region, Var
+from tileops.ir.fold import add, binary, const, floordiv, floormod, mul, sub
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Atomic, Body, Copy, Fill, For, If, Im2col, Launch, Parallel, Stmt, Store
-from tileops.ir.walk import (
-    fresh_ids,
-    is_element,
-    map_body_exprs,
-    map_launches,
-    replace_stmts,
-    substitute,
-)
 from tileops.passes.context import Context
 
 # Makes a variable that the launch does not have, of this name and integer dtype.
@@ -35,7 +28,7 @@ def expand_tile_ops(program: Program, context: Context) -> Program:
     extents known only at run time; a nest over such extents becomes loops over nests of constant
     extents.
     """
-    ids = fresh_ids(program)
+    ids = walk.fresh_ids(program)
 
     def expanded(launch: Launch) -> Body:
         numbers = itertools.count(1)  # part of the generated text
@@ -47,15 +40,15 @@ def expand_tile_ops(program: Program, context: Context) -> Program:
             return Var(dtype, next(ids), f"axis{next(numbers)}")
 
         if context.target.is_gpu:
-            return replace_stmts(launch.body, lambda stmt: _for_gpu(stmt, for_gpu))
-        return replace_stmts(launch.body, lambda stmt: _for_cpu(stmt, for_cpu))
+            return walk.replace_stmts(launch.body, lambda stmt: _for_gpu(stmt, for_gpu))
+        return walk.replace_stmts(launch.body, lambda stmt: _for_cpu(stmt, for_cpu))
 
-    return map_launches(program, expanded)
+    return walk.map_launches(program, expanded)
 
 
 def _for_cpu(stmt: Stmt, fresh: Fresh) -> tuple[Stmt] | None:
     match stmt:
-        case Im2col() | Atomic() if not is_element(stmt):
+        case Im2col() | Atomic() if not walk.is_element(stmt):
             return (expand(stmt, fresh),)
         case _:
             return None
@@ -90,7 +83,7 @@ def expand(stmt: Copy | Fill | Atomic | Im2col, fresh: Fresh, *, whole_tiles: bo
         case Atomic(dst=dst, value=operand):
             points = _Points(operand if isinstance(operand, Region) else dst, fresh)
             at = points.at(dst)
-            one = Region(dst.buffer, at, (fold.const(1),) * len(at))
+            one = Region(dst.buffer, at, (const(1),) * len(at))
             operand = points.load(operand) if isinstance(operand, Region) else operand
             inner = dataclasses.replace(stmt, dst=one, value=operand)
         case Im2col():
@@ -108,7 +101,7 @@ class _Points:
     def __init__(self, lead: Region, fresh: Fresh, *, whole_tiles: bool = False) -> None:
         self.vars: list[Var] = []
         self.extents: list[Expr] = []
-        self.guard: Expr = fold.const(True)
+        self.guard: Expr = const(True)
         self._offsets: list[Expr] = []
         for number, d in enumerate(lead.squeezed()):
             start, extent = lead.starts[d], lead.extents[d]
@@ -116,11 +109,11 @@ class _Points:
             self.extents.append(lead.buffer.shape[d] if covers else extent)
             var = fresh(f"e{number}", self.extents[-1].dtype)
             self.vars.append(var)
-            self._offsets.append(fold.sub(var, start) if covers else var)
+            self._offsets.append(sub(var, start) if covers else var)
             if covers:
-                end = fold.add(start, extent)
-                inside = fold.binary("le", start, var), fold.binary("lt", var, end)
-                self.guard = fold.binary("land", self.guard, fold.binary("land", *inside))
+                end = add(start, extent)
+                inside = binary("le", start, var), binary("lt", var, end)
+                self.guard = binary("land", self.guard, binary("land", *inside))
 
     def at(self, region: Region) -> tuple[Expr, ...]:
         """The element of ``region`` that belongs to a point."""
@@ -140,11 +133,11 @@ def _im2col(stmt: Im2col, fresh: Fresh) -> Parallel:
     rows, columns = dst.extents[-2:]
     i, j = fresh("i", rows.dtype), fresh("j", columns.dtype)
     pixel, tap = im2col_source(stmt, i, j)
-    inside = fold.binary("lt", tap, fold.const(stmt.kernel * stmt.kernel))
+    inside = binary("lt", tap, const(stmt.kernel * stmt.kernel))
     for at, bound in zip(pixel[1:3], image.shape[1:3], strict=True):
-        inside = fold.binary("land", inside, fold.binary("ge", at, fold.const(0)))
-        inside = fold.binary("land", inside, fold.binary("lt", at, bound))
-    value = fold.select(inside, Load(image.dtype, image, pixel), fold.const(0, image.dtype))
+        inside = binary("land", inside, binary("ge", at, const(0)))
+        inside = binary("land", inside, binary("lt", at, bound))
+    value = fold.select(inside, Load(image.dtype, image, pixel), const(0, image.dtype))
     rank = len(dst.extents)
     place = fold.region_indices(dst, (rank - 2, rank - 1), (i, j))
     store = Store(dst.buffer, place, fold.cast(value, dst.dtype), **stmt.provenance)
@@ -154,30 +147,27 @@ def _im2col(stmt: Im2col, fresh: Fresh) -> Parallel:
 def im2col_source(stmt: Im2col, i: Expr, j: Expr) -> tuple[tuple[Expr, ...], Expr]:
     """The place in the image of element (i, j) of the tile, and its tap's number in the kernel."""
     height, width, channels = stmt.image.shape[1:]
-    stride, dilation, pad = map(fold.const, (stmt.stride, stmt.dilation, stmt.pad))
-    kernel = fold.const(stmt.kernel)
-    reach = fold.const(stmt.dilation * (stmt.kernel - 1) + 1 - 2 * stmt.pad)
+    stride, dilation, pad = map(const, (stmt.stride, stmt.dilation, stmt.pad))
+    kernel = const(stmt.kernel)
+    reach = const(stmt.dilation * (stmt.kernel - 1) + 1 - 2 * stmt.pad)
     out_height, out_width = (
-        fold.add(_div(fold.sub(extent, reach), stride), fold.const(1)) for extent in (height, width)
+        add(floordiv(sub(extent, reach), stride), const(1)) for extent in (height, width)
     )
-    row = fold.add(fold.mul(stmt.row_step, stmt.dst.extents[-2]), i)
-    column = fold.add(fold.mul(stmt.col_step, stmt.dst.extents[-1]), j)
-    tap = _div(column, channels)
+    row = add(mul(stmt.row_step, stmt.dst.extents[-2]), i)
+    column = add(mul(stmt.col_step, stmt.dst.extents[-1]), j)
+    tap = floordiv(column, channels)
 
     def coordinate(out: Expr, tap: Expr) -> Expr:
-        return fold.sub(fold.add(fold.mul(out, stride), fold.mul(tap, dilation)), pad)
+        return sub(add(mul(out, stride), mul(tap, dilation)), pad)
 
-    y = coordinate(_mod(_div(row, out_width), out_height), _div(tap, kernel))
-    x = coordinate(_mod(row, out_width), _mod(tap, kernel))
-    return (_div(row, fold.mul(out_height, out_width)), y, x, _mod(column, channels)), tap
-
-
-def _div(a: Expr, b: Expr) -> Expr:
-    return fold.binary("floordiv", a, b)
-
-
-def _mod(a: Expr, b: Expr) -> Expr:
-    return fold.binary("floormod", a, b)
+    y = coordinate(floormod(floordiv(row, out_width), out_height), floordiv(tap, kernel))
+    x = coordinate(floormod(row, out_width), floormod(tap, kernel))
+    return (
+        floordiv(row, mul(out_height, out_width)),
+        y,
+        x,
+        floormod(column, channels),
+    ), tap
 
 
 # -- run-time extents ------------------------------------------------------------------------------
@@ -192,20 +182,20 @@ def _in_pieces(nest: Parallel, fresh: Fresh) -> Stmt:
     loops: list[tuple[Var, Expr]] = []
     vars_, extents = list(nest.vars), list(nest.extents)
     places: dict[int, Expr] = {}
-    guard: Expr = fold.const(True)
+    guard: Expr = const(True)
     for n in dynamic:
         # Lanes come in powers of two.
         piece = max(1, _PIECE >> (fixed - 1).bit_length()) if n == dynamic[-1] else 1
-        size = fold.const(piece, extents[n].dtype)
+        size = const(piece, extents[n].dtype)
         step, lane = fresh("step", size.dtype), fresh("lane", fold.INT32)
-        place = fold.add(fold.mul(step, size), lane)
+        place = add(mul(step, size), lane)
         places[vars_[n].id] = place
         loops.append((step, fold.ceildiv(extents[n], size)))
-        guard = fold.binary("land", guard, fold.binary("lt", place, extents[n]))
-        vars_[n], extents[n] = lane, fold.const(piece)
-    body = map_body_exprs(nest.body, lambda e: substitute(e, places))
+        guard = binary("land", guard, binary("lt", place, extents[n]))
+        vars_[n], extents[n] = lane, const(piece)
+    body = walk.map_body_exprs(nest.body, lambda e: walk.substitute(e, places))
     guarded = If(guard, body, **nest.provenance)
     out: Stmt = Parallel(tuple(vars_), tuple(extents), (guarded,), **nest.provenance)
     for step, count in reversed(loops):
-        out = For("serial", step, fold.const(0, step.dtype), count, (out,), **nest.provenance)
+        out = For("serial", step, const(0, step.dtype), count, (out,), **nest.provenance)
     return out

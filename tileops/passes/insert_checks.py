@@ -6,20 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 
 from tileops.ir import fold, walk
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Select, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import (
-    Alloc,
-    Assume,
-    Body,
-    Check,
-    Continue,
-    If,
-    Parallel,
-    Stmt,
-    Store,
-    While,
-)
 from tileops.pass_configs import CHECKS
 from tileops.passes.analyze_index import needs_guard
 from tileops.passes.analyze_ranges import Ranges
@@ -53,33 +42,33 @@ class _Inserter:
         self._bounds, self._nans = bounds, nans
         self._ids = ids
 
-    def body(self, body: Body, ranges: Ranges, turn: tuple[Stmt, ...]) -> Body:
+    def body(self, body: ir.Body, ranges: Ranges, turn: tuple[ir.Stmt, ...]) -> ir.Body:
         """``turn`` are the checks of the innermost while loop's condition, due before each turn."""
-        out: list[Stmt] = []
+        out: list[ir.Stmt] = []
         for stmt in body:
-            before = turn if isinstance(stmt, Continue) else tuple(self._before(stmt, ranges))
-            again = turn if isinstance(stmt, If) else ()
-            if isinstance(stmt, While):
+            before = turn if isinstance(stmt, ir.Continue) else tuple(self._before(stmt, ranges))
+            again = turn if isinstance(stmt, ir.If) else ()
+            if isinstance(stmt, ir.While):
                 again = before
             inner = tuple(self.body(b, ranges.inside(stmt), again) for b in walk.sub_bodies(stmt))
-            if isinstance(stmt, While):
+            if isinstance(stmt, ir.While):
                 inner = ((*inner[0], *before),)
             out += [*before, walk.with_bodies(stmt, inner), *self._after(stmt)]
             ranges = ranges.after(stmt)
         return tuple(out)
 
-    def _before(self, stmt: Stmt, ranges: Ranges) -> Iterator[Check]:
-        if self._bounds and not isinstance(stmt, Assume):
+    def _before(self, stmt: ir.Stmt, ranges: Ranges) -> Iterator[ir.Check]:
+        if self._bounds and not isinstance(stmt, ir.Assume):
             for check in dict.fromkeys(_index_checks(stmt)):
                 if needs_guard(check.value, check.bound, ranges) != (False, False):
                     yield dataclasses.replace(check, **stmt.provenance)
         match stmt:
-            case Store(buffer=buffer, indices=indices, value=value) if self._nans:
+            case ir.Store(buffer=buffer, indices=indices, value=value) if self._nans:
                 yield from _nan_checks(value, buffer, indices, stmt)
-            case Alloc(buffer=buffer, init=Expr() as value) if self._nans:
+            case ir.Alloc(buffer=buffer, init=Expr() as value) if self._nans:
                 yield from _nan_checks(value, buffer, (_ZERO,), stmt)
 
-    def _after(self, stmt: Stmt) -> Iterator[Stmt]:
+    def _after(self, stmt: ir.Stmt) -> Iterator[ir.Stmt]:
         for name in stmt.writes() if self._nans else ():
             region = getattr(stmt, name)
             if isinstance(region, Region) and region.static_extents() is not None:
@@ -89,14 +78,14 @@ class _Inserter:
                 value = Load(region.dtype, region.buffer, indices)
                 checks = tuple(_nan_checks(value, region.buffer, indices, stmt))
                 if checks:
-                    yield Parallel(vars_, region.extents, checks, **stmt.provenance)
+                    yield ir.Parallel(vars_, region.extents, checks, **stmt.provenance)
 
 
 # -- indices ---------------------------------------------------------------------------------------
-def _index_checks(stmt: Stmt) -> Iterator[Check]:
+def _index_checks(stmt: ir.Stmt) -> Iterator[ir.Check]:
     for expr in walk.exprs(stmt):
         yield from _of_expr(expr, _TRUE)
-    if isinstance(stmt, Store):
+    if isinstance(stmt, ir.Store):
         yield from _of_access(stmt.buffer, stmt.indices, _TRUE)
     for region in walk.regions(stmt):
         yield from _of_access(region.buffer, region.starts, _TRUE)
@@ -106,7 +95,7 @@ def _index_checks(stmt: Stmt) -> Iterator[Check]:
             yield from _of_access(region.buffer, last, _TRUE)
 
 
-def _of_expr(expr: Expr, when: Expr) -> Iterator[Check]:
+def _of_expr(expr: Expr, when: Expr) -> Iterator[ir.Check]:
     """The checks of the loads in ``expr``, which is evaluated where ``when`` holds."""
     match expr:
         case Select(cond=cond, a=a, b=b):
@@ -126,14 +115,14 @@ def _of_expr(expr: Expr, when: Expr) -> Iterator[Check]:
                 yield from _of_access(expr.buffer, expr.indices, when)
 
 
-def _of_access(buffer: Buffer, indices: tuple[Expr, ...], when: Expr) -> Iterator[Check]:
+def _of_access(buffer: Buffer, indices: tuple[Expr, ...], when: Expr) -> Iterator[ir.Check]:
     if not buffer.is_on_chip:
         return
     for dim, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
         what = f"buffer '{buffer.name}'"
         if buffer.ndim > 1:
             what += f", dimension {dim}"
-        yield Check("index", index, extent, when, what)
+        yield ir.Check("index", index, extent, when, what)
 
 
 def _both(a: Expr, b: Expr) -> Expr:
@@ -142,15 +131,15 @@ def _both(a: Expr, b: Expr) -> Expr:
 
 # -- NaNs ------------------------------------------------------------------------------------------
 def _nan_checks(
-    value: Expr, buffer: Buffer, indices: tuple[Expr, ...], stmt: Stmt
-) -> Iterator[Check]:
+    value: Expr, buffer: Buffer, indices: tuple[Expr, ...], stmt: ir.Stmt
+) -> Iterator[ir.Check]:
     """The check of what ``stmt`` writes to an element of ``buffer``, if that may be a NaN."""
     if value.dtype.is_float and not isinstance(value, Const):
         place: Expr = fold.const(0, fold.INT64)
         for index, extent in zip(indices, buffer.shape, strict=True):
             place = fold.add(fold.mul(place, _wide(extent)), _wide(index))
         what = f"buffer '{buffer.name}': a NaN at element"
-        yield Check("nan", value, place, _TRUE, what, **stmt.provenance)
+        yield ir.Check("nan", value, place, _TRUE, what, **stmt.provenance)
 
 
 def _wide(expr: Expr) -> Expr:

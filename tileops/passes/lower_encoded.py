@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tileops.dtypes import DType
+from tileops.dtypes import UINT8, DType
 from tileops.errors import UnsupportedConstructError, UnsupportedOnTargetError
 from tileops.ir import fold, walk
+from tileops.ir import stmt as ir
 from tileops.ir.expr import (
     Binary,
     Buffer,
@@ -24,28 +25,9 @@ from tileops.ir.expr import (
     Var,
 )
 from tileops.ir.program import Program, TensorParam
-from tileops.ir.stmt import (
-    AddressView,
-    Alloc,
-    Atomic,
-    Bind,
-    Body,
-    Copy,
-    Fill,
-    Gemm,
-    Im2col,
-    Launch,
-    Print,
-    Reduce,
-    Scan,
-    Stmt,
-    Store,
-    Transpose,
-    View,
-)
 from tileops.passes.analyze_index import half, parity
 from tileops.passes.context import Context
-from tileops.passes.encodings import BYTE, Encoding, Form, Forms, encodings_of
+from tileops.passes.encodings import Encoding, Form, Forms, encodings_of
 from tileops.passes.expand_tile_ops import expand
 from tileops.passes.pair_packed_stores import Pairing, pair_of, refusal
 
@@ -87,13 +69,13 @@ def _dtypes(program: Program) -> Iterator[DType]:
     for buffer in (*(p.buffer for p in program.tensors()), *program.workspaces):
         yield buffer.dtype
     for stmt in walk.walk(program.launches):
-        if isinstance(stmt, (AddressView, Alloc, View)):
+        if isinstance(stmt, (ir.AddressView, ir.Alloc, ir.View)):
             yield stmt.buffer.dtype
         for expr in walk.exprs(stmt):
             yield from (e.dtype for e in walk.walk_expr(expr))
 
 
-def _launch(launch: Launch, outer: Forms, ids: Iterator[int]) -> Launch:
+def _launch(launch: ir.Launch, outer: Forms, ids: Iterator[int]) -> ir.Launch:
     forms, roots = outer.inside(launch), walk.view_roots(launch.body)
 
     def pairing(fresh: Callable[[Var], Var]) -> Pairing:
@@ -113,12 +95,12 @@ class _TileOperations:
     def __init__(self, forms: Forms, ids: Iterator[int], pairing: Pairing) -> None:
         self._forms, self._ids, self._pairing = forms, ids, pairing
 
-    def expanded(self, stmt: Stmt) -> Iterable[Stmt]:
+    def expanded(self, stmt: ir.Stmt) -> Iterable[ir.Stmt]:
         """The statements that do what ``stmt`` does, with no tile operation on encoded elements."""
         match stmt:
-            case Copy():
+            case ir.Copy():
                 return (stmt if self._moves(stmt) else self._nest(stmt),)
-            case Fill(dst=dst):
+            case ir.Fill(dst=dst):
                 self._check_whole_bytes("T.fill", dst, stmt)
                 return (stmt,)
             case _ if walk.regions(stmt) and not self._moves_codes(stmt):
@@ -126,7 +108,7 @@ class _TileOperations:
             case _:
                 return (stmt,)
 
-    def _moves(self, stmt: Copy) -> bool:
+    def _moves(self, stmt: ir.Copy) -> bool:
         """True if a copy is one of the buffers that hold its sides."""
         src, dst = self._forms.kind(stmt.src.buffer), self._forms.kind(stmt.dst.buffer)
         same = stmt.src.dtype == stmt.dst.dtype
@@ -135,19 +117,19 @@ class _TileOperations:
         whole = self._forms.is_whole_bytes
         return src == dst and same and (src == "coded" or (whole(stmt.src) and whole(stmt.dst)))
 
-    def _moves_codes(self, stmt: Stmt) -> bool:
+    def _moves_codes(self, stmt: ir.Stmt) -> bool:
         """True for an operation that moves elements which are held as their values are."""
         match stmt:
-            case Transpose(src=src, dst=dst):
+            case ir.Transpose(src=src, dst=dst):
                 source, target = src.buffer, dst.buffer
-            case Im2col(image=image, dst=dst):
+            case ir.Im2col(image=image, dst=dst):
                 source, target = image, dst.buffer
             case _:
                 return False
         form = self._forms.get(target)
         return form is not None and form.encoding.is_code and source.dtype == target.dtype
 
-    def _nest(self, stmt: Copy) -> Stmt:
+    def _nest(self, stmt: ir.Copy) -> ir.Stmt:
         """A copy element by element."""
         self._check_whole_bytes("T.copy", stmt.dst, stmt)
 
@@ -157,7 +139,7 @@ class _TileOperations:
         (nest,) = self._pairing.body((expand(stmt, fresh),))
         return nest
 
-    def _check_whole_bytes(self, construct: str, region: Region, stmt: Stmt) -> None:
+    def _check_whole_bytes(self, construct: str, region: Region, stmt: ir.Stmt) -> None:
         if self._forms.kind(region.buffer) == "packed" and not self._forms.is_whole_bytes(region):
             raise UnsupportedConstructError(
                 f"{construct} to `{region.buffer.name}`, of which two elements share a byte",
@@ -165,11 +147,11 @@ class _TileOperations:
                 location=stmt.loc,
             )
 
-    def _on_tiles(self, stmt: Stmt) -> Iterator[Stmt]:
+    def _on_tiles(self, stmt: ir.Stmt) -> Iterator[ir.Stmt]:
         """``stmt`` on tiles that hold the elements of operands that are bytes."""
         self._check_results(stmt)
         changes: dict[str, Any] = {}
-        results: list[Copy] = []
+        results: list[ir.Copy] = []
         for name in walk.operand_names(stmt):
             old = getattr(stmt, name)
             new: list[object] = []
@@ -179,16 +161,16 @@ class _TileOperations:
                     continue
                 tile = self._tile_of(value, stmt)
                 new.append(tile)
-                yield Alloc(tile.buffer, **stmt.provenance)
+                yield ir.Alloc(tile.buffer, **stmt.provenance)
                 if name in _RESULTS:
-                    results.append(Copy(tile, value, **stmt.provenance))
+                    results.append(ir.Copy(tile, value, **stmt.provenance))
                 else:
-                    yield self._nest(Copy(value, tile, **stmt.provenance))
+                    yield self._nest(ir.Copy(value, tile, **stmt.provenance))
             changes[name] = tuple(new) if isinstance(old, tuple) else new[0]
         yield dataclasses.replace(stmt, **changes)
         yield from map(self._nest, results)
 
-    def _tile_of(self, region: Region, stmt: Stmt) -> Region:
+    def _tile_of(self, region: Region, stmt: ir.Stmt) -> Region:
         """A tile for the elements of ``region``, in a dtype that holds them."""
         if region.static_extents() is None:
             raise UnsupportedConstructError(
@@ -197,14 +179,14 @@ class _TileOperations:
                 location=stmt.loc,
             )
         encoding = self._forms.encodings[str(region.dtype)]
-        dtype = encoding.factor if isinstance(stmt, Gemm) else encoding.wide
+        dtype = encoding.factor if isinstance(stmt, ir.Gemm) else encoding.wide
         name = f"{region.buffer.name}_wide" if encoding.is_code else region.buffer.name
         tile = Buffer(next(self._ids), name, region.extents, dtype, "fragment")
         return Region(tile, (fold.const(0),) * len(region.extents), region.extents)
 
-    def _check_results(self, stmt: Stmt) -> None:
+    def _check_results(self, stmt: ir.Stmt) -> None:
         """Refuse results of an encoded dtype that are not elements of their own."""
-        if isinstance(stmt, Im2col) and self._forms.kind(stmt.image) is not None:
+        if isinstance(stmt, ir.Im2col) and self._forms.kind(stmt.image) is not None:
             raise _unsupported("T.im2col", stmt.image.dtype, stmt)
         for name in _RESULTS:
             region = getattr(stmt, name, None)
@@ -219,10 +201,10 @@ class _TileOperations:
                     "form on targets before sm_89",
                     location=stmt.loc,
                 )
-            if isinstance(stmt, (Atomic, Gemm)):
-                what = "an atomic" if isinstance(stmt, Atomic) else "T.gemm"
+            if isinstance(stmt, (ir.Atomic, ir.Gemm)):
+                what = "an atomic" if isinstance(stmt, ir.Atomic) else "T.gemm"
                 raise _unsupported(f"{what} into", region.dtype, stmt)
-            if isinstance(stmt, (Reduce, Scan)) and (
+            if isinstance(stmt, (ir.Reduce, ir.Scan)) and (
                 stmt.kind not in _SELECTING or not getattr(stmt, "clear", True)
             ):
                 raise _unsupported(f"a running {stmt.kind} in", region.dtype, stmt)
@@ -232,7 +214,7 @@ class _TileOperations:
 _RESULTS = ("c", "dst")
 
 
-def _unsupported(what: str, dtype: DType, stmt: Stmt) -> UnsupportedConstructError:
+def _unsupported(what: str, dtype: DType, stmt: ir.Stmt) -> UnsupportedConstructError:
     return UnsupportedConstructError(
         f"{what} {dtype}; use a wider tile and T.copy it", location=stmt.loc
     )
@@ -250,10 +232,10 @@ class _Elements:
         self._forms, self._ids = forms, ids
         self._encodings, self._even = forms.encodings, forms.even
         self._tiles = _TileOperations(forms, ids, pairing)
-        self._at: Stmt | None = None  # the statement before which names can be bound
-        self._binds: list[Stmt] = []
+        self._at: ir.Stmt | None = None  # the statement before which names can be bound
+        self._binds: list[ir.Stmt] = []
 
-    def body(self, body: Body) -> Body:
+    def body(self, body: ir.Body) -> ir.Body:
         """A statement list whose stores to packed buffers are paired."""
         made = (new for stmt in body for new in self._tiles.expanded(stmt))
         return tuple(new for stmt in made for new in self._stmt(stmt))
@@ -264,23 +246,23 @@ class _Elements:
         form = self._forms.get(buffer)
         return (buffer, new) if form is None else (form.buffer, _filled(form, new))
 
-    def _stmt(self, stmt: Stmt) -> list[Stmt]:
-        binds: list[Stmt] = []
+    def _stmt(self, stmt: ir.Stmt) -> list[ir.Stmt]:
+        binds: list[ir.Stmt] = []
         self._binds = binds
-        with self._naming(stmt if isinstance(stmt, (Bind, Store)) else None):
-            new = self._store(stmt) if isinstance(stmt, Store) else self._rewritten(stmt)
+        with self._naming(stmt if isinstance(stmt, (ir.Bind, ir.Store)) else None):
+            new = self._store(stmt) if isinstance(stmt, ir.Store) else self._rewritten(stmt)
         return [*binds, walk.map_bodies(new, self.body)]
 
-    def _rewritten(self, stmt: Stmt) -> Stmt:
+    def _rewritten(self, stmt: ir.Stmt) -> ir.Stmt:
         changes: dict[str, Any] = {
             name: self._operand(getattr(stmt, name)) for name in walk.operand_names(stmt)
         }
         match stmt:
-            case Fill(dst=dst):
+            case ir.Fill(dst=dst):
                 form = self._forms.of_bytes(dst.buffer)
                 if form is not None:
                     changes["value"] = _filled(form, changes["value"])
-            case Print(args=args):
+            case ir.Print(args=args):
                 changes["args"] = tuple(
                     self._ordinary(a) if isinstance(a, Expr) else self._operand(a) for a in args
                 )
@@ -312,7 +294,7 @@ class _Elements:
     def _in_bytes(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return (*indices[:-1], half(indices[-1], self._even))
 
-    def _store(self, stmt: Store) -> Stmt:
+    def _store(self, stmt: ir.Store) -> ir.Stmt:
         form = self._forms.of_bytes(stmt.buffer)
         indices = self._indices(stmt.indices)
         if form is None:
@@ -330,7 +312,7 @@ class _Elements:
 
     # -- expressions -------------------------------------------------------------------------------
     @contextmanager
-    def _naming(self, at: Stmt | None) -> Iterator[None]:
+    def _naming(self, at: ir.Stmt | None) -> Iterator[None]:
         """Inside the block, values used several times get names before ``at``; with None, none."""
         before, self._at = self._at, at
         yield
@@ -341,7 +323,7 @@ class _Elements:
         if self._at is None or isinstance(value, (Var, Const)):
             return value
         var = Var(value.dtype, next(self._ids), name)
-        self._binds.append(Bind(var, value, **self._at.provenance))
+        self._binds.append(ir.Bind(var, value, **self._at.provenance))
         return var
 
     def _code(self, value: Expr, encoding: Encoding) -> Expr:
@@ -408,9 +390,11 @@ class _Elements:
 
     def _bit_count(self, expr: Call, dtype: DType) -> Expr:
         (a,) = expr.args
-        count: Expr = Call(BYTE, expr.name, (self._encodings[str(a.dtype)].encode(self._value(a)),))
+        count: Expr = Call(
+            UINT8, expr.name, (self._encodings[str(a.dtype)].encode(self._value(a)),)
+        )
         if expr.name == "clz":
-            count = fold.sub(count, fold.const(8 - a.dtype.bits, BYTE))
+            count = fold.sub(count, fold.const(8 - a.dtype.bits, UINT8))
         return fold.cast(count, dtype)
 
     def _load(self, load: Load) -> Expr:
@@ -426,14 +410,14 @@ class _Elements:
         """The code of an element of a packed or coded buffer."""
         indices = self._indices(load.indices)
         if form.kind == "coded":
-            return Load(BYTE, form.buffer, indices)
+            return Load(UINT8, form.buffer, indices)
         last = indices[-1]
-        byte = Load(BYTE, form.buffer, self._in_bytes(indices))
+        byte = Load(UINT8, form.buffer, self._in_bytes(indices))
         side = parity(last, self._even)
         if side is None:
-            return Call(BYTE, NIBBLE, (byte, last))
+            return Call(UINT8, NIBBLE, (byte, last))
         op, number = ("shr", 4) if side else ("and", 15)
-        return fold.binary(op, byte, fold.const(number, BYTE))
+        return fold.binary(op, byte, fold.const(number, UINT8))
 
     def _reinterpret(self, expr: Call, a: Expr) -> Expr:
         source, target = self._encoding(a), self._encoding(expr)
@@ -441,7 +425,7 @@ class _Elements:
             return walk.map_children(expr, self._value)
         form = self._forms.of_bytes(a.buffer) if isinstance(a, Load) else None
         if source is None:
-            code = _as_dtype(self._value(a), BYTE)
+            code = _as_dtype(self._value(a), UINT8)
         elif isinstance(a, Load) and form is not None:
             code = self._code_of(a, form)
         else:
@@ -454,7 +438,7 @@ def _as_dtype(code: Expr, dtype: DType) -> Expr:
 
 
 def _byte(low: Expr, high: Expr, encoding: Encoding) -> Expr:
-    upper = fold.binary("shl", encoding.encode(high), fold.const(4, BYTE))
+    upper = fold.binary("shl", encoding.encode(high), fold.const(4, UINT8))
     return fold.binary("or", encoding.encode(low), upper)
 
 

@@ -9,22 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from tileops.dtypes import DType
 from tileops.errors import UnsupportedConstructError
-from tileops.ir import fold
+from tileops.ir import fold, walk
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Binary, Buffer, Expr, Unary, Var
 from tileops.ir.program import Program, const_value
-from tileops.ir.stmt import (
-    AddressView,
-    Atomic,
-    Body,
-    Copy,
-    Fill,
-    Im2col,
-    Launch,
-    Placement,
-    Stmt,
-    View,
-)
-from tileops.ir.walk import fresh_ids, map_accesses, map_bodies, regions, walk, walk_expr
 from tileops.location import Location
 from tileops.pass_configs import PassConfigKey
 from tileops.passes.analyze_index import in_width, needs_guard
@@ -33,6 +21,7 @@ from tileops.passes.context import Context
 from tileops.passes.expand_tile_ops import expand
 
 _OUTSIDE = fold.const(-1)
+_VIEWS = (ir.View, ir.AddressView)
 # A map is tried out, point by point, where it has no period that makes it smaller.
 _MOST_POINTS = 1 << 18
 _MOST_PERIODS = 16
@@ -52,7 +41,7 @@ def place_tensors(program: Program, context: Context) -> Program:
         return program
     key = str(PassConfigKey.TL_DISABLE_SAFE_MEMORY_ACCESS.value)
     guards = dict(program.options).get(key, "") not in ("1", "True", "true")
-    ids = fresh_ids(program)
+    ids = walk.fresh_ids(program)
     launches = tuple(
         _Placing(launch, ids, guards=guards).launch(context.ranges(program, launch))
         if launch.placements
@@ -65,9 +54,9 @@ def place_tensors(program: Program, context: Context) -> Program:
 class _Placing:
     """One launch. ``_views`` are the views of the tensors that are placed, by the tensor's id."""
 
-    def __init__(self, launch: Launch, ids: Iterator[int], *, guards: bool) -> None:
+    def __init__(self, launch: ir.Launch, ids: Iterator[int], *, guards: bool) -> None:
         self._launch, self._ids, self._guards = launch, ids, guards
-        self._views: dict[int, tuple[Placement, Buffer]] = {}
+        self._views: dict[int, tuple[ir.Placement, Buffer]] = {}
         for placement in launch.placements:
             buffer = placement.buffer
             if any(const_value(e) == 0 for e in buffer.shape):
@@ -76,12 +65,12 @@ class _Placing:
             view = Buffer(next(ids), buffer.name, shape, buffer.dtype, "global")
             self._views[buffer.id] = (placement, view)
 
-    def launch(self, ranges: Ranges) -> Launch:
+    def launch(self, ranges: Ranges) -> ir.Launch:
         """The launch without placements."""
         body = self._body(self._launch.body, ranges)
-        made = {s.buffer.id for s in walk(self._launch.body) if isinstance(s, (View, AddressView))}
+        made = {s.buffer.id for s in walk.walk(self._launch.body) if isinstance(s, _VIEWS)}
         heads = tuple(
-            View(view, placement.buffer, **self._launch.provenance)
+            ir.View(view, placement.buffer, **self._launch.provenance)
             for number, (placement, view) in self._views.items()
             if number not in made
         )
@@ -97,26 +86,26 @@ class _Placing:
             placements=(),
         )
 
-    def _body(self, body: Body, ranges: Ranges) -> Body:
-        out: list[Stmt] = []
+    def _body(self, body: ir.Body, ranges: Ranges) -> ir.Body:
+        out: list[ir.Stmt] = []
         for stmt in body:
             new = self._stmt(stmt, ranges)
             out.append(new)
-            if isinstance(stmt, View) and stmt.source.id in self._views:
+            if isinstance(stmt, ir.View) and stmt.source.id in self._views:
                 raise _refused(f"the view `{stmt.buffer.name}`", stmt.source, stmt.loc)
-            if isinstance(stmt, (View, AddressView)) and stmt.buffer.id in self._views:
-                out.append(View(self._views[stmt.buffer.id][1], stmt.buffer, **stmt.provenance))
+            if isinstance(stmt, _VIEWS) and stmt.buffer.id in self._views:
+                out.append(ir.View(self._views[stmt.buffer.id][1], stmt.buffer, **stmt.provenance))
             ranges = ranges.after(new)
         return tuple(out)
 
-    def _stmt(self, stmt: Stmt, ranges: Ranges) -> Stmt:
-        new = map_accesses(stmt, lambda b, indices: self._element(b, indices, ranges))
-        if isinstance(new, Im2col) and new.image.id in self._views:
+    def _stmt(self, stmt: ir.Stmt, ranges: Ranges) -> ir.Stmt:
+        new = walk.map_accesses(stmt, lambda b, indices: self._element(b, indices, ranges))
+        if isinstance(new, ir.Im2col) and new.image.id in self._views:
             raise _refused("T.im2col", new.image, new.loc)
-        if any(r.buffer.id in self._views for r in regions(new)):
+        if any(r.buffer.id in self._views for r in walk.regions(new)):
             return self._tile(new, ranges)
         inside = ranges.inside(new)
-        return map_bodies(new, lambda body: self._body(body, inside))
+        return walk.map_bodies(new, lambda body: self._body(body, inside))
 
     def _element(
         self, buffer: Buffer, indices: tuple[Expr, ...], ranges: Ranges
@@ -137,10 +126,10 @@ class _Placing:
                 inside = fold.binary("land", inside, fold.binary("lt", index, extent))
         return view, (fold.select(inside, first, fold.cast(_OUTSIDE, first.dtype)), *rest)
 
-    def _tile(self, stmt: Stmt, ranges: Ranges) -> Stmt:
+    def _tile(self, stmt: ir.Stmt, ranges: Ranges) -> ir.Stmt:
         """A tile operation on placed tensors, element by element."""
-        if not isinstance(stmt, Copy | Fill | Atomic):
-            region = next(r for r in regions(stmt) if r.buffer.id in self._views)
+        if not isinstance(stmt, ir.Copy | ir.Fill | ir.Atomic):
+            region = next(r for r in walk.regions(stmt) if r.buffer.id in self._views)
             raise _refused(f"the tile operation {type(stmt).__name__}", region.buffer, stmt.loc)
         return self._stmt(expand(stmt, self._var), ranges)
 
@@ -159,7 +148,7 @@ class _Unfit(Exception):
     """Why the places of a layout do not fill a box, one element each."""
 
 
-def measure_placement(placement: Placement) -> tuple[Expr, ...]:
+def measure_placement(placement: ir.Placement) -> tuple[Expr, ...]:
     """The extents of the box in whose row-major order the elements are stored, one an index.
 
     UnsupportedConstructError where two elements share a place or a place has no element, and where
@@ -175,7 +164,7 @@ def measure_placement(placement: Placement) -> tuple[Expr, ...]:
         ) from None
 
 
-def placed(placement: Placement, indices: Iterable[Expr]) -> tuple[Expr, ...]:
+def placed(placement: ir.Placement, indices: Iterable[Expr]) -> tuple[Expr, ...]:
     """The place of the element at ``indices``, in 64 bits where one of these is."""
     given = tuple(indices)
     wide = any(i.dtype == fold.INT64 for i in given)
@@ -184,7 +173,7 @@ def placed(placement: Placement, indices: Iterable[Expr]) -> tuple[Expr, ...]:
     return tuple(fold.substitute(index, known) for index in placement.indices)
 
 
-def _extents(placement: Placement) -> tuple[Expr, ...]:
+def _extents(placement: ir.Placement) -> tuple[Expr, ...]:
     sizes = {v.id: e for v, e in zip(placement.vars, placement.buffer.shape, strict=True)}
     used = [_variables(index) for index in placement.indices]
     found: dict[int, Expr] = {}
@@ -225,7 +214,7 @@ def _groups(variables: Iterable[int], used: Iterable[set[int]]) -> list[set[int]
 
 
 def _variables(expr: Expr) -> set[int]:
-    return {e.id for e in walk_expr(expr) if isinstance(e, Var)}
+    return {e.id for e in walk.walk_expr(expr) if isinstance(e, Var)}
 
 
 def _turned(exprs: list[Expr], sizes: dict[int, int]) -> list[int] | None:
@@ -276,7 +265,7 @@ def _period(exprs: list[Expr], variable: int) -> int | None:
     divisors = [
         const_value(e.b)
         for expr in exprs
-        for e in walk_expr(expr)
+        for e in walk.walk_expr(expr)
         if isinstance(e, Binary) and e.op in ("floordiv", "floormod", "ceildiv")
     ]
     step = math.lcm(*(d for d in divisors if d)) or 1

@@ -11,14 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from tileops.dtypes import DType
+from tileops.dtypes import FLOAT32, UINT8, DType
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Call, Cast, Const, Expr, Unary
 from tileops.ir.program import Program
 from tileops.ir.walk import map_body_exprs, map_children, map_launches
 from tileops.passes.context import Context
 
-_BYTE, _FLOAT32 = DType("uint8"), DType("float32")
 # What has infinities keeps them only where nothing converts to it: conversions saturate.
 _INFINITE = DType("float8_e5m2")
 
@@ -30,7 +29,7 @@ def round_fp8(program: Program, context: Context) -> Program:
 
 def _rounded(expr: Expr) -> Expr:
     if isinstance(expr, Const) and expr.dtype == _INFINITE and math.isinf(expr.value):
-        return Call(expr.dtype, "reinterpret", (Const(_BYTE, 0x7C if expr.value > 0 else 0xFC),))
+        return Call(expr.dtype, "reinterpret", (Const(UINT8, 0x7C if expr.value > 0 else 0xFC),))
     expr = map_children(expr, _rounded)
     match expr:
         case Call(name="reinterpret"):
@@ -72,15 +71,15 @@ def _with_bits(op: str, a: Expr, mask: int) -> Expr:
 
 
 def _bits(op: str, a: Expr, mask: int) -> Expr:
-    return fold.binary(op, Call(_BYTE, "reinterpret", (a,)), Const(_BYTE, mask))
+    return fold.binary(op, Call(UINT8, "reinterpret", (a,)), Const(UINT8, mask))
 
 
 def _wide(expr: Expr) -> Expr:
-    return fold.cast(expr, _FLOAT32) if _is_fp8(expr) else expr
+    return fold.cast(expr, FLOAT32) if _is_fp8(expr) else expr
 
 
 def _in_float32(old: Expr, new: Expr) -> Expr:
     """``new``, whose operands are float32, with a result of the dtype of ``old``."""
     if not _is_fp8(old):
         return new
-    return Cast(old.dtype, dataclasses.replace(new, dtype=_FLOAT32))
+    return Cast(old.dtype, dataclasses.replace(new, dtype=FLOAT32))

@@ -15,27 +15,9 @@ from typing import Any
 
 from tileops.errors import InternalError
 from tileops.ir import fold, walk
+from tileops.ir import stmt as ir
 from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.ir.program import Program, const_value
-from tileops.ir.stmt import (
-    Alloc,
-    Atomic,
-    Body,
-    Copy,
-    Fill,
-    Gemm,
-    Im2col,
-    Launch,
-    Parallel,
-    Print,
-    Reduce,
-    Reduction,
-    Scan,
-    Stmt,
-    TileOperation,
-    Transpose,
-    View,
-)
 from tileops.passes.analyze_index import Affine, affine
 from tileops.passes.context import Context
 
@@ -59,7 +41,7 @@ def split_extents(program: Program, context: Context) -> Program:
     """
     ids = walk.fresh_ids(program)
 
-    def split(launch: Launch) -> Body:
+    def split(launch: ir.Launch) -> ir.Body:
         parts = choose_parts(launch)
         return _Splitter(parts, ids).body(launch.body, {}) if parts else launch.body
 
@@ -72,29 +54,29 @@ class _Splitter:
         self._made: dict[tuple[int, tuple[int, ...]], Buffer] = {}
 
     # -- statements --------------------------------------------------------------------------------
-    def body(self, body: Body, lanes: Lanes) -> Body:
+    def body(self, body: ir.Body, lanes: Lanes) -> ir.Body:
         """A statement list in parts; ``lanes`` are the variables of nests with their extents."""
         return tuple(new for stmt in body for new in self._rewritten(stmt, lanes))
 
-    def _rewritten(self, stmt: Stmt, lanes: Lanes) -> Iterable[Stmt]:
+    def _rewritten(self, stmt: ir.Stmt, lanes: Lanes) -> Iterable[ir.Stmt]:
         stmt = walk.map_accesses(stmt, lambda b, indices: self._element(b, indices, lanes))
         match stmt:
-            case Alloc(buffer=buffer):
+            case ir.Alloc(buffer=buffer):
                 return self._allocs(stmt, buffer)
-            case Parallel():
+            case ir.Parallel():
                 return self._nest(stmt, lanes)
-            case Atomic() if walk.is_element(stmt):
+            case ir.Atomic() if walk.is_element(stmt):
                 return [stmt]
-            case TileOperation() | Atomic():
+            case ir.TileOperation() | ir.Atomic():
                 return self._tile_statement(stmt, _axes(stmt))
         return [walk.map_bodies(stmt, lambda inner: self.body(inner, lanes))]
 
-    def _allocs(self, stmt: Alloc, buffer: Buffer) -> Iterable[Stmt]:
+    def _allocs(self, stmt: ir.Alloc, buffer: Buffer) -> Iterable[ir.Stmt]:
         dims = [range(len(self._of(buffer, d)) or 1) for d in range(buffer.ndim)]
         for key in itertools.product(*dims):
             yield dataclasses.replace(stmt, buffer=self._part(buffer, key))
 
-    def _tile_statement(self, stmt: Stmt, axes: list[Axis]) -> Iterable[Stmt]:
+    def _tile_statement(self, stmt: ir.Stmt, axes: list[Axis]) -> Iterable[ir.Stmt]:
         """One statement for each box of pieces along ``axes``."""
         operands = {
             f: r for f in walk.operand_names(stmt) if isinstance(r := getattr(stmt, f), Region)
@@ -107,14 +89,14 @@ class _Splitter:
                     cuts[field][d] = piece
             changes: dict[str, Any] = {f: self._cut(r, cuts[f]) for f, r in operands.items()}
             match stmt:
-                case Reduce() if not _is_first(cuts["src"][stmt.dim]):
+                case ir.Reduce() if not _is_first(cuts["src"][stmt.dim]):
                     changes["clear"] = False
-                case Gemm() if not _is_first(box[-1]):
+                case ir.Gemm() if not _is_first(box[-1]):
                     changes["clear"] = _FALSE
             yield dataclasses.replace(stmt, **changes)
 
     # -- nests -------------------------------------------------------------------------------------
-    def _nest(self, nest: Parallel, lanes: Lanes) -> Iterable[Stmt]:
+    def _nest(self, nest: ir.Parallel, lanes: Lanes) -> Iterable[ir.Stmt]:
         """The nest once for each box of pieces of its variables, with allocations of its own."""
         nest = nest.flattened()
         vars_, extents, body = nest.vars, nest.extents, nest.body
@@ -132,9 +114,9 @@ class _Splitter:
                     spans[at] = fold.const(piece[1])
             own = _moved(body, moved, self._renamed(body) if number else {})
             inside = self.body(own, with_lanes(lanes, vars_, spans))
-            yield Parallel(vars_, tuple(spans), inside, **nest.provenance)
+            yield ir.Parallel(vars_, tuple(spans), inside, **nest.provenance)
 
-    def _cuts(self, body: Body, lanes: Lanes) -> dict[int, set[int]]:
+    def _cuts(self, body: ir.Body, lanes: Lanes) -> dict[int, set[int]]:
         """Where the variables of a nest pass from part to part of some tile."""
         cuts: dict[int, set[int]] = {}
         for stmt in walk.walk(body):
@@ -146,8 +128,8 @@ class _Splitter:
                         cuts.setdefault(found[0], set()).update(o - found[1] for o, _ in parts)
         return cuts
 
-    def _renamed(self, body: Body) -> dict[int, Buffer]:
-        allocs = (s.buffer for s in walk.walk(body) if isinstance(s, Alloc))
+    def _renamed(self, body: ir.Body) -> dict[int, Buffer]:
+        allocs = (s.buffer for s in walk.walk(body) if isinstance(s, ir.Alloc))
         return {b.id: dataclasses.replace(b, id=next(self._ids)) for b in allocs}
 
     # -- buffers -----------------------------------------------------------------------------------
@@ -217,13 +199,13 @@ class _Splitter:
         return Region(self._part(buffer, tuple(key)), tuple(starts), tuple(extents))
 
 
-def _moved(body: Body, moved: Mapping[int, Expr], names: Mapping[int, Buffer]) -> Body:
+def _moved(body: ir.Body, moved: Mapping[int, Expr], names: Mapping[int, Buffer]) -> ir.Body:
     """``body`` with expressions for variables and other buffers, each by id."""
 
-    def rewritten(stmt: Stmt) -> tuple[Stmt, ...]:
+    def rewritten(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
         new = walk.map_stmt_exprs(stmt, lambda e: walk.substitute(e, moved))
         new = walk.map_accesses(new, lambda b, indices: (names.get(b.id, b), indices))
-        if isinstance(new, Alloc):
+        if isinstance(new, ir.Alloc):
             new = dataclasses.replace(new, buffer=names.get(new.buffer.id, new.buffer))
         return (walk.map_bodies(new, lambda inner: walk.replace_stmts(inner, rewritten)),)
 
@@ -247,14 +229,14 @@ def _is_first(piece: Piece) -> bool:
     return piece is None or piece[0] == 0
 
 
-def _axes(stmt: Stmt) -> list[Axis]:
+def _axes(stmt: ir.Stmt) -> list[Axis]:
     """The dimensions that a tile statement walks: for each, the operands with their dimensions."""
     match stmt:
-        case Copy(src=src, dst=dst):
+        case ir.Copy(src=src, dst=dst):
             return _paired("src", src.squeezed(), "dst", dst.squeezed())
-        case Atomic(value=Region() as value, dst=dst):
+        case ir.Atomic(value=Region() as value, dst=dst):
             return _paired("value", value.squeezed(), "dst", dst.squeezed())
-        case Gemm(a=a, b=b, c=c):
+        case ir.Gemm(a=a, b=b, c=c):
             (am, ak), (bk, bn), (cm, cn) = (
                 (r.buffer.ndim - 2, r.buffer.ndim - 1) for r in (a, b, c)
             )
@@ -263,17 +245,17 @@ def _axes(stmt: Stmt) -> list[Axis]:
             if stmt.transpose_b:
                 bk, bn = bn, bk
             return [[("a", am), ("c", cm)], [("b", bn), ("c", cn)], [("a", ak), ("b", bk)]]
-        case Fill(dst=dst) | Atomic(dst=dst):
+        case ir.Fill(dst=dst) | ir.Atomic(dst=dst):
             return [[("dst", d)] for d in dst.squeezed()]
-        case Reduction(dim=dim):
+        case ir.Reduction(dim=dim):
             return [[("src", dim)], *([("src", m), ("dst", n)] for m, n in stmt.pairs())]
-        case Scan(src=src):
+        case ir.Scan(src=src):
             dims = tuple(range(len(src.extents)))
             return _paired("src", dims, "dst", dims)
-        case Transpose(src=src):
+        case ir.Transpose(src=src):
             dims = tuple(range(len(src.extents)))
             return _paired("src", dims, "dst", (*dims[:-2], dims[-1], dims[-2]))
-        case Im2col():  # its tile is never in parts
+        case ir.Im2col():  # its tile is never in parts
             return []
         case _:
             raise InternalError(f"no parts of {type(stmt).__name__}")
@@ -299,12 +281,12 @@ def powers(extent: int) -> tuple[Part, ...]:
     return tuple(out) if fits else ()
 
 
-def choose_parts(launch: Launch) -> Parts:
+def choose_parts(launch: ir.Launch) -> Parts:
     """Extent to parts, for the extents of matrix products whose every use can be cut."""
     wanted = {
         extent: parts
         for stmt in walk.walk(launch.body)
-        if isinstance(stmt, Gemm)
+        if isinstance(stmt, ir.Gemm)
         for region in (stmt.a, stmt.b, stmt.c)
         for extent in (region.static_extents() or ())[-2:]
         if (parts := powers(extent))
@@ -323,34 +305,34 @@ class _Uncut:
         self._wanted = wanted
         self.found: set[int] = set()
 
-    def visit(self, body: Body, lanes: Lanes) -> None:
+    def visit(self, body: ir.Body, lanes: Lanes) -> None:
         """Check a statement list; ``lanes`` are the variables of nests around it."""
         for stmt in body:
             self._check(stmt, lanes)
             inside = lanes
-            if isinstance(stmt, Parallel):
+            if isinstance(stmt, ir.Parallel):
                 inside = with_lanes(lanes, stmt.vars, stmt.extents)
             for inner in walk.sub_bodies(stmt):
                 self.visit(inner, inside)
 
-    def _check(self, stmt: Stmt, lanes: Lanes) -> None:
+    def _check(self, stmt: ir.Stmt, lanes: Lanes) -> None:
         for buffer, indices in walk.accesses(stmt):
             self._check_element(buffer, indices, lanes)
         match stmt:
-            case Atomic() if walk.is_element(stmt):
+            case ir.Atomic() if walk.is_element(stmt):
                 pass
-            case View(buffer=buffer, source=source):
+            case ir.View(buffer=buffer, source=source):
                 self._refuse(buffer)
                 self._refuse(source)
-            case TileOperation() if stmt.undivided():
+            case ir.TileOperation() if stmt.undivided():
                 for name, dim in stmt.undivided():
                     self._refuse(getattr(stmt, name).buffer, dim)
                 for region in walk.regions(stmt):
                     self._check_region(region)
-            case Im2col() | Print():
+            case ir.Im2col() | ir.Print():
                 for region in walk.regions(stmt):
                     self._refuse(region.buffer)
-            case Alloc(buffer=buffer) if buffer.static_shape() is None:
+            case ir.Alloc(buffer=buffer) if buffer.static_shape() is None:
                 self._refuse(buffer)
             case _:
                 for region in walk.regions(stmt):
