@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +15,12 @@ from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.dtypes import DType
 from tileops.errors import ArgumentError, InternalError
 from tileops.interpreter import process
-from tileops.interpreter.inspections import Inspections
-from tileops.ir.expr import Buffer, Expr, Var
+from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.ir.printer import print_expr
-from tileops.ir.program import STATUS_ID, Program
-from tileops.ir.stmt import AddressView
+from tileops.ir.program import STATUS_ID, Program, TensorParam
+from tileops.ir.stmt import AddressView, Inspect
 from tileops.ir.walk import walk, walk_expr
+from tileops.location import Location
 from tileops.op.fake import bound
 from tileops.op.host_program import HostProgramBuilder, SlotValue
 from tileops.op.spec import spec_of
@@ -53,20 +56,21 @@ def interpret(
     values, tensors = _bind(program, args)
     buffers = (*program.workspaces, *code.workspaces)
     workspaces = [_workspace(b, values) for b in buffers]
+    by_buffer = {p.buffer.id: t for p, t in zip(program.tensors(), tensors, strict=True)}
+    show = partial(_show, program, code, by_buffer)
     for launch in code.launches:
         grid = int(evaluate(launch.grid, values))
         if grid > 0:
             operands = [_operand(p, program, values, tensors, workspaces) for p in launch.params]
             tables = _tables(program, launch)
-            show = Inspections(program, code, launch, operands).show
             job = process.Job(code.source, launch, grid, operands, tables, reachable, show)
             try:
                 process.running().run(job, repaired)
             except process.FailedAssertionError as failure:
                 _raise_report(program, code.statements.get(failure.line, -1), 0)
     _raise_status(program, buffers, workspaces)
-    made = dict(zip(map(id, program.tensors()), tensors, strict=True))
-    return tuple(made[id(program.params[n])] for n in program.returns)
+    outputs = (program.params[n] for n in program.returns)
+    return tuple(by_buffer[p.buffer.id] for p in outputs if isinstance(p, TensorParam))
 
 
 def _raise_status(
@@ -159,6 +163,61 @@ def _tables(program: Program, launch: LaunchCode) -> frozenset[int]:
     return frozenset(
         n for n, p in enumerate(launch.params) if p.kind == "tensor" and p.index in tensors
     )
+
+
+# -- prints and breakpoints ------------------------------------------------------------------------
+def _show(
+    program: Program,
+    code: KernelCode,
+    operands: Mapping[int, torch.Tensor],
+    line: int,
+    values: Sequence[torch.Tensor],
+) -> None:
+    """Print the values, or stop where the program says ``breakpoint()``.
+
+    ``line`` is the line of ``kernel.py`` that shows them; ``operands`` are tensors by the ids of
+    their buffers.
+    """
+    found = {s.origin: s for s in walk(program.launches) if isinstance(s, Inspect)}
+    stmt = found.get(code.statements.get(line))
+    if stmt is None:
+        raise InternalError(f"program {program.name}: line {line} shows nothing")
+    shown = [_shown(arg, v, operands) for arg, v in zip(stmt.args, values, strict=True)]
+    if stmt.names is None:
+        sys.stdout.write(stmt.message.format(*shown))
+        sys.stdout.flush()
+    else:
+        where = stmt.loc or Location("kernel.py", line)
+        _stop(where, program.name, dict(zip(stmt.names, shown, strict=True)))
+
+
+def _shown(arg: Expr | Region, value: torch.Tensor, operands: Mapping[int, torch.Tensor]) -> object:
+    """A tile as a tensor of its own extents, a scalar as Python's number."""
+    if not isinstance(arg, Region):
+        return value.reshape(-1)[0].item()
+    operand = operands.get(arg.buffer.id)
+    if operand is not None:
+        if arg.dtype.bits < 8 or value.element_size() != operand.element_size():
+            return value  # decoded elements, in the tensor's own shape
+        return torch.as_strided(value.view(operand.dtype), operand.shape, operand.stride())
+    if arg.dtype.bits >= 8:  # a pass may have widened or narrowed the tile
+        value = value.to(arg.dtype.as_torch())
+    extents = arg.static_extents()
+    if extents is None:
+        return value
+    # What is the same along a dimension has extent 1 there; padding follows the elements.
+    inner = [extents[d] for d in arg.squeezed()]
+    value = value.reshape(value.shape if value.dim() == len(inner) else [1] * len(inner))
+    for d, extent in enumerate(inner):
+        value = value.narrow(d, 0, min(extent, value.shape[d]))
+    return value.expand(inner).reshape(extents)
+
+
+def _stop(where: Location, name: str, values: dict[str, object]) -> None:
+    """Call ``breakpoint()`` as if at ``where``, with ``values`` as the variables."""
+    text = "\n" * (where.line - 1) + "breakpoint()"
+    code = compile(text, where.file, "exec").replace(co_name=name)
+    exec(code, {"__builtins__": builtins, "__name__": name, **values})
 
 
 # -- host expressions --------------------------------------------------------------------------

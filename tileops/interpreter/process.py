@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -82,7 +82,7 @@ class Process:
     """One interpreter process. It takes one job at a time: a JSON line and raw bytes, both ways."""
 
     def __init__(self) -> None:
-        self._process = forks.start_process(
+        self._process = process = forks.start_process(
             [sys.executable, "-m", "tileops.interpreter.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -90,19 +90,18 @@ class Process:
             env=settings.module_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",)),
             start_new_session=True,  # Ctrl-C in a terminal is for the debugger here
         )
+        if process.stdin is None or process.stdout is None:
+            raise InternalError("the interpreter's process has no pipes")
+        self._stdin, self._stdout = process.stdin, process.stdout
         self._lock = forks.renewed_lock()
         forks.renew_in_child(self)
         self._owner = os.getpid()
         self._is_shown = False
 
     @property
-    def is_own(self) -> bool:
-        """Whether it was started by this process: a child that shared its pipes would mix them."""
-        return self._owner == os.getpid()
-
-    @property
     def is_alive(self) -> bool:
-        return self.is_own and self._process.poll() is None
+        """Whether it runs and this process started it: a child would mix what the pipes carry."""
+        return self._owner == os.getpid() and self._process.poll() is None
 
     def renew(self) -> None:
         """A child starts a process of its own: see ``forks.renew_in_child``."""
@@ -133,22 +132,20 @@ class Process:
 
     def _exchange(self, job: Job, repaired: bool) -> dict[str, Any]:
         """Send the job, show what it prints, and restore its tensors; the last answer."""
-        stdin, stdout = self._pipes()
-        request = json.dumps(job.request(repaired))
-        stdin.write(request.encode() + b"\n")
+        self._stdin.write(json.dumps(job.request(repaired)).encode() + b"\n")
         for tensor in job.tensors():
-            stdin.write(_bytes_of(tensor))
-        stdin.flush()
-        while "line" in (answer := self._answer(stdout)):
-            self._show(job, answer, stdin, stdout)
+            self._stdin.write(_bytes_of(tensor))
+        self._stdin.flush()
+        while "line" in (answer := self._answer()):
+            self._show(job, answer)
         if "error" not in answer:
             for tensor in job.tensors():
                 span = _span(tensor)
-                span.copy_(read_bytes(stdout, len(span)))
+                span.copy_(read_bytes(self._stdout, len(span)))
         return answer
 
-    def _answer(self, stdout: IO[bytes]) -> dict[str, Any]:
-        line = stdout.readline()
+    def _answer(self) -> dict[str, Any]:
+        line = self._stdout.readline()
         if not line:
             raise self._ended()
         found: dict[str, Any] = json.loads(line)
@@ -162,35 +159,29 @@ class Process:
     def _kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        for pipe in self._pipes():
+        for pipe in (self._stdin, self._stdout):
             with suppress(OSError):  # bytes that wait in it go nowhere
                 pipe.close()
 
-    def _show(self, job: Job, answer: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    def _show(self, job: Job, answer: dict[str, Any]) -> None:
         values = []
         for spec in answer["values"]:
-            row = read_bytes(stdout, spec["bytes"])
+            row = read_bytes(self._stdout, spec["bytes"])
             values.append(row.view(getattr(torch, spec["dtype"])).reshape(spec["shape"]))
         self._is_shown = True
         try:
             job.show(answer["line"], values)
         finally:
             self._is_shown = False
-        stdin.write(b"\n")
-        stdin.flush()
-
-    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise InternalError("the interpreter's process has no pipes")
-        return self._process.stdin, self._process.stdout
+        self._stdin.write(b"\n")
+        self._stdin.flush()
 
     def stop(self) -> None:
         """End the process, if it is this one's."""
         if not self.is_alive:
             return
-        stdin, _ = self._pipes()
         with suppress(subprocess.TimeoutExpired, OSError):  # it is in a kernel, or has ended
-            stdin.close()
+            self._stdin.close()
             self._process.wait(timeout=10)
         self._kill()
 
