@@ -117,6 +117,8 @@ const Driver& driver() {
   std::unique_ptr<Driver> fresh = load(s.library);
   const CUresult result = fresh->init(0);
   if (result != CUDA_SUCCESS) raise(ErrorKind::kDriver, "cuInit: ", words(*fresh, result));
+  if (const CUresult asked = fresh->driver_get_version(&fresh->version); asked != CUDA_SUCCESS)
+    raise(ErrorKind::kDriver, "cuDriverGetVersion: ", words(*fresh, asked));
   table = fresh.release();  // never freed: readers do not lock
   s.table.store(table, std::memory_order_release);
   return *table;

@@ -14,6 +14,7 @@ namespace tileops {
 // The driver functions that the runtime calls. cuda.h renames versioned functions by macro, so the
 // members carry the names of the current headers and the loader asks for the exported symbols.
 struct Driver {
+  int version;  // 13010 for CUDA 13.1
   decltype(&::cuInit) init;
   decltype(&::cuDriverGetVersion) driver_get_version;
   decltype(&::cuDeviceGetCount) device_get_count;

@@ -27,8 +27,12 @@ void add_region(int64_t bytes, int64_t* total, int64_t* offset, const char* op) 
   *total = (end + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
+// The thread blocks of a launch, 0 for an empty grid.
 int64_t checked_grid(const LaunchSpec& launch, const CallFrame& frame) {
-  const int64_t blocks = frame.slots[launch.grid];
+  const int64_t programs = frame.slots[launch.grid];
+  if (programs <= 0) return 0;
+  // A cluster is small, so the product cannot overflow where its factor is within the limit.
+  const int64_t blocks = programs > kMaxGrid ? programs : programs * launch.cluster;
   if (__builtin_expect(blocks > kMaxGrid, 0)) {
     raise(ErrorKind::kArgument, frame.op, ": a grid of ", blocks, " blocks is over the limit of ",
           kMaxGrid, "; use larger blocks or split the call");
@@ -36,10 +40,29 @@ int64_t checked_grid(const LaunchSpec& launch, const CallFrame& frame) {
   return blocks;
 }
 
+// Fills `out` with what differs from a plain launch, and returns how many attributes that are.
+unsigned attributes_of(const LaunchSpec& launch, CUlaunchAttribute* out) {
+  unsigned count = 0;
+  if (launch.cluster > 1) {
+    CUlaunchAttribute& attribute = out[count++];
+    attribute = {};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim.x = launch.cluster;
+    attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+  }
+  if (launch.dependent) {
+    CUlaunchAttribute& attribute = out[count++];
+    attribute = {};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+  }
+  return count;
+}
+
 void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_index,
                 CUstream stream) {
   const int64_t blocks = checked_grid(launch, frame);
-  if (blocks <= 0) return;
+  if (blocks == 0) return;
   CUfunction function = launch.cuda->function_on(device_index);
   CudaParams params;
   pack_cuda(launch, frame, params);
@@ -50,6 +73,9 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = launch.cuda->shared_bytes();
   config.hStream = stream;
+  CUlaunchAttribute attributes[2];
+  config.attrs = attributes;
+  config.numAttrs = attributes_of(launch, attributes);
   StageClock clock;
   GilReleaseScope no_gil;
   const CUresult result = driver().launch_kernel_ex(&config, function, params.pointers, nullptr);
@@ -112,7 +138,8 @@ int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t*
   for (const LaunchSpec& launch : entry.launches) {
     if (launch.scratch_bytes == 0) continue;
     int64_t bytes;
-    if (__builtin_mul_overflow(frame.slots[launch.grid], static_cast<int64_t>(launch.scratch_bytes),
+    if (__builtin_mul_overflow(frame.slots[launch.grid],
+                               static_cast<int64_t>(launch.scratch_bytes * launch.cluster),
                                &bytes)) {
       workspace_overflow(frame.op);
     }

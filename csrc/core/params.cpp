@@ -89,6 +89,25 @@ uint64_t pack_scalar(const ScalarValue& value, ScalarType type, const char* op) 
   return static_cast<uint64_t>(checked_int(value.i, type, op));
 }
 
+// Bit 85 of a map must be clear for a tensor under 128 KiB, and drivers up to CUDA 13.1 set it.
+// Blackwell then takes wrong addresses for what is outside the tensor; Hopper does not read the
+// bit.
+constexpr int kLastDriverToCorrect = 13010;
+constexpr uint64_t kSmallTensor = 128 * 1024;
+
+// Whether a tensor, from its first byte to its last, is under 128 KiB. Extents and strides in bytes
+// from the innermost dimension, whose stride is an element.
+bool is_small(const cuuint64_t* extents, const cuuint64_t* strides, std::size_t rank,
+              uint64_t elem_bytes) {
+  uint64_t bytes = elem_bytes, more;
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (__builtin_mul_overflow(extents[i] - 1, i == 0 ? elem_bytes : strides[i - 1], &more) ||
+        __builtin_add_overflow(bytes, more, &bytes))
+      return false;
+  }
+  return bytes < kSmallTensor;
+}
+
 void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& out) {
   const Driver& api = driver();
   if (api.tensor_map_encode_tiled == nullptr) {
@@ -115,6 +134,8 @@ void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& 
     raise_driver(result, std::string(frame.op) + ": tensor map of tensor " +
                              std::to_string(rule.tensor) + ": cuTensorMapEncodeTiled");
   }
+  if (api.version <= kLastDriverToCorrect && is_small(extents, strides, rank, rule.elem_bytes))
+    out.opaque[1] &= ~(cuuint64_t{1} << 21);
 }
 
 }  // namespace

@@ -181,6 +181,8 @@ struct LaunchSpec {
   uint32_t threads = 0;        // CUDA
   uint64_t scratch_bytes = 0;  // CPU: a thread's arena; CUDA: global scratch a block
   int64_t grain = 1;           // CPU: fewest blocks worth a task
+  uint32_t cluster = 1;        // CUDA: thread blocks for each of the grid's
+  bool dependent = false;      // CUDA: may start before the launch ahead of it has ended
   std::vector<ParamRule> params;
   std::vector<TensorMapRule> maps;
   std::unique_ptr<CudaKernel> cuda;

@@ -125,6 +125,10 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
   }
   const std::string& image = value.at("image").as_string("launches.image");
   if (entry.cuda) {
+    if (const json::Value* cluster = value.find("cluster"))  // more are not on every device
+      launch.cluster = static_cast<uint32_t>(cluster->as_int_in(1, 8, "launches.cluster"));
+    if (const json::Value* dependent = value.find("dependent"))
+      launch.dependent = dependent->as_bool("launches.dependent");
     launch.threads =
         static_cast<uint32_t>(value.at("threads").as_int_in(1, 1024, "launches.threads"));
     const int64_t shared = value.at("shared_bytes").as_int_in(0, 1 << 20, "launches.shared_bytes");

@@ -66,8 +66,32 @@ def test_ls_of_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_show(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = {
         "name": "f",
-        "record": {"launches": [{"entry": "f_kernel", "threads": 128, "shared_bytes": 49152}]},
-        "resources": [{"registers": 168, "spills": 0}],
+        "record": {
+            "launches": [
+                {
+                    "entry": "f_kernel",
+                    "threads": 128,
+                    "shared_bytes": 49152,
+                    "params": [
+                        {
+                            "kind": "tensormap",
+                            "index": 1,
+                            "box": [64, 32],
+                            "swizzle": 3,
+                            "elem_type": 6,
+                        }
+                    ],
+                }
+            ]
+        },
+        "resources": [
+            {
+                "language": "gluon",
+                "registers": 168,
+                "spills": 0,
+                "notes": ["a thread keeps 8 bytes"],
+            }
+        ],
     }
     files = {"kernel.py": b"# the generated source\n", "launch0.cubin": b"x"}
     entry = Store().put(samples.key(), files, manifest)
@@ -78,6 +102,9 @@ def test_show(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "128",
         "49152",
         "168",
+        "gluon",
+        "launch 0: map of tensor 1, box [64, 32], swizzle 3, element type 6\n",
+        "launch 0: a thread keeps 8 bytes\n",
         "program f0(",
         "# the generated source",
         "3.9.0",

@@ -14,7 +14,13 @@ import pytest
 
 from tests.compile import gluon_matmul
 from tileops import cache, settings
-from tileops.compiler import Artifact, StageError, compile_kernel
+from tileops.compiler import (
+    Artifact,
+    StageError,
+    compile_kernel,
+    content_hash,
+    toolchain_of,
+)
 from tileops.errors import SharedMemoryError
 from tileops.jit.record import built_of
 from tileops.target import parse_target
@@ -31,13 +37,13 @@ KINDS = ["tensormap", *["null"] * 4] * 3 + ["slot"] * 2 + ["global_scratch", "pr
 
 @functools.cache
 def built() -> tuple[Artifact, dict[str, Any]]:
-    """The artifact, and the launch in its record."""
+    """The artifact and its record."""
     program = gluon_matmul.program()
     code = gluon_matmul.code(program)
     artifact = compile_kernel(code, HOPPER, {})
     key = cache.key_of(ir="", options=[], target="", specialization={}, codegen="", toolchain={})
     manifest = built_of(program, HOPPER, code, artifact, key).manifest
-    return artifact, manifest["record"]["launches"][0]
+    return artifact, manifest["record"]
 
 
 def parameters(ptx: str) -> list[tuple[int, int]]:
@@ -52,7 +58,8 @@ def parameters(ptx: str) -> list[tuple[int, int]]:
 
 
 def check() -> None:
-    artifact, launch = built()
+    artifact, record = built()
+    (launch,) = record["launches"]
     (image,) = artifact.launches
     ptx = artifact.files["launch0.ptx"].decode()
     assert "cp.async.bulk.tensor.2d.shared" in ptx
@@ -92,6 +99,12 @@ def test_the_other_version_of_triton_compiles_it_too() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("3.6")
+
+
+def test_the_key_names_the_content_of_gluons_files() -> None:
+    files = {str(path) for path in toolchain_of(HOPPER, content_hash).files}
+    for name in ("_runtime.py", "language/_semantic.py", "language/nvidia/hopper/tma.py"):
+        assert any(path.endswith(f"experimental/gluon/{name}") for path in files), name
 
 
 def test_a_launch_that_does_not_fit_is_refused_as_it_is() -> None:

@@ -35,6 +35,7 @@ struct State {
   int capability[8] = {90, 90, 80, 90, 90, 90, 90, 90};
   int load_delay_us = 0;
   int capturing = 0;
+  int version = 13000;
   int poisoned = 0;  // what a faulted kernel has left for every later call
 };
 
@@ -89,6 +90,7 @@ EXPORT void fake_reset() {
   state().devices = 2;
   state().load_delay_us = 0;
   state().capturing = 0;
+  state().version = 13000;
   state().poisoned = 0;
 }
 
@@ -99,6 +101,7 @@ EXPORT void fake_fail(const char* call, int result) {
 
 EXPORT void fake_fault_clear() { state().poisoned = 0; }
 EXPORT void fake_devices(int count) { state().devices = count; }
+EXPORT void fake_version(int version) { state().version = version; }
 EXPORT void fake_load_delay(int us) { state().load_delay_us = us; }
 EXPORT void fake_capture(int status) { state().capturing = status; }
 EXPORT void fake_push(int device) { current.push_back(reinterpret_cast<CUcontext>(&contexts[device])); }
@@ -107,8 +110,8 @@ EXPORT int fake_current() { return current_device(); }
 
 EXPORT CUresult cuInit(unsigned) { return planned("cuInit"); }
 EXPORT CUresult cuDriverGetVersion(int* version) {
-  *version = 13000;
-  return CUDA_SUCCESS;
+  *version = state().version;
+  return planned("cuDriverGetVersion");
 }
 EXPORT CUresult cuDeviceGetCount(int* count) {
   *count = state().devices;
@@ -209,7 +212,18 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle
        << ", \"grid\": [" << config->gridDimX << ", " << config->gridDimY << ", " << config->gridDimZ << "], \"block\": ["
        << config->blockDimX << ", " << config->blockDimY << ", " << config->blockDimZ
        << "], \"shared\": " << config->sharedMemBytes << ", \"stream\": " << reinterpret_cast<uintptr_t>(config->hStream)
-       << ", \"attributes\": " << config->numAttrs << ", \"params\": [";
+       << ", \"attributes\": {";
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    line << (i == 0 ? "" : ", ") << '"' << attribute.id << "\": ";
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      line << '[' << attribute.value.clusterDim.x << ", " << attribute.value.clusterDim.y << ", "
+           << attribute.value.clusterDim.z << ']';
+    } else {
+      line << attribute.value.programmaticStreamSerializationAllowed;
+    }
+  }
+  line << "}, \"params\": [";
   for (size_t i = 0; i < function->sizes.size(); ++i) {
     line << (i == 0 ? "" : ", ") << '"' << hex(params[i], function->sizes[i]) << '"';
     if (function->sizes[i] == 128 && reinterpret_cast<uintptr_t>(params[i]) % 64 != 0) return CUDA_ERROR_MISALIGNED_ADDRESS;

@@ -133,40 +133,6 @@ def test_a_size_that_its_parameter_cannot_hold_is_an_error(
     assert fake.log("launch") == []
 
 
-def test_tensor_map_is_encoded_for_the_call_and_passed_by_value(fake: Any) -> None:
-    spec = {"kind": "tensormap", "index": 1, "box": [64, 32], "shape": [0, 1], "strides": [1, 2], "swizzle": 3,
-            "elem_type": 6}  # fmt: skip
-    op = make([d.p_tensor(0), spec, d.p_slot(0)], [8, 128, 4], code=[["const", 96], ["const", 1]])
-    run(*op, n=500)
-    (encoded,) = fake.log("encode")
-    assert encoded == {
-        "call": "encode", "type": 6, "rank": 2, "address": B, "interleave": 0, "swizzle": 3, "promotion": 2, "fill": 0,
-        "extents": [96, 500], "strides": [96 * 2], "box": [32, 64], "element_strides": [1, 1],
-    }  # fmt: skip
-    got = params_of(fake)
-    assert got[1] == struct.pack("<Q", B) + b"\xab" * 120
-    assert got[0] == struct.pack("<Q", A)
-
-
-def test_a_refused_tensor_map_is_a_driver_error(fake: Any) -> None:
-    spec = {
-        "kind": "tensormap",
-        "index": 0,
-        "box": [64],
-        "shape": [0],
-        "strides": [0],
-        "swizzle": 0,
-        "elem_type": 6,
-    }
-    op = make([spec], [128])
-    fake.fail("cuTensorMapEncodeTiled", 1)
-    with pytest.raises(
-        DriverError,
-        match=r"tensor 0: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE \(1\): the fake",
-    ):
-        run(*op)
-
-
 def test_workspaces_and_scratch_share_one_allocation_at_256_bytes(fake: Any) -> None:
     op = make(
         [{"kind": "workspace", "index": 1}, {"kind": "workspace", "index": 0}, {"kind": "global_scratch"},

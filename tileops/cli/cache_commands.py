@@ -113,6 +113,8 @@ def show_entry(options: argparse.Namespace) -> int:
         if name != "ir":
             _say(f"{name}: {text}")
     _say(f"\n{scripts.aligned(_launch_table(entry.manifest))}")
+    for line in _launch_lines(entry.manifest):
+        _say(line)
     for name in ("program.txt", *(n for n in _SOURCES if n in entry.files)):
         _say(f"--- {name}\n{entry.files[name].decode('utf-8', errors='replace')}")
     sizes = [[name, _size(len(data))] for name, data in sorted(entry.files.items())]
@@ -122,15 +124,42 @@ def show_entry(options: argparse.Namespace) -> int:
 
 def _launch_table(manifest: Mapping[str, Any]) -> list[list[str]]:
     # What the compiler measured stands beside how the runtime launches it, launch by launch.
-    columns = ("entry", "threads", "shared_bytes", "scratch_bytes", "registers", "spills")
-    record = manifest.get("record")
-    launches = _objects(record.get("launches") if isinstance(record, dict) else None)
+    columns = (
+        "entry",
+        "language",
+        "threads",
+        "shared_bytes",
+        "scratch_bytes",
+        "registers",
+        "spills",
+    )
     measured = _objects(manifest.get("resources"))
     lines = [["launch", *columns]]
-    for number, launch in enumerate(launches):
+    for number, launch in enumerate(_launches(manifest)):
         row = {**launch, **(measured[number] if number < len(measured) else {})}
         lines.append([str(number), *(str(row.get(column, "-")) for column in columns)])
     return lines
+
+
+def _launch_lines(manifest: Mapping[str, Any]) -> list[str]:
+    """The tensor maps of each launch, and what the compiler noted about it."""
+    lines = []
+    for number, launch in enumerate(_launches(manifest)):
+        for param in _objects(launch.get("params")):
+            if param.get("kind") == "tensormap":
+                lines.append(
+                    f"launch {number}: map of tensor {param.get('index')}, box {param.get('box')}, "
+                    f"swizzle {param.get('swizzle')}, element type {param.get('elem_type')}"
+                )
+    for number, measured in enumerate(_objects(manifest.get("resources"))):
+        notes = measured.get("notes")
+        lines += [f"launch {number}: {note}" for note in (notes if isinstance(notes, list) else ())]
+    return lines
+
+
+def _launches(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    record = manifest.get("record")
+    return _objects(record.get("launches") if isinstance(record, dict) else None)
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

@@ -159,7 +159,17 @@ def _is_script(path: Path) -> bool:
 _DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 _LIBRARY = "_C/libtriton.so"
 # The parts of Triton that turn a program into the text its assembler takes, beside its library.
-_SOURCES = ("compiler", "language", "runtime", "backends/{kind}")
+# Gluon is for NVIDIA's Hopper here.
+_SOURCES = (
+    "compiler",
+    "language",
+    "runtime",
+    "backends/{kind}",
+    "experimental/gluon",
+    "experimental/gluon/language",
+    "experimental/gluon/language/nvidia/ampere",
+    "experimental/gluon/language/nvidia/hopper",
+)
 
 
 def _triton_toolchain(target: Target, hash_of: Callable[[Path], str]) -> Toolchain:

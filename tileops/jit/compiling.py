@@ -317,7 +317,7 @@ def _dumps(request: Request, entry: cache.Entry) -> Iterator[tuple[str, str]]:
     yield from dumps
     yield "generate", code.source
     for launch in range(len(code.launches)):
-        for stage in ("ttir", "ttgir", "llir", "ptx", "amdgcn"):
+        for stage in ("ttir", "glir", "ttgir", "llir", "ptx", "amdgcn"):
             data = entry.files.get(f"launch{launch}.{stage}")
             if data is not None:
                 yield f"launch{launch}_{stage}", data.decode("utf-8", errors="replace")

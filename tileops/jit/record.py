@@ -178,12 +178,13 @@ def built_of(
         "resources": [
             {
                 "entry": launch.entry,
+                "language": written.language if code.language == "triton" else code.language,
                 "registers": launch.registers,
                 "spills": launch.spills,
                 "shared_bytes": launch.shared_bytes,
                 "notes": list(launch.notes),
             }
-            for launch in artifact.launches
+            for written, launch in zip(code.launches, artifact.launches, strict=True)
         ],
         "statements": {str(line): number for line, number in sorted(code.statements.items())},
     }
