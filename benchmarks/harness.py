@@ -277,12 +277,21 @@ def commit_of_tree() -> str:
     return described.stdout.strip() or "unknown"
 
 
+def earlier(out: Path) -> list[Result]:
+    """The results in a file that ``report`` wrote."""
+    rows = json.loads(out.read_text(encoding="utf-8"))["results"]
+    for row in rows:
+        del row["met"]
+        row["timings"] = {name: Timing(**t) for name, t in row["timings"].items()}
+    return [Result(**row) for row in rows]
+
+
 def report(results: list[Result], out: Path | None) -> str:
     """A table for people; JSON with everything under ``out``."""
     lines = [f"{'workload':44} {'candidate':>12} {'baseline':>12} {'ratio':>7} {'target':>7}"]
     for r in results:
         if r.ratio is None:
-            lines.append(f"{r.workload:44} {r.extra.get('errors', 'nothing to compare')}")
+            lines.append(f"{r.workload:44} {r.extra.get('errors') or 'nothing to compare'}")
             continue
         mark = {True: "met", False: "MISSED", None: ""}[r.met]
         target = "" if r.target is None else f"{r.target:.2f}"

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from html import escape
 
 from benchmarks.harness import Result
-from benchmarks.suite_pairs import geometric_mean, speed_over
+from benchmarks.suite_pairs import by_file, geometric_mean, speed_over
 
-LEFT, WIDTH, BAR, GAP, TOP = 330, 560, 9, 8, 56
+LEFT, WIDTH, BAR, GAP, TOP = 380, 560, 11, 7, 56
 COLOURS = {"TileLang": "#3b6fb6", "torch": "#d98032"}
 FONT = "font-family='sans-serif' font-size='12'"
 
 
 def chart(found: Sequence[Result], title: str) -> str:
     """The SVG text: speed of tileops over TileLang, and over the torch call of the same work."""
-    rows = [(r, _bars(r)) for r in found]
+    rows = [(r, _bars(r)) for r in by_file(found)]
     rows = [(r, bars) for r, bars in rows if bars]
     ratios = [ratio for _, bars in rows for _, _, ratio in bars] or [1.0]
     low, high = min(0.5, *ratios) / 1.05, max(2.0, *ratios) * 1.05

@@ -6,23 +6,26 @@ import argparse
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.harness import ROOT, Result, environment, report
+from benchmarks.harness import ROOT, Result, earlier, environment, report
 
 
-def suite_results(suite: str, args: argparse.Namespace) -> Iterable[Result]:
-    """The results of one suite, those that come one by one as they come."""
+def suite_results(
+    suite: str, args: argparse.Namespace, done: Sequence[str] = ()
+) -> Iterable[Result]:
+    """The results of one suite, those that come one by one as they come.
+
+    ``done`` names the pairs that need not run.
+    """
     peers: str | None = args.peers
     if suite == "pairs":
         from benchmarks import suite_pairs
 
-        if not torch.cuda.is_available():
-            raise RuntimeError("the pairs are timed on a GPU; --check runs them on the CPU path")
-        return suite_pairs.results(peers, args.only, args.seconds, args.jobs)
+        return suite_pairs.results(peers, args.only, args.seconds, args.jobs, without=done)
     if suite == "gpu":
         from benchmarks import suite_gpu
 
@@ -82,6 +85,9 @@ def main() -> int:
         help="files of benchmarks/pairs without .py, or names of programs",
     )  # fmt: skip
     group.add_argument("--seconds", type=float, help="begin no other program after this time")
+    group.add_argument(
+        "--missing", action="store_true", help="only programs that the file of results lacks"
+    )
     group.add_argument("--jobs", type=int, default=0, help="processes that compile at once")
     group.add_argument(
         "--check",
@@ -96,22 +102,27 @@ def main() -> int:
     suites = args.suite or (
         ["gpu", "host", "warm"] if torch.cuda.is_available() else ["host", "cpu", "warm"]
     )
-    results: list[Result] = []
     info = environment()
     card = re.sub(r"[^A-Za-z0-9]+", "-", info["card"]).strip("-").lower()
     kind = "-pairs" if suites == ["pairs"] else ""
     out = (args.out or ROOT / "benchmarks" / "results") / f"{card}-{info['commit']}{kind}.json"
+    if kind and not torch.cuda.is_available():
+        parser.error("the pairs are timed on a GPU; --check runs them on the CPU path")
+    # The pairs of one commit may be measured in several runs.
+    results = earlier(out) if kind and out.exists() else []
+    done = [r.workload for r in results] if args.missing else []
     failed = False
     for suite in suites:
         try:
-            for result in suite_results(suite, args):
+            for result in suite_results(suite, args, done):
+                results = [r for r in results if not kind or r.workload != result.workload]
                 results.append(result)
                 report(results, out)  # what was obtained stays, whatever ends the rest
         except Exception:
             traceback.print_exc()
             failed = True
     sys.stdout.write(report(results, out) + f"\nwritten to {out}\n")
-    if suites == ["pairs"]:
+    if kind:
         write_pairs(results, out, f"{info['card']}, {info['commit']}")
     if failed:
         return 1

@@ -142,17 +142,21 @@ def results(
     seconds: float | None = None,
     jobs: int = 0,
     command: Sequence[str] = CHILD,
+    without: Sequence[str] = (),
 ) -> Iterator[Result]:
-    """A result for each pair as it is done; after ``seconds`` no other pair is begun.
+    """A result for each pair as it is done, and printed; after ``seconds`` no other is begun.
 
     ``jobs`` processes run at once; by default one for four processors, at most four. ``command``
-    is what runs a pair.
+    is what runs a pair. The pairs ``without`` are left out.
     """
     begin = time.monotonic()
     jobs = jobs or max(1, min(4, (os.cpu_count() or 1) // 4))
     if peers:
         command = [*command, f"--peers={Path(peers).resolve()}"]
-    pending: list[tuple[str, Pair, dict[str, str]]] = [(f, p, {}) for f, p in selected(only)]
+    pending: list[tuple[str, Pair, dict[str, str]]] = [
+        (file, pair, {}) for file, pair in selected(only) if pair.name not in without
+    ]
+    print(HEAD, flush=True)
     running: list[Child] = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -168,7 +172,9 @@ def results(
                     running.remove(child)
                     again = retry(child)
                     if again is None:
-                        yield result_of(child)
+                        result = result_of(child)
+                        print("\n".join(_lines(result)), flush=True)
+                        yield result
                     else:
                         pending.insert(0, again)
                     shutil.rmtree(child.folder)
@@ -251,33 +257,43 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
+HEAD = (
+    f"{'program':48} {'tileops us':>11} {'rate':>11} {'/ TileLang':>10} {'/ torch':>8} "
+    f"{'first call, s':>13} {'TileLang':>8}"
+)
+
+
+def by_file(found: Sequence[Result]) -> list[Result]:
+    """Results in the order of the files, and of the pairs in each."""
+    place = {pair.name: at for at, (_, pair) in enumerate(all_pairs())}
+    return sorted(found, key=lambda r: (r.extra["file"], place.get(r.workload, len(place))))
+
+
 def table(found: Sequence[Result]) -> str:
     """A row for each pair, its ratios, their geometric means, and what went wrong."""
-    lines = [
-        f"{'program':48} {'tileops us':>11} {'rate':>11} {'/ TileLang':>10} {'/ torch':>8} "
-        f"{'first call, s':>13} {'TileLang':>8}"
-    ]
-    over: dict[str, list[float]] = {"TileLang": [], "torch": []}
-    for r in found:
-        peers = {"TileLang": speed_over(r, "TileLang"), "torch": speed_over(r, r.extra["peer"])}
-        for name, ratio in peers.items():
-            if ratio is not None:
-                over[name].append(ratio)
-        mine = r.timings.get("tileops")
-        ratios = ["-" if ratio is None else f"{ratio:.3f}" for ratio in peers.values()]
-        firsts = [_seconds(r, side) for side in SIDES]
-        lines.append(
-            f"{r.workload:48} {f'{mine.median_us:.1f}' if mine else '-':>11} {_rate(r):>11} "
-            f"{ratios[0]:>10} {ratios[1]:>8} {firsts[0]:>13} {firsts[1]:>8}"
-        )
-        lines += [f"    {side}: {error}" for side, error in r.extra["errors"].items()]
-    for name, ratios in over.items():
+    lines = [HEAD, *(line for r in by_file(found) for line in _lines(r))]
+    for name in ("TileLang", "torch"):
+        over = [speed_over(r, r.extra["peer"] if name == "torch" else name) for r in found]
+        ratios = [ratio for ratio in over if ratio is not None]
         if ratios:
             lines.append(
                 f"speed over {name}: geometric mean {geometric_mean(ratios):.3f} of {len(ratios)}, "
                 f"{min(ratios):.3f} to {max(ratios):.3f}"
             )
     return "\n".join(lines)
+
+
+def _lines(r: Result) -> list[str]:
+    """The row of a pair, and its errors beneath."""
+    mine = r.timings.get("tileops")
+    over = [speed_over(r, name) for name in ("TileLang", r.extra["peer"])]
+    ratios = ["-" if ratio is None else f"{ratio:.3f}" for ratio in over]
+    firsts = [_seconds(r, side) for side in SIDES]
+    row = (
+        f"{r.workload:48} {f'{mine.median_us:.1f}' if mine else '-':>11} {_rate(r):>11} "
+        f"{ratios[0]:>10} {ratios[1]:>8} {firsts[0]:>13} {firsts[1]:>8}"
+    )
+    return [row, *(f"    {side}: {error}" for side, error in r.extra["errors"].items())]
 
 
 def _rate(r: Result) -> str:

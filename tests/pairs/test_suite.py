@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pair_chart, suite_pairs
-from benchmarks.harness import Result, Timing, report
+from benchmarks.harness import Result, Timing, earlier, report
 from benchmarks.suite_pairs import geometric_mean, results, selected, table
 
 # A child that reports what its name, a file beside it, says; see ``pair_child``.
@@ -116,6 +116,19 @@ def test_nothing_is_begun_after_the_time(tmp_path: Path, capsys: pytest.CaptureF
     assert f"not begun within -1 s: {NAME}" in capsys.readouterr().out
 
 
+def test_pairs_that_are_done_are_left_out(tmp_path: Path) -> None:
+    assert list(results(None, [NAME], without=[NAME])) == []
+
+
+def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    rows = [
+        _row("a", 1.0, 0.5, None),
+        Result("b", "", "tileops", {}, None, "", extra={"errors": {}}),
+    ]
+    report(rows, tmp_path / "results.json")
+    assert earlier(tmp_path / "results.json") == rows
+
+
 def test_only_takes_files_and_names() -> None:
     assert {file for file, _ in selected(["matmul"])} == {"matmul"}
     assert [pair.name for _, pair in selected([NAME])] == [NAME]
@@ -126,7 +139,7 @@ def test_only_takes_files_and_names() -> None:
 def _row(name: str, mine: float, theirs: float, peer: float | None) -> Result:
     times = {"tileops": mine, "TileLang": theirs} | ({} if peer is None else {"cuDNN": peer})
     timings = {n: Timing(t, t, t, 1) for n, t in times.items()}
-    extra = {"peer": "cuDNN", "errors": {}, "rates": {}, "first_call": {}}
+    extra = {"file": "attention", "peer": "cuDNN", "errors": {}, "rates": {}, "first_call": {}}
     return Result(name, "TileLang", "tileops", timings, theirs / mine, "", extra=extra)
 
 
