@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.compile import gluon_matmul
+from tests.compile.test_tensor_maps import copy
 from tileops import cache, settings
 from tileops.compiler import (
     Artifact,
@@ -86,7 +88,14 @@ def test_a_product_with_two_rings_compiles_for_hopper() -> None:
     reason="TILEOPS_OTHER_TRITON names no folder with a second version of Triton",
 )
 def test_the_other_version_of_triton_compiles_it_too() -> None:
-    script = "import triton\nfrom tests.compile.test_gluon import check\ncheck()\nprint(triton.__version__)\n"
+    script = (
+        "import triton\n"
+        "from tests.compile import test_gluon, test_tensor_maps\n"
+        "test_gluon.check()\n"
+        "for dtype in test_tensor_maps.TYPES:\n"
+        "    test_tensor_maps.test_the_element_type_is_the_drivers(dtype)\n"
+        "print(triton.__version__)\n"
+    )
     root = Path(__file__).resolve().parents[2]
     path = f"{os.environ['TILEOPS_OTHER_TRITON']}:{root}"
     done = subprocess.run(
@@ -113,6 +122,25 @@ def test_a_launch_that_does_not_fit_is_refused_as_it_is() -> None:
     with pytest.raises(SharedMemoryError) as caught:
         compile_kernel(code, HOPPER, {})
     assert "also without pipelining" not in str(caught.value)
+
+
+def test_a_spill_is_noted_and_changes_nothing() -> None:
+    """64 float32 a thread wait at a barrier, and a thread has 32 registers."""
+    kept = """
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
+    values = box.load(layout)
+    box.store(values * 2)
+    fence_async_shared()
+"""
+    code = copy("float32", (64, 128), 128)
+    wait = "    mbarrier.wait(full, 0)\n"
+    spilling = replace(code, source=code.source.replace(wait, wait + kept))
+    (plain,) = compile_kernel(spilling, HOPPER, {}).launches
+    assert (plain.spills, plain.notes) == (0, ())
+    (image,) = compile_kernel(spilling, HOPPER, {"tl.maxnreg": "32"}).launches
+    assert image.spills > 0
+    assert image.notes == (f"main: a thread keeps {image.spills} bytes of its registers in memory",)
+    assert image.threads == plain.threads == 128
 
 
 def test_an_error_names_the_line_of_the_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tileops.dtypes import DType
@@ -13,14 +14,31 @@ from tileops.ir.expr import Buffer, Expr
 class TensorMapSpec:
     """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first.
 
-    ``swizzle`` is that of the shared layout: 0, 32, 64 or 128 bytes, at most an inner row of the
-    box.
+    ``swizzle`` is that of the shared layout, in bytes. ``problem`` says which boxes do not work.
     """
 
     box: tuple[int, ...]
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]  # elements; the last is 1
     swizzle: int = 128
+
+    def problem(self, dtype: str) -> str | None:
+        """Why no copy moves this box of ``dtype``, or None.
+
+        Triton 3.6 to 3.9 end the process (a C++ assertion) for most of these.
+        """
+        if dtype == "bool":
+            return "a tensor map has no bool elements"
+        if not 1 <= len(self.box) <= 5 or any(n < 1 or n & (n - 1) for n in self.box):
+            return f"a box has 1 to 5 dimensions, each a power of 2: {self.box}"
+        row = self.box[-1] * DType(dtype).bytes
+        if row < 16:
+            return f"a row of a box has at least 16 bytes, this one {row}"
+        if self.swizzle not in (0, 32, 64, 128):
+            return f"a swizzle is 0, 32, 64 or 128 bytes, not {self.swizzle}"
+        if self.swizzle > 0 and (row < self.swizzle or math.prod(self.box[:-1]) < 8):
+            return f"a box with swizzle {self.swizzle} has 8 rows of as many bytes: {self.box}"
+        return None
 
 
 @dataclass(frozen=True)

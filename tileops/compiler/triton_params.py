@@ -45,6 +45,8 @@ def _descriptor_text(param: KernelParam) -> str:
     spec = param.tensormap
     if spec is None or param.dtype is None:
         raise InternalError(f"parameter {param.name} has no tensor map or no dtype")
+    if (problem := spec.problem(param.dtype)) is not None:
+        raise InternalError(f"parameter {param.name}: {problem}")
     layout = NVMMASharedLayout(spec.swizzle, DType(param.dtype).bits, rank=len(spec.box))
     return f"tensordesc<{_element_text(param)}{list(spec.box)},{layout!r}>"
 

@@ -19,7 +19,7 @@ from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
 from tileops.compiler.toolchain import triton_version
 from tileops.compiler.triton_params import hidden_pointers, tensor_maps, type_text
-from tileops.errors import SharedMemoryError, ToolchainError
+from tileops.errors import InternalError, SharedMemoryError, ToolchainError
 from tileops.target import Target
 
 # The name under which the text is known to Python and to Triton's locations: the same everywhere.
@@ -223,6 +223,8 @@ def _run_stages(job: _Job) -> _Compiled:
             return _stages_of(function, job)
         except OSError as error:
             raise PlaceError(f"Triton's tools could not do their work: {error}") from error
+        except InternalError:
+            raise
         except Exception as error:
             raise _explained(error, job) from error
 
