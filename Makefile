@@ -48,6 +48,7 @@ RANDOM_SEED ?= $(shell date +%Y%m%d)0000
 nightly: build $(STAMPS)/triton36
 	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_BUNDLES=1000 TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
 	    TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests/property $(PYTEST_ARGS)
+	TILEOPS_REAL_PAIRS=1 $(BIN)/python -m pytest tests/pairs/test_programs.py -k sm_90 $(PYTEST_ARGS)
 	TILEOPS_KILLS=200 $(BIN)/python -m pytest tests/cache/test_processes.py $(PYTEST_ARGS)
 	TILEOPS_FORKS=1000 $(BIN)/python -m pytest tests/forks $(PYTEST_ARGS)
 	$(MAKE) fuzz
