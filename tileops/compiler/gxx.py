@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import tempfile
@@ -139,16 +140,9 @@ def _run(argv: list[str], folder: Path, code: KernelCode) -> None:
         raise PlaceError(
             f"{name} failed, which worked in {folder} (TMPDIR names another place):\n{words}"
         )
-    raise StageError(f"{name} refused generated code:\n{words}", _statement(words, code))
-
-
-def _statement(text: str, code: KernelCode) -> int | None:
-    """The statement that the first complaint about the text points at."""
-    for line in text.splitlines():
-        parts = line.split(":")
-        if len(parts) > 2 and parts[0] == SOURCE and parts[1].isdigit():
-            return code.statements.get(int(parts[1]))
-    return None
+    place = re.search(rf"^{re.escape(SOURCE)}:(\d+):", words, re.MULTILINE)
+    statement = code.statements.get(int(place[1])) if place else None
+    raise StageError(f"{name} refused generated code:\n{words}", statement)
 
 
 def _script(chosen: list[str]) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -362,16 +363,8 @@ def repaired() -> Iterator[None]:
     ]
     changes += [(libdevice, name, _on_values(f)) for name, f in _LIBDEVICE.items()]
     changes += [(libdevice, name, _towards_zero) for name in _TOWARDS_ZERO]
-    missing = object()
-    before = [(target, name, getattr(target, name, missing)) for target, name, _ in changes]
-    for target, name, value in changes:
-        setattr(target, name, value)
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    finally:
-        for target, name, value in before:
-            if value is missing:
-                delattr(target, name)
-            else:
-                setattr(target, name, value)
+    with ExitStack() as stack:
+        for target, name, value in changes:
+            stack.enter_context(mock.patch.object(target, name, value, create=True))
+        stack.enter_context(np.errstate(all="ignore"))
+        yield

@@ -43,10 +43,11 @@ def decode_program(text: str) -> Program:
         content = json.loads(text)
         if content["format"] != FORMAT:
             raise InternalError(f"program text: format {content['format']!r}")
-        decoder = _Decoder()
-        for node in content["nodes"]:
-            decoder.add(node)
-        found = decoder.decode(content["root"])
+        nodes: list[object] = []
+        for name, held in content["nodes"]:
+            given = {key: _decoded(item, nodes) for key, item in held.items()}
+            nodes.append(_CLASSES[name](**given))
+        found = _decoded(content["root"], nodes)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InternalError(f"program text: {type(error).__name__}: {error}") from None
     if not isinstance(found, Program):
@@ -83,24 +84,15 @@ class _Encoder:
         return number
 
 
-class _Decoder:
-    def __init__(self) -> None:
-        self._nodes: list[object] = []
-
-    def add(self, node: list[Any]) -> None:
-        name, content = node
-        found = _CLASSES[name]
-        self._nodes.append(found(**{key: self.decode(item) for key, item in content.items()}))
-
-    def decode(self, value: object) -> object:
-        match value:
-            case {"dtype": str(name)}:
-                return dtype_of(name)
-            case {"float": str(text)}:
-                return float(text)
-            case {"node": int(number)}:
-                return self._nodes[number]
-            case list():
-                return tuple(self.decode(item) for item in value)
-            case _:
-                return value
+def _decoded(value: object, nodes: list[object]) -> object:
+    match value:
+        case {"dtype": str(name)}:
+            return dtype_of(name)
+        case {"float": str(text)}:
+            return float(text)
+        case {"node": int(number)}:
+            return nodes[number]
+        case list():
+            return tuple(_decoded(item, nodes) for item in value)
+        case _:
+            return value

@@ -207,14 +207,16 @@ class Select(Expr):
 _LEVELS = {"global": 0, "shared": 1}
 
 
+def const_value(expr: Expr) -> int | None:
+    """The integer value of a constant expression, or None."""
+    value = getattr(expr, "value", None)
+    return int(value) if isinstance(value, (int, bool)) else None
+
+
 def _static(extents: tuple[Expr, ...]) -> tuple[int, ...] | None:
     """``extents`` as integers, or None where one is not constant."""
-    out = []
-    for extent in extents:
-        if not isinstance(extent, Const):
-            return None
-        out.append(int(extent.value))
-    return tuple(out)
+    found = tuple(value for e in extents if (value := const_value(e)) is not None)
+    return found if len(found) == len(extents) else None
 
 
 @dataclass(frozen=True)
@@ -316,11 +318,7 @@ class Region:
 
     def squeezed(self) -> tuple[int, ...]:
         """The dimensions that remain when those of constant extent 1 are dropped."""
-        return tuple(
-            d
-            for d, e in enumerate(self.extents)
-            if not (isinstance(e, Const) and int(e.value) == 1)
-        )
+        return tuple(d for d, extent in enumerate(self.extents) if const_value(extent) != 1)
 
     def squeezed_extents(self) -> tuple[Expr, ...]:
         """The extents but for constants of 1."""
@@ -332,8 +330,7 @@ class Region:
 
     def is_whole(self) -> bool:
         """True if the region covers its whole buffer from the origin."""
-        zero = all(isinstance(s, Const) and s.value == 0 for s in self.starts)
-        return zero and self.extents == self.buffer.shape
+        return self.extents == self.buffer.shape and all(const_value(s) == 0 for s in self.starts)
 
     def text(self) -> str:
         """``%A.0[start : +extent, ...]``."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tileops.dtypes import DType
-from tileops.ir.expr import Buffer, Expr, Var
+from tileops.ir.expr import Buffer, Var
+from tileops.ir.expr import const_value as const_value
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
 
@@ -101,9 +102,3 @@ class Program:
     def scalars(self) -> tuple[ScalarParam, ...]:
         """The scalar parameters, in order."""
         return tuple(p for p in self.params if isinstance(p, ScalarParam))
-
-
-def const_value(expr: Expr) -> int | None:
-    """The integer value of a constant expression, or None."""
-    value = getattr(expr, "value", None)
-    return int(value) if isinstance(value, (int, bool)) else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tileops.ir.expr import Buffer, Const, Expr, Region, Var, comma_separated, integers, typed
+from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, const_value, integers, typed
 from tileops.ir.node import Stmt
 
 REDUCE_KINDS = ("sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor")
@@ -33,12 +33,8 @@ def _show(extents: tuple[Expr, ...]) -> str:
 
 def _agree(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     """False where ranks or constant extents differ; symbolic extents are taken on trust."""
-    if len(a) != len(b):
-        return False
-    pairs = zip(a, b, strict=True)
-    return all(
-        x.value == y.value for x, y in pairs if isinstance(x, Const) and isinstance(y, Const)
-    )
+    pairs = [(const_value(x), const_value(y)) for x, y in zip(a, b, strict=False)]
+    return len(a) == len(b) and all(x == y or x is None or y is None for x, y in pairs)
 
 
 def _same_extents(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> Iterator[str]:
@@ -102,8 +98,7 @@ class Gemm(TileOperation):
     policy: str = "square"
 
     def reads(self) -> tuple[str, ...]:
-        clears = isinstance(self.clear, Const) and self.clear.value is True
-        return ("a", "b") if clears else ("a", "b", "c")
+        return ("a", "b") if const_value(self.clear) else ("a", "b", "c")
 
     def text(self) -> str:
         operands = f"{self.a}, {self.b}, {self.c}"
@@ -115,7 +110,7 @@ class Gemm(TileOperation):
             name = region.buffer.name
             if len(region.extents) < 2:
                 yield f"gemm operand {name} has no matrix"
-            if not all(isinstance(e, Const) and e.value == 1 for e in region.extents[:-2]):
+            if any(const_value(e) != 1 for e in region.extents[:-2]):
                 yield f"leading extents of {name} are not 1"
             if not region.buffer.is_on_chip:
                 yield f"gemm operand {name} is global"

@@ -21,20 +21,15 @@ def verify(program: Program, made_by: str | None = None) -> None:
     """
     try:
         _Verifier(program).run()
-        if made_by is not None:
-            _require_origins(program)
+        for stmt in walk(program.launches):
+            if made_by is not None and stmt.origin is None:
+                raise InternalError(
+                    f"program {program.name}: a statement without an origin: {stmt.text()}"
+                )
     except InternalError as error:
         if made_by is None:
             raise
         raise InternalError(f"after the pass {made_by}: {error}") from None
-
-
-def _require_origins(program: Program) -> None:
-    for stmt in walk(program.launches):
-        if stmt.origin is None:
-            raise InternalError(
-                f"program {program.name}: a statement without an origin: {stmt.text()}"
-            )
 
 
 class _Verifier:
@@ -154,7 +149,8 @@ class _Verifier:
 
     def _stmt(self, stmt: ir.Stmt) -> None:
         # The buffer of a safe value may be a view that the launch makes.
-        views = {s.buffer.id for s in _views(stmt)}
+        inner = walk(stmt.body) if isinstance(stmt, ir.Launch) else ()
+        views = {s.buffer.id for s in inner if isinstance(s, ir.View)}
         for name in operand_names(stmt):
             if name == "safe_values":
                 safe: tuple[tuple[Buffer, Expr], ...] = getattr(stmt, name)
@@ -193,8 +189,3 @@ class _Verifier:
         if stmt.is_tile_operation:
             nested = any(isinstance(loop, ir.Parallel) for loop in self._loops)
             self._require(not nested, "a tile operation inside a parallel nest")
-
-
-def _views(stmt: ir.Stmt) -> Iterator[ir.View]:
-    if isinstance(stmt, ir.Launch):
-        yield from (s for s in walk(stmt.body) if isinstance(s, ir.View))

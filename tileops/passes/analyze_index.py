@@ -43,57 +43,41 @@ def uses(expr: Expr, variables: Collection[int]) -> bool:
 
 def affine(expr: Expr, variables: Collection[int]) -> Affine | None:
     """``expr`` as an affine map of ``variables``; None for a product, ``//``, a load or such."""
-    parts = _affine(expr, variables)
-    if parts is None:
-        return None
-    factors, rest = parts
-    return Affine(tuple(sorted((v, c) for v, c in factors.items() if c)), rest)
-
-
-def _affine(expr: Expr, variables: Collection[int]) -> tuple[dict[int, int], Expr] | None:
     if not uses(expr, variables):
-        return {}, expr
+        return Affine((), expr)
     match expr:
         case Var(id=n):
-            return {n: 1}, _ZERO
+            return Affine(((n, 1),), _ZERO)
         case Cast(a=a, dtype=dtype) if widens(dtype, a.dtype):
-            return _affine(a, variables)
+            return affine(a, variables)
         case Unary() | Binary() if not is_index_type(expr.dtype):
             return None  # it wraps
         case Unary(op="neg", a=a):
-            return _scaled(_affine(a, variables), -1)
+            return _scaled(affine(a, variables), -1)
         case Binary(op="add" | "sub" as op, a=a, b=b):
-            right = _affine(b, variables)
-            return _sum(_affine(a, variables), _scaled(right, -1) if op == "sub" else right)
+            right = affine(b, variables)
+            return _sum(affine(a, variables), _scaled(right, -1) if op == "sub" else right)
         case Binary(op="mul", a=a, b=b):
             if (value := const_value(b)) is not None:
-                return _scaled(_affine(a, variables), value)
+                return _scaled(affine(a, variables), value)
             if (value := const_value(a)) is not None:
-                return _scaled(_affine(b, variables), value)
-            return None
-        case _:
-            return None
+                return _scaled(affine(b, variables), value)
+    return None
 
 
-def _sum(
-    left: tuple[dict[int, int], Expr] | None, right: tuple[dict[int, int], Expr] | None
-) -> tuple[dict[int, int], Expr] | None:
+def _sum(left: Affine | None, right: Affine | None) -> Affine | None:
     if left is None or right is None:
         return None
-    factors = dict(left[0])
-    for v, c in right[0].items():
-        factors[v] = factors.get(v, 0) + c
-    return factors, _exact("add", left[1], right[1])
+    found = {v for v, _ in (*left.coefficients, *right.coefficients)}
+    sums = ((v, left.coefficient(v) + right.coefficient(v)) for v in sorted(found))
+    return Affine(tuple((v, c) for v, c in sums if c), _exact("add", left.rest, right.rest))
 
 
-def _scaled(
-    parts: tuple[dict[int, int], Expr] | None, factor: int
-) -> tuple[dict[int, int], Expr] | None:
-    if parts is None:
+def _scaled(form: Affine | None, factor: int) -> Affine | None:
+    if form is None:
         return None
-    factors, rest = parts
-    scaled = _exact("mul", rest, fold.const(factor))
-    return {v: c * factor for v, c in factors.items()}, scaled
+    scaled = tuple((v, c * factor) for v, c in form.coefficients) if factor else ()
+    return Affine(scaled, _exact("mul", form.rest, fold.const(factor)))
 
 
 def _exact(op: str, a: Expr, b: Expr) -> Expr:
@@ -148,11 +132,8 @@ def _linear_parts(index: Expr) -> Iterator[Expr]:
 
 
 def _is_unlimited(expr: Expr, ranges: Ranges) -> bool:
-    return (
-        isinstance(expr, Binary)
-        and expr.op == "mul"
-        and is_unlimited_product(ranges.exact(expr.a), ranges.exact(expr.b))
-    )
+    is_product = isinstance(expr, Binary) and expr.op == "mul"
+    return is_product and is_unlimited_product(*map(ranges.exact, children(expr)))
 
 
 def _in_int64(index: Expr) -> Expr:

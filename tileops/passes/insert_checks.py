@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from tileops.dtypes import INT64
 from tileops.ir import fold, walk
 from tileops.ir import stmt as ir
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Select, Var
@@ -135,12 +136,8 @@ def _nan_checks(
 ) -> Iterator[ir.Check]:
     """The check of what ``stmt`` writes to an element of ``buffer``, if that may be a NaN."""
     if value.dtype.is_float and not isinstance(value, Const):
-        place: Expr = fold.const(0, fold.INT64)
+        place: Expr = fold.const(0, INT64)
         for index, extent in zip(indices, buffer.shape, strict=True):
-            place = fold.add(fold.mul(place, _wide(extent)), _wide(index))
+            place = fold.add(fold.mul(place, fold.cast(extent, INT64)), fold.cast(index, INT64))
         what = f"buffer '{buffer.name}': a NaN at element"
         yield ir.Check("nan", value, place, _TRUE, what, **stmt.provenance)
-
-
-def _wide(expr: Expr) -> Expr:
-    return fold.cast(expr, fold.INT64)

@@ -29,7 +29,7 @@ from tileops.passes.analyze_index import half, parity
 from tileops.passes.context import Context
 from tileops.passes.encodings import Encoding, Form, Forms, encodings_of
 from tileops.passes.expand_tile_ops import expand
-from tileops.passes.pair_packed_stores import Pairing, pair_of, refusal
+from tileops.passes.packed_stores import Pairing, pair_of, refusal
 
 NIBBLE = "nibble"  # Call(uint8, NIBBLE, (byte, k)): the half of ``byte`` that holds element k
 # Operators whose result on carriers is a value of the dtype whenever the operands are.
@@ -120,14 +120,12 @@ class _TileOperations:
     def _moves_codes(self, stmt: ir.Stmt) -> bool:
         """True for an operation that moves elements which are held as their values are."""
         match stmt:
-            case ir.Transpose(src=src, dst=dst):
-                source, target = src.buffer, dst.buffer
-            case ir.Im2col(image=image, dst=dst):
-                source, target = image, dst.buffer
-            case _:
-                return False
-        form = self._forms.get(target)
-        return form is not None and form.encoding.is_code and source.dtype == target.dtype
+            case (
+                ir.Transpose(src=Region(buffer=source), dst=dst) | ir.Im2col(image=source, dst=dst)
+            ):
+                form = self._forms.get(dst.buffer)
+                return form is not None and form.encoding.is_code and source.dtype == dst.dtype
+        return False
 
     def _nest(self, stmt: ir.Copy) -> ir.Stmt:
         """A copy element by element."""
@@ -258,10 +256,8 @@ class _Elements:
             name: self._operand(getattr(stmt, name)) for name in walk.operand_names(stmt)
         }
         match stmt:
-            case ir.Fill(dst=dst):
-                form = self._forms.of_bytes(dst.buffer)
-                if form is not None:
-                    changes["value"] = _filled(form, changes["value"])
+            case ir.Fill(dst=dst) if (form := self._forms.of_bytes(dst.buffer)) is not None:
+                changes["value"] = _filled(form, changes["value"])
             case ir.Print(args=args):
                 changes["args"] = tuple(
                     self._ordinary(a) if isinstance(a, Expr) else self._operand(a) for a in args

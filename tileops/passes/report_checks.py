@@ -12,7 +12,7 @@ import itertools
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region
-from tileops.ir.program import STATUS_ID, Program
+from tileops.ir.program import STATUS_ID, Program, const_value
 from tileops.ir.stmt import Assert, Atomic, Check, If, Stmt
 from tileops.ir.walk import map_launches, replace_stmts, walk
 from tileops.pass_configs import CHECKS
@@ -92,12 +92,12 @@ def decode(word: int) -> tuple[int, int] | None:
     return _MOST_CHECKS - (word >> _VALUE_BITS), (word & (2 * _HALF - 1)) - _HALF
 
 
-def _report(number: int, stmt: Stmt) -> Report:
+def _report(number: int, stmt: Check | Assert) -> Report:
     at = stmt.loc.render().replace("\n", "\n  ") if stmt.loc is not None else ""
     if isinstance(stmt, Check) and stmt.kind != "assert":
-        bound = getattr(stmt.bound, "value", 0) if stmt.kind == "index" else 0
-        return Report(number, stmt.kind, stmt.what, int(bound), at)
-    message = stmt.what if isinstance(stmt, Check) else getattr(stmt, "message", "")
+        bound = const_value(stmt.bound) if stmt.kind == "index" else None
+        return Report(number, stmt.kind, stmt.what, bound or 0, at)
+    message = stmt.what if isinstance(stmt, Check) else stmt.message
     said = "an assertion failed" + (f": {message}" if message else "")
     return Report(number, "assert", said, 0, at)
 
