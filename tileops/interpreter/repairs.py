@@ -232,18 +232,18 @@ def loop(start: Any, stop: Any = None, step: Any = 1, **_: Any) -> Iterator[Any]
         yield tl.tensor(ti.TensorHandle(np.array([value], dtype=held), kind), kind)
 
 
-def whole(value: int, kind: str) -> Any:
-    """An integer argument of Triton's type ``kind``, such as ``i64``."""
-    held = np.dtype(f"{'u' if kind[0] == 'u' else ''}int{kind[1:]}")
-    dtype = tl.str_to_ty(kind, None)
-    return tl.tensor(ti.TensorHandle(np.array([value], dtype=held), dtype), dtype)
-
-
-def real(value: float, kind: str) -> Any:
-    """A float argument of the type ``kind``, such as ``f32``, which rounds it once."""
-    dtype = tl.str_to_ty(kind.replace("f", "fp", 1) if kind[0] == "f" else kind, None)
-    handle = ti.TensorHandle(narrow(np.array([value], np.float64), dtype), dtype)
-    return tl.tensor(handle, dtype)
+def scalar(value: Any, kind: str) -> Any:
+    """An argument of the type ``kind``, such as ``i64``, or ``f32``, which rounds it once."""
+    if kind.startswith(("f", "bf")):
+        dtype = tl.str_to_ty(kind.replace("f", "fp", 1) if kind[0] == "f" else kind, None)
+        held = narrow(np.array([value], np.float64), dtype)
+    elif kind[1:].isdigit() and kind not in ("i1", "i32"):
+        dtype = tl.str_to_ty(kind, None)
+        held = np.array([int(value)], f"{'u' if kind[0] == 'u' else ''}int{kind[1:]}")
+    else:
+        return value
+    # The interpreter would choose the type by the value.
+    return tl.tensor(ti.TensorHandle(held, dtype), dtype)
 
 
 _patch_core = ti._patch_lang_core

@@ -17,18 +17,17 @@ _FILE = "kernel.py"
 
 def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """Serve requests until the input ends."""
-    from tileops.interpreter.repairs import loop, repaired
+    from tileops.interpreter.repairs import loop, repaired, scalar
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
     while line := stdin.readline():
         request = json.loads(line)
-        arguments = []
-        for spec in request["arguments"]:
-            if "bytes" not in spec:
-                arguments.append(_scalar(spec))
-                continue
-            flat = read_bytes(stdin, spec["bytes"])
-            arguments.append(flat.view(getattr(torch, spec["dtype"])))
+        arguments = [
+            read_bytes(stdin, spec["bytes"]).view(getattr(torch, spec["dtype"]))
+            if "bytes" in spec
+            else scalar(spec["value"], spec["type"])
+            for spec in request["arguments"]
+        ]
         regions = [read_bytes(stdin, spec["bytes"]) for spec in request["regions"]]
         tables = [
             a for a, s in zip(arguments, request["arguments"], strict=True) if s.get("table", False)
@@ -94,16 +93,6 @@ def _move(table: torch.Tensor, moves: list[tuple[int, int, int]]) -> None:
         for old, size, new in moves:
             if old <= address < old + size:
                 table[n] = new + address - old
-
-
-def _scalar(spec: dict[str, Any]) -> Any:  # noqa: ANN401 - a Python scalar of any kind
-    from tileops.interpreter.repairs import real, whole
-
-    value, kind = spec["value"], spec["type"]
-    if kind.startswith(("f", "bf")):
-        return real(float(value), kind)
-    # The interpreter would choose the type by the value.
-    return whole(int(value), kind) if kind[1:].isdigit() and kind not in ("i1", "i32") else value
 
 
 def _cause(error: BaseException) -> str:

@@ -1,8 +1,4 @@
-"""The expression nodes of the tile IR: typed scalars without side effects.
-
-Each node declares its fields, the fields that are operands, its text and its rules; walkers,
-printer, verifier and codec follow from these.
-"""
+"""The expression nodes of the tile IR: typed scalars without side effects."""
 
 from __future__ import annotations
 

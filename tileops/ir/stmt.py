@@ -13,20 +13,7 @@ from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, integers
 from tileops.ir.node import Body as Body
 from tileops.ir.node import Provenance as Provenance
 from tileops.ir.node import Stmt as Stmt
-from tileops.ir.tile_operations import ATOMIC_OPS as ATOMIC_OPS
-from tileops.ir.tile_operations import REDUCE_KINDS as REDUCE_KINDS
-from tileops.ir.tile_operations import SCAN_KINDS as SCAN_KINDS
-from tileops.ir.tile_operations import ArgReduce as ArgReduce
-from tileops.ir.tile_operations import Atomic as Atomic
-from tileops.ir.tile_operations import Copy as Copy
-from tileops.ir.tile_operations import Fill as Fill
-from tileops.ir.tile_operations import Gemm as Gemm
-from tileops.ir.tile_operations import Im2col as Im2col
-from tileops.ir.tile_operations import Reduce as Reduce
-from tileops.ir.tile_operations import Reduction as Reduction
-from tileops.ir.tile_operations import Scan as Scan
-from tileops.ir.tile_operations import TileOperation as TileOperation
-from tileops.ir.tile_operations import Transpose as Transpose
+from tileops.ir.tile_operations import *  # they are statements too
 from tileops.location import Location
 
 LOOP_KINDS = ("serial", "unroll", "vectorized", "pipelined")

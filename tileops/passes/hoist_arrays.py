@@ -32,7 +32,9 @@ def _hoisted(stmt: Stmt) -> Iterable[Stmt] | None:
     moved = {
         s.buffer.id: dataclasses.replace(s.buffer, shape=(*nest.extents, *s.buffer.shape))
         for s in walk(nest.body)
-        if isinstance(s, Alloc) and s.buffer.id not in viewed and _is_array(s.buffer)
+        if isinstance(s, Alloc)
+        and s.buffer.id not in viewed
+        and any(const_value(e) != 1 for e in s.buffer.shape)
     }
     if not moved:
         return (stmt,)
@@ -50,7 +52,3 @@ def _hoisted(stmt: Stmt) -> Iterable[Stmt] | None:
 
     allocs = [Alloc(b, **stmt.provenance) for b in moved.values()]
     return [*allocs, dataclasses.replace(nest, body=replace_stmts(nest.body, rewritten))]
-
-
-def _is_array(buffer: Buffer) -> bool:
-    return any(const_value(e) != 1 for e in buffer.shape)
