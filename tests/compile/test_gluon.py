@@ -16,6 +16,7 @@ import pytest
 from tests.compile import gluon_matmul
 from tests.compile.test_tensor_maps import copy
 from tileops import cache, settings
+from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
 from tileops.compiler import (
     Artifact,
     StageError,
@@ -23,7 +24,8 @@ from tileops.compiler import (
     content_hash,
     toolchain_of,
 )
-from tileops.errors import SharedMemoryError
+from tileops.errors import InternalError, SharedMemoryError
+from tileops.ir.program import Program
 from tileops.jit.record import built_of
 from tileops.target import parse_target
 
@@ -37,15 +39,19 @@ EXPECTED = [*DESCRIPTOR * 3, INTEGER, INTEGER, POINTER, POINTER]
 KINDS = ["tensormap", *["null"] * 4] * 3 + ["slot"] * 2 + ["global_scratch", "profile_scratch"]
 
 
+def recorded(program: Program, code: KernelCode, artifact: Artifact) -> dict[str, Any]:
+    key = cache.key_of(ir="", options=[], target="", specialization={}, codegen="", toolchain={})
+    record: dict[str, Any] = built_of(program, HOPPER, code, artifact, key).manifest["record"]
+    return record
+
+
 @functools.cache
 def built() -> tuple[Artifact, dict[str, Any]]:
     """The artifact and its record."""
     program = gluon_matmul.program()
     code = gluon_matmul.code(program)
     artifact = compile_kernel(code, HOPPER, {})
-    key = cache.key_of(ir="", options=[], target="", specialization={}, codegen="", toolchain={})
-    manifest = built_of(program, HOPPER, code, artifact, key).manifest
-    return artifact, manifest["record"]
+    return artifact, recorded(program, code, artifact)
 
 
 def parameters(ptx: str) -> list[tuple[int, int]]:
@@ -141,6 +147,40 @@ def test_a_spill_is_noted_and_changes_nothing() -> None:
     assert image.spills > 0
     assert image.notes == (f"main: a thread keeps {image.spills} bytes of its registers in memory",)
     assert image.threads == plain.threads == 128
+
+
+def test_clusters_are_compiled_and_recorded() -> None:
+    source = """
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def main(A):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0], cga_layout=[[1]])
+    x = gl.arange(0, 256, layout=layout)
+    gl.store(A + gl.program_id(0) * 256 + x, x.to(gl.float16))
+"""
+    program = gluon_matmul.program()
+    grid = gluon_matmul.code(program).launches[0].grid
+    params = (KernelParam("A", "tensor", 0, "ptr", "float16", aligned=True),)
+    launch = LaunchCode(
+        "main", params, grid, num_warps=4, language="gluon", cluster=2, dependent=True
+    )
+    code = KernelCode("triton", source, (launch,))
+    artifact = compile_kernel(code, HOPPER, {})
+    assert ".reqnctapercluster 2" in artifact.files["launch0.ptx"].decode()
+    (record,) = recorded(program, code, artifact)["launches"]
+    assert (record["cluster"], record["dependent"], record["threads"]) == (2, True, 128)
+    (plain,) = built()[1]["launches"]
+    assert not {"cluster", "dependent"} & set(plain)
+
+
+def test_a_tensor_map_in_a_cluster_is_refused() -> None:
+    code = copy("float16", (64, 64), 128)
+    together = replace(code, launches=(replace(code.launches[0], cluster=2),))
+    with pytest.raises(InternalError, match="main: a launch of clusters takes no tensor map"):
+        compile_kernel(together, HOPPER, {})
 
 
 def test_an_error_names_the_line_of_the_text() -> None:

@@ -15,6 +15,7 @@ class TensorMapSpec:
     """A host-made tensor descriptor: the box that one copy moves, in elements, outermost first.
 
     ``swizzle`` is that of the shared layout, in bytes. ``problem`` says which boxes do not work.
+    The driver refuses a map with an extent of 0, so the call fails unless its grid is empty too.
     """
 
     box: tuple[int, ...]
@@ -89,8 +90,9 @@ class LaunchCode:
     its stages or adds warps.
 
     ``cluster``: thread blocks that run one program together (``gl.num_ctas()``); ``grid`` counts
-    programs. ``dependent``: the launch may start before the one ahead of it on the stream ends, so
-    its text waits (``gdc_wait``) before it reads what that one writes.
+    programs. A launch of clusters takes no tensor map. ``dependent``: the launch may start before
+    the one ahead of it on the stream ends, so its text waits (``gdc_wait``) before it touches
+    memory that earlier launches use.
     """
 
     entry: str

@@ -25,8 +25,17 @@ _SPELLINGS = {
 _DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
 
 
-def type_text(param: KernelParam) -> str:
-    """The type of a parameter in Triton's signatures."""
+def signature_of(launch: LaunchCode) -> dict[str, str]:
+    """The type of each parameter by name, as Triton writes it; InternalError for a bad tensor map.
+
+    The layouts of a cluster say which block holds which part of a box, and those here do not.
+    """
+    if launch.cluster > 1 and any(param.kind == "tensormap" for param in launch.params):
+        raise InternalError(f"{launch.entry}: a launch of clusters takes no tensor map")
+    return {param.name: _type_text(param) for param in launch.params}
+
+
+def _type_text(param: KernelParam) -> str:
     if param.type == "ptr":
         return "*" + _element_text(param)
     if param.type == "tensordesc":

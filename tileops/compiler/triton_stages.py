@@ -18,7 +18,7 @@ from tileops.codegen.kernel_code import KernelCode, LaunchCode
 from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
 from tileops.compiler.toolchain import triton_version
-from tileops.compiler.triton_params import hidden_pointers, tensor_maps, type_text
+from tileops.compiler.triton_params import hidden_pointers, signature_of, tensor_maps
 from tileops.errors import InternalError, SharedMemoryError, ToolchainError
 from tileops.target import Target
 
@@ -250,9 +250,8 @@ def _stages_of(function: Any, job: _Job) -> _Compiled:
     )
     backend = make_backend(gpu)
     parsed = backend.parse_options(_options(job))
-    signature = {p.name: type_text(p) for p in launch.params}
     attributes = {(n,): [["tt.divisibility", 16]] for n, p in enumerate(launch.params) if p.aligned}
-    text = _source_class(launch.language)(function, signature, {}, attributes)
+    text = _source_class(launch.language)(function, signature_of(launch), {}, attributes)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
