@@ -72,10 +72,9 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.decorator": frozenset({"jit"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
     "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
-    "tileops.autotuner.request": frozenset({"jit", "cache"}),
+    "tileops.autotuner.tuner": frozenset({"jit", "cache", "op", "ir"}),
     "tileops.autotuner.session": frozenset({"jit", "op"}),
     "tileops.autotuner.custom_timer": frozenset({"jit"}),
-    "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.spaces": frozenset({"ir"}),
     "tileops.autotuner.workshop": frozenset({"jit", "cache"}),
     # The workers compile; their temporary files are the cache's.

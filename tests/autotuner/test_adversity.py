@@ -23,7 +23,7 @@ from tests.autotuner.risky import risky
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
 from tests.kit.processes import ends_within
 from tileops import log
-from tileops.autotuner import benches, compilers, database, pipes, request
+from tileops.autotuner import benches, compilers, database, pipes
 from tileops.autotuner.database import read_best, read_rows
 
 pytestmark = [
@@ -240,7 +240,7 @@ def test_a_winner_that_is_no_config_of_the_space_is_not_taken(tuning_cache: Path
 
 def test_records_of_another_version_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tune() == [8, 16, 32]
-    monkeypatch.setattr(request.sources, "digest", lambda: "another")
+    monkeypatch.setattr(tuner.sources, "digest", lambda: "another")
     assert tune() == [8, 16, 32]
 
 

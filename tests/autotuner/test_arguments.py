@@ -18,7 +18,7 @@ from tests.autotuner.tuned_programs import (
     fresh_in_place,
     fresh_other,
 )
-from tileops.autotuner.inputs import check_inputs
+from tileops.autotuner.tuner import check_inputs
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")

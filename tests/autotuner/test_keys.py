@@ -12,7 +12,7 @@ import torch
 import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_lazy
-from tileops.autotuner import request as tuners
+from tileops.autotuner import tuner as tuners
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
 

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from tileops.autotuner.param import AutotuneResult as AutotuneResult
     from tileops.autotuner.param import CompileArgs as CompileArgs
     from tileops.autotuner.param import ProfileArgs as ProfileArgs
-    from tileops.autotuner.request import set_autotune_inputs as set_autotune_inputs
     from tileops.autotuner.spaces import Space as Space
     from tileops.autotuner.spaces import space as space
+    from tileops.autotuner.tuner import set_autotune_inputs as set_autotune_inputs
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
 _HOMES = {
     **dict.fromkeys(("AutoTuner", "autotune"), "tileops.autotuner.decorator"),
     **dict.fromkeys(("AutotuneResult", "CompileArgs", "ProfileArgs"), "tileops.autotuner.param"),
     **dict.fromkeys(("Space", "space"), "tileops.autotuner.spaces"),
-    "set_autotune_inputs": "tileops.autotuner.request",
+    "set_autotune_inputs": "tileops.autotuner.tuner",
     "TensorSupplyType": "tileops.profiler",
 }
 

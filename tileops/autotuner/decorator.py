@@ -16,9 +16,9 @@ from tileops.autotuner.param import (
     Timer,
     TuningOptions,
 )
-from tileops.autotuner.request import Tuner
 from tileops.autotuner.spaces import Configs
 from tileops.autotuner.tuned import TunedProgram, with_fallback
+from tileops.autotuner.tuner import Tuner
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.definition import Definition
 from tileops.jit.entry_points import jit

@@ -34,8 +34,9 @@ from tileops.profiler import do_bench
 if TYPE_CHECKING:
     from tileops.autotuner.measuring import Progress
     from tileops.autotuner.ranks import Json, Share
-    from tileops.autotuner.request import Tuner, TuningRequest
+    from tileops.autotuner.tuner import Tuner
     from tileops.ir.program import Program
+    from tileops.jit.eager import Choice
 
 # A tuning may take long; a waiter gives up after this long and tunes itself.
 _LOCK_SECONDS = 3600.0
@@ -51,20 +52,20 @@ class TuningResult:
 
 
 class TuningSession:
-    """Finds the best config for one request; configs are known by their canonical text."""
+    """Finds the best config for one choice; configs are known by their canonical text."""
 
-    def __init__(self, tuner: Tuner, request: TuningRequest) -> None:
-        self.request = request
+    def __init__(self, tuner: Tuner, choice: Choice) -> None:
+        self._choice = choice
         self.options = tuner.options
         self._tuner = tuner
-        space = tuner.space(request)
-        default = tuner.default(request, space)
+        space = tuner.space(choice)
+        default = tuner.default(choice, space)
         self.configs = by_name(space, default)
         self.default = None if default is None else canonical(default)
-        self.key = tuner.key(request)
+        self.key = tuner.key(choice)
         # What was measured for other sizes or arguments of the same program is good here: the
         # script of an eager program tells its texts apart whatever the sizes.
-        self._ignores_digests = bool(request.script) and tuner.ignores_some(request)
+        self._ignores_digests = bool(choice.script) and tuner.ignores_some(choice)
         self._check = self.options.check_identity
         self._record = Record(self.key)
         self._programs: dict[str, Program] = {}
@@ -132,7 +133,7 @@ class TuningSession:
     def _digest(self, config: Config) -> str:
         """That of the program under a config; empty where it is not a program."""
         try:
-            return digest_of(self.request.trace(config), 64)
+            return digest_of(self._choice.trace(config), 64)
         except Exception:
             return ""
 
@@ -187,7 +188,7 @@ class TuningSession:
         return TuningResult(config, None)
 
     def _refuse_where_forbidden(self) -> None:
-        device = self.request.device
+        device = self._choice.torch_device
         if settings.current().strict:
             reason = "strict mode allows no measurement"
         elif device.type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -215,7 +216,7 @@ class TuningSession:
         """Trace each config; one that is not a program is a result, for ``tune show``."""
         for name, config in self.configs.items():
             try:
-                program = self.request.trace(config)
+                program = self._choice.trace(config)
             except Exception as error:  # a program's own code may refuse a config as it likes
                 is_own = isinstance(error, TileopsError)
                 reason = str(error) if is_own else f"{type(error).__name__}: {error}"
@@ -251,7 +252,7 @@ class TuningSession:
         return missing if self._share is None else list(self._programs)
 
     def _inputs(self) -> Sequence[Any]:
-        return self._tuner.inputs(self.request, next(iter(self._programs.values())))
+        return self._tuner.inputs(self._choice, next(iter(self._programs.values())))
 
     def _time_reference(self, inputs: Sequence[Any]) -> float | None:
         reference = self.options.ref_prog
@@ -260,7 +261,7 @@ class TuningSession:
         own = copies_of(inputs)
         with errors_of(self.key.op, "ref_prog"):
             found = do_bench(
-                lambda: reference(*own), warmup=5, rep=20, device=self.request.device,
+                lambda: reference(*own), warmup=5, rep=20, device=self._choice.torch_device,
                 return_mode="median",
             )  # fmt: skip
         return float(found)
@@ -280,7 +281,7 @@ class TuningSession:
             work: CustomTimer | Workshop
             if self.options.timer is not None:
                 candidates = {n: (self.configs[n], self._programs[n]) for n in names}
-                build = replace(self.request.build, target=self.request.target)
+                build = replace(self._choice.build, target=self._choice.target)
                 work = CustomTimer(candidates, build, inputs, self.options, progress)
             else:
                 work = stack.enter_context(self._workshop(names, inputs, progress))
@@ -292,7 +293,7 @@ class TuningSession:
     def _workshop(
         self, names: Sequence[str], inputs: Sequence[Any], progress: Progress
     ) -> Workshop:
-        request = self.request
+        choice = self._choice
         try:
             facts = facts_of(self._programs[names[0]], inputs)
         except (ArgumentError, ArgumentTypeError) as error:
@@ -301,11 +302,11 @@ class TuningSession:
         requests = {
             name: Request(
                 program=self._programs[name],
-                target=request.target,
+                target=choice.target,
                 spec=facts,
                 op=self.key.op,
                 why="tuning",
-                sizes={**request.consts, **request.dynamic},
+                sizes=choice.all_sizes,
                 script=self.key.script,
             )
             for name in names
@@ -315,7 +316,7 @@ class TuningSession:
             requests,
             inputs,
             self.options,
-            self.options.measuring_devices(request.device),
+            self.options.measuring_devices(choice.torch_device),
             isolated=all(movable),
             default=self.default,
             share=self._share,

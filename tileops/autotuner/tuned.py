@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tileops.autotuner.request import Tuner, TuningRequest
-from tileops.autotuner.spaces import PASS_CONFIGS, Config
+from tileops.autotuner.tuner import Tuner, of_thread
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
-from tileops.jit.definition import Definition, with_options
+from tileops.jit.definition import Definition, split_config, with_options
 from tileops.jit.eager import Choice
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
@@ -21,15 +19,9 @@ from tileops.jit.lazy import LazyKernels
 from tileops.jit.provider import Build, reaches_index64, state_of
 from tileops.jit.specialising import Specialised, specialise
 from tileops.jit.targets import default_target, device_for
-from tileops.pass_configs import options_of
 
 if TYPE_CHECKING:
-    from tileops.autotuner.session import TuningResult
     from tileops.ir.program import Program
-    from tileops.op.registration import Buckets
-    from tileops.op.variant import Variant
-
-_calls = threading.local()
 
 
 class TunedProgram(JITImpl):
@@ -48,9 +40,9 @@ class TunedProgram(JITImpl):
         if self._is_lazy:
             self._lazy = _TunedKernels(self.definition, self._build, tuner)
             return
-        self._tuning = self._eager.tuning = _EagerTuning(self, tuner)
+        self._eager.tuning = tuner
         if self._eager.op is not None:
-            self._eager.op.bucketing = self._tuning.buckets
+            self._eager.op.bucketing = tuner.buckets
             self._eager.op.keep_given()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -60,12 +52,11 @@ class TunedProgram(JITImpl):
         if self._awaits_configs:
             self._take_configs(args, kwargs)
         # If this call tunes, it is on these arguments.
-        before = getattr(_calls, "current", None)
-        _calls.current = (self._eager, args, kwargs)
+        before, of_thread.call = of_thread.call, (self, args, kwargs)
         try:
             return super().__call__(*args, **kwargs)
         finally:
-            _calls.current = before
+            of_thread.call = before
 
     def _take_configs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Let a function of the call give parameters without a default the values of a config."""
@@ -109,24 +100,20 @@ class TunedProgram(JITImpl):
             self._take_configs(args, kwargs)
         definition = self.definition
         values, _ = definition.bind_arguments(args, kwargs)
-        if self.tuner.is_explicit(values):
+        target = self._build.target or default_target()
+        device = device_for(target)
+        if device is None or not self.tuner.is_needed(values):
             return super().compile(*args, **kwargs)
         made = self.specialised(args, kwargs)
-        target = self._build.target or default_target()
         given = frozenset(n for n in values if n not in definition.inputs)
         facts = Specialization(fast=True, index64=reaches_index64(made.program))
+        inputs = {n: v for n, v in values.items() if n in definition.inputs}
         choice = Choice(
-            definition.name, self._eager.script or "", made.static, given, made.consts, made.sizes,
-            target, facts, device_for(target),
+            definition, self._build, self._eager.script or "", made.static, given, made.consts,
+            made.sizes, target, facts, device, definition.under_configs(made.static, made.consts),
+            arguments=inputs if len(inputs) == len(self._inputs) else None,
         )  # fmt: skip
-        tensors = {n: v for n, v in values.items() if n in definition.inputs}
-        has_all = len(tensors) == len(self._inputs)
-        request = self._tuning.request(choice, tensors if has_all else None)
-        if request is None:
-            return super().compile(*args, **kwargs)
-        result = self.tuner.decide(request)
-        kernel = make_kernel(self._title, request.trace(result.config), self._build)
-        return _marked(kernel, result)
+        return _kernel(self._title, choice, self.tuner)
 
 
 def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, object]]) -> JITImpl:
@@ -139,81 +126,6 @@ def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, objec
             refused = refused or error
     assert refused is not None
     raise refused
-
-
-class _EagerTuning:
-    """Chooses configs for the op of an eager program (see ``jit.eager.Tuning``)."""
-
-    def __init__(self, program: TunedProgram, tuner: Tuner) -> None:
-        self._program = program
-        self._tuner = tuner
-
-    def buckets(self, variant: Variant) -> Buckets:
-        """The run-time sizes of tensors, each with its bounds."""
-        bounds = {
-            number: self._tuner.bounds(size.name)
-            for number, size in enumerate(variant.sizes)
-            if size.kind == "dynamic"
-        }
-        return tuple((number, found) for number, found in bounds.items() if found is not None)
-
-    def choose(self, choice: Choice) -> Mapping[str, Any]:
-        """The best config for what a call asks, the default where none can be found."""
-        if not self.is_needed(choice.given):
-            return {}
-        request = self.request(choice, self._arguments())
-        return {} if request is None else self._tuner.decide(request).config
-
-    def is_needed(self, given: frozenset[str]) -> bool:
-        """Whether a call that gives these values leaves the config to choose."""
-        return not self._tuner.is_explicit(given)
-
-    def sample(
-        self,
-        values: Mapping[str, object],
-        given: Container[str],
-        trace: Callable[[Mapping[str, object]], Program],
-    ) -> Program:
-        """See ``Tuner.sample``."""
-        return self._tuner.sample(values, given, trace)
-
-    def _arguments(self) -> dict[str, Any] | None:
-        """The arguments of the call in progress by name; None for one that came by torch alone."""
-        program, call = self._program, getattr(_calls, "current", None)
-        if call is None or call[0] is not program._eager:
-            return None
-        try:
-            inputs, _, _ = program._split(call[1], call[2])
-        except TypeError:
-            return None
-        return dict(zip(program._inputs, inputs, strict=True))
-
-    def request(self, choice: Choice, arguments: Mapping[str, Any] | None) -> TuningRequest | None:
-        """What is asked of the tuner; None where there is no device to measure on."""
-        if choice.device is None:
-            return None
-        definition = self._program.definition
-
-        def trace(config: Config) -> Program:
-            values = {**choice.values, **config}
-            options = options_of(values.pop(PASS_CONFIGS, None), None)
-            return with_options(definition.trace(values, choice.consts), options)
-
-        return TuningRequest(
-            op=definition.name,
-            script=choice.script,
-            static={n: v for n, v in choice.values.items() if n not in self._tuner.names},
-            consts=choice.consts,
-            dynamic={n: v for n, v in choice.sizes.items() if n not in choice.consts},
-            facts={"fast": choice.facts.fast, "index64": choice.facts.index64},
-            target=choice.target,
-            device=_device(choice.device),
-            build=self._program._build,
-            trace=trace,
-            arguments=arguments,
-            defaults=choice.values,
-            scalars=choice.scalars,
-        )
 
 
 class _TunedKernels(LazyKernels):
@@ -242,7 +154,7 @@ class _TunedKernels(LazyKernels):
     def kernel(self, args: Sequence[object], kwargs: Mapping[str, object]) -> JITKernel:
         """The tuned kernel, or the one that given tunable parameters describe."""
         definition, filled = self.definition, self._filled(args, kwargs)
-        if self._tuner.is_explicit((*definition.parameters[: len(args)], *kwargs)):
+        if not self._tuner.is_needed((*definition.parameters[: len(args)], *kwargs)):
             return super().kernel(args, filled)
         key = super().key(args, filled)
         found = self._tuned.get(key)
@@ -256,32 +168,21 @@ class _TunedKernels(LazyKernels):
                 "the configuration instead"
             )
 
-        def trace(config: Config) -> Program:
-            values = {**filled, **config}
-            options = options_of(values.pop(PASS_CONFIGS, None), None)
+        def trace(config: Mapping[str, Any]) -> Program:
+            values, options = split_config(filled, config)
             return with_options(self.program(args, values), options)
 
-        values = self._arguments(args, filled)
-        request = TuningRequest(
-            op=definition.name,
-            script=None,
-            static={n: v for n, v in values.items() if n not in self._tuner.names},
-            target=target,
-            device=_device(device),
-            build=self.build,
-            trace=trace,
-            defaults=values,
-        )
-        result = self._tuner.decide(request)
-        kernel = make_kernel(definition.name, trace(result.config), self.build)
-        return self._tuned.setdefault(key, _marked(kernel, result))
+        choice = Choice(
+            definition, self.build, "", self._arguments(args, filled), frozenset(), {}, {}, target,
+            None, device, trace,
+        )  # fmt: skip
+        return self._tuned.setdefault(key, _kernel(definition.name, choice, self._tuner))
 
 
-def _device(device: tuple[str, int]) -> torch.device:
-    return torch.device("cpu") if device[0] == "cpu" else torch.device(*device)
-
-
-def _marked(kernel: JITKernel, result: TuningResult) -> JITKernel:
+def _kernel(name: str, choice: Choice, tuner: Tuner) -> JITKernel:
+    """The kernel of the best config; it knows what the tuning found."""
+    result = tuner.decide(choice)
+    kernel = make_kernel(name, choice.trace(result.config), choice.build)
     state = state_of(kernel.name)
     state.config, state.latency = dict(result.config), result.latency
     state.ref_latency = result.ref_latency

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any, cast
@@ -187,6 +187,17 @@ class Definition:
                 signature=self.signature,
             )
 
+    def under_configs(
+        self, values: Mapping[str, object], consts: Mapping[str, int] | None
+    ) -> Callable[[Mapping[str, Any]], Program]:
+        """Traces by config: with its values over ``values``, and its ``pass_configs``."""
+
+        def trace(config: Mapping[str, Any]) -> Program:
+            chosen, options = split_config(values, config)
+            return with_options(self.trace(chosen, consts), options)
+
+        return trace
+
     def bind_arguments(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[dict[str, object], dict[str, object]]:
@@ -272,3 +283,12 @@ def _is_array(value: object) -> bool:
 def with_options(program: Program, options: tuple[tuple[str, str], ...]) -> Program:
     """``program`` with options set over those that it carries."""
     return replace(program, options=merged(dict(program.options), dict(options)))
+
+
+def split_config(
+    values: Mapping[str, object], config: Mapping[str, Any]
+) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
+    """The values with those of a tuner's config over them, and the options that it holds."""
+    chosen = dict(config)
+    options = options_of(chosen.pop("pass_configs", None), None)
+    return {**values, **chosen}, options

@@ -6,6 +6,8 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import torch
+
 from tileops import forks, frontend
 from tileops.codegen.kernel_code import Specialization
 from tileops.dtypes import DType
@@ -13,7 +15,7 @@ from tileops.errors import ArgumentError, ProgramValueError
 from tileops.ir.program import Program
 from tileops.jit.captured import code_digest, source_of, text_of, values_of
 from tileops.jit.compiling import Request
-from tileops.jit.definition import Definition, with_options
+from tileops.jit.definition import Definition, split_config, with_options
 from tileops.jit.provider import NAMESPACE, Build, CodeProvider, Device, Wanted, facts_text
 from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for
@@ -23,29 +25,49 @@ from tileops.op.registration import Buckets, Op, digest_of
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
 from tileops.op.variant import Variant
-from tileops.pass_configs import options_of
 from tileops.target import Target
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a tuner may choose a config by: code of an op that a call or a warmup asks for.
+    """What a tuner may choose a config by: code of a program that a call or a warmup asks for.
 
-    ``values`` are all compile-time values, and None for each tensor that is left out; ``given``
-    names the values that the caller gave; ``device`` is None if the code need not run here;
-    ``scalars`` are the call's run-time scalars by name, if there is a call.
+    ``script`` is the hash of an eager program's text; ``values`` are all compile-time values, and
+    None for each tensor that is left out; ``given`` names the values that the caller gave;
+    ``facts`` is None for a lazy program; ``device`` is None if the code need not run here.
+    ``trace`` gives the program under a config. ``scalars`` are the call's run-time scalars and
+    ``arguments`` all its arguments by name, as far as they are known.
     """
 
-    op: str
+    definition: Definition
+    build: Build
     script: str
     values: Mapping[str, object]
     given: frozenset[str]
     consts: Mapping[str, int]
     sizes: Mapping[str, int]
     target: Target
-    facts: Specialization
+    facts: Specialization | None
     device: Device | None
+    trace: Callable[[Mapping[str, Any]], Program]
     scalars: Mapping[str, object] = field(default_factory=dict)
+    arguments: Mapping[str, Any] | None = None
+
+    @property
+    def op(self) -> str:
+        """The program's name."""
+        return self.definition.name
+
+    @property
+    def all_sizes(self) -> dict[str, int]:
+        """The sizes that are known when compiling, and those of the call."""
+        return {**self.consts, **self.sizes}
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device that the code is for."""
+        kind, index = self.device or ("cpu", 0)
+        return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
 
 
 class Tuning(Protocol):
@@ -287,18 +309,19 @@ class EagerProvider(CodeProvider):
         """What to compile: the program under the values that are given, default or tuned."""
         spec, facts, consts = wanted.op.spec, wanted.spec, wanted.named_consts
         traced = self.traced_values(wanted.variant.static)
-        options: tuple[tuple[str, str], ...] = ()
+        config: Mapping[str, Any] = {}
         if self.tuning is not None:
             given = frozenset(self._given(wanted.variant.static))
-            choice = Choice(
-                spec.name, self.script or "", traced, given, consts,
-                wanted.sizes, wanted.target, facts, wanted.device, wanted.scalars,
+            config = self.tuning.choose(
+                Choice(
+                    self.definition, self.build, self.script or "", traced, given, consts,
+                    wanted.sizes, wanted.target, facts, wanted.device,
+                    self.definition.under_configs(traced, consts), wanted.scalars,
+                )
             )  # fmt: skip
-            chosen = dict(self.tuning.choose(choice))
-            options = options_of(chosen.pop("pass_configs", None), None)
-            traced = {**traced, **chosen}
         # On GPUs code generation itself widens what holds a size.
         wide_sizes = facts.index64 and wanted.target.kind == "cpu"
+        traced, options = split_config(traced, config)
         program = self._trace_special(spec, traced, consts, wide_sizes=wide_sizes)
         return Request(
             program=with_options(program, options),
