@@ -74,7 +74,7 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
     "tileops.autotuner.tuner": frozenset({"jit", "cache", "op", "ir"}),
     "tileops.autotuner.session": frozenset({"jit", "op"}),
-    "tileops.autotuner.custom_timer": frozenset({"jit"}),
+    "tileops.autotuner.measuring": frozenset({"jit"}),
     "tileops.autotuner.spaces": frozenset({"ir"}),
     "tileops.autotuner.workshop": frozenset({"jit", "cache"}),
     # The workers compile; their temporary files are the cache's.

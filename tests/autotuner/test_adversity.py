@@ -23,7 +23,7 @@ from tests.autotuner.risky import risky
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
 from tests.kit.processes import ends_within
 from tileops import log
-from tileops.autotuner import benches, compilers, database, pipes
+from tileops.autotuner import benches, compilers, database, pipes, tuner
 from tileops.autotuner.database import read_best, read_rows
 
 pytestmark = [

@@ -25,7 +25,7 @@ import tileops
 import tileops.language as T
 from tests.docs.support import FORMS
 from tileops import compiler
-from tileops.cli.check_names import Names
+from tileops.cli.check_forms import Names
 from tileops.codegen import cpu, triton
 from tileops.ir.builder import active_builder
 from tileops.ir.program import Program

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,6 @@ class Checker:
         self._inputs = inputs
         self._expected: tuple[list[torch.Tensor], list[Any]] | None = None
 
-    @property
-    def compares(self) -> bool:
-        """Whether there is anything to compare with."""
-        return self._options.checks
-
     def check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
         """Raise where ``results`` (returned, then written tensors) are wrong.
 
@@ -45,33 +41,30 @@ class Checker:
         raises.
         """
         with _turn:
-            self._check(results, op)
-
-    def _check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
-        options, found = self._options, list(results)
-        expected, arguments = self._run_reference()
-        if expected:
-            found = found[: len(expected)]
-        else:
-            args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
-            expected = [v for a, v in zip(args, arguments, strict=True) if a["mutated"]]
-        if options.manual_check_prog is not None:
-            if options.manual_check_prog(found, expected) is False:
-                raise AssertionError("manual_check_prog returned False")
-            return
-        if len(found) != len(expected):
-            raise AssertionError(
-                f"the kernel gives {len(found)} tensors, the reference {len(expected)}"
-            )
-        for number, (got, want) in enumerate(zip(found, expected, strict=True)):
-            assert_close(
-                got.to(want.device),
-                want,
-                options.atol,
-                options.rtol,
-                options.max_mismatched_ratio,
-                f"output {number}",
-            )
+            options, found = self._options, list(results)
+            expected, arguments = self._run_reference()
+            if expected:
+                found = found[: len(expected)]
+            else:
+                args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
+                expected = [v for a, v in zip(args, arguments, strict=True) if a["mutated"]]
+            if options.manual_check_prog is not None:
+                if options.manual_check_prog(found, expected) is False:
+                    raise AssertionError("manual_check_prog returned False")
+                return
+            if len(found) != len(expected):
+                raise AssertionError(
+                    f"the kernel gives {len(found)} tensors, the reference {len(expected)}"
+                )
+            for number, (got, want) in enumerate(zip(found, expected, strict=True)):
+                assert_close(
+                    got.to(want.device),
+                    want,
+                    options.atol,
+                    options.rtol,
+                    options.max_mismatched_ratio,
+                    f"output {number}",
+                )
 
     def _run_reference(self) -> tuple[list[torch.Tensor], list[Any]]:
         """The tensors that the reference returned, and its arguments after the call."""
@@ -125,17 +118,12 @@ def _parts(value: object, depth: int) -> str:
         return _parts(value.__func__, depth)
     if not isinstance(value, FunctionType):
         return ""
-    captured = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
+    captured = []
+    for cell in value.__closure__ or ():
+        with suppress(ValueError):  # a name that is not bound yet
+            captured.append(cell.cell_contents)
     held = [*captured, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     return ";".join([_code(value.__code__), *(_value(v, depth - 1) for v in held)])
-
-
-def _is_set(cell: Any) -> bool:  # noqa: ANN401
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:  # a name that is not bound yet
-        return False
-    return True
 
 
 def _code(code: CodeType) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tileops import log, settings
 from tileops.autotuner.spaces import Config, canonical, plain
@@ -82,7 +82,6 @@ class Measured:
 
     @property
     def first_reason(self) -> str:
-        """The first line of the reason."""
         return self.reason.strip().partition("\n")[0]
 
 
@@ -122,6 +121,7 @@ class Best:
 
 
 _Place = tuple[str, ...]
+_Record = TypeVar("_Record", Row, Best)
 
 _locks = KeyLocks()
 _holding = threading.local()
@@ -140,7 +140,10 @@ class Record:
         self.key = key
         now = settings.current()
         self.directory = None if now.tune_cache_disable else resolve(now).private
-        self.folder = None if self.directory is None else folder_of(key, self.directory)
+        self.folder: Path | None = None
+        if self.directory is not None:
+            script = scripts.Script(key.op, key.script).folder(self.directory)
+            self.folder = script / "tuning" / key.hash
         self._place = (str(self.folder or ""), *key.parts)
         self._is_anew = now.tune_again
 
@@ -238,12 +241,6 @@ def merge_rows(folder: Path, lines: bytes) -> None:
         _append_lines(path, b"".join(fresh))
 
 
-def folder_of(key: TuningKey, directory: Directory) -> Path:
-    """The folder of the tuning of ``key``."""
-    script = scripts.Script(key.op, key.script).folder(directory)
-    return script / "tuning" / key.hash
-
-
 def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
     """The folders of all tunings, or of those of one op."""
     if directory is None:
@@ -267,7 +264,7 @@ def forget(directory: Directory, folder: Path) -> bool:
 def read_rows(folder: Path) -> list[Row]:
     """The measurements in a tuning's folder, oldest first."""
     lines = _content(folder / ROWS).decode("utf-8", errors="replace").splitlines()
-    return [row for line in lines if (row := _row(line)) is not None]
+    return [row for line in lines if (row := _sound(Row, _parsed(line))) is not None]
 
 
 def _content(path: Path) -> bytes:
@@ -278,17 +275,23 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _row(line: str) -> Row | None:
+def _parsed(text: str | bytes) -> dict[str, Any] | None:
+    """A JSON object from a text that may be anyone's."""
     try:
-        row = Row(**json.loads(line))
-    except (ValueError, TypeError, RecursionError):
+        content = json.loads(text)
+    except (ValueError, RecursionError):
         return None
-    return row if _is_sound(row) else None
+    return content if isinstance(content, dict) else None
 
 
-def _is_sound(record: Row | Best) -> bool:
-    """Whether each field holds what its annotation says: the file may be anyone's."""
-    return all(_CHECKS[str(f.type)](getattr(record, f.name)) for f in fields(record))
+def _sound(kind: type[_Record], content: dict[str, Any] | None) -> _Record | None:
+    """The record with these fields, if each holds what its annotation says."""
+    try:
+        record = kind(**content or {})
+    except TypeError:
+        return None
+    is_sound = all(_CHECKS[str(f.type)](getattr(record, f.name)) for f in fields(kind))
+    return record if is_sound else None
 
 
 def _is_time(value: object) -> bool:
@@ -316,11 +319,7 @@ def read_best(folder: Path) -> Best | None:
     content = read_json(folder / BEST)
     if content is None or content.pop("format", None) != FORMAT:
         return None
-    try:
-        best = Best(**content)
-    except TypeError:
-        return None
-    return best if _is_sound(best) else None
+    return _sound(Best, content)
 
 
 def read_key(folder: Path) -> dict[str, Any]:
@@ -350,7 +349,6 @@ class StoredTuning:
 
     @property
     def device(self) -> str:
-        """The model of the device."""
         return str(self.key.get("device", "?"))
 
     @property
@@ -365,7 +363,6 @@ class StoredTuning:
 
     @property
     def failed(self) -> list[Row]:
-        """The configs that failed."""
         return [r for r in self.rows if not r.is_right]
 
 
@@ -376,11 +373,7 @@ def op_of(folder: Path) -> str:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file, None where there is none."""
-    try:
-        content = json.loads(_content(path))
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
+    return _parsed(_content(path))
 
 
 def write_table(directory: Directory, script: Path) -> None:

@@ -57,8 +57,10 @@ _CHOICES = {
     "tune": ("first_call", "never"),
     "backend": (*BACKENDS, *ALIASES),
 }
-_COUNTS = {"warmup": 0, "rep": 1}
+_RUNS = ("warmup", "rep")  # whole numbers
 _NUMBERS = {
+    "warmup": (0, math.inf),
+    "rep": (1, math.inf),
     "timeout": (0.0, math.inf),
     "rtol": (0.0, math.inf),
     "atol": (0.0, math.inf),
@@ -66,23 +68,19 @@ _NUMBERS = {
 }
 _FUNCTIONS = ("ref_prog", "supply_prog", "manual_check_prog", "timer")
 
-_SOURCES = {"kernel.py": KERNEL_PY_PATH, "device_kernel.cpp": DEVICE_KERNEL_PATH}
-
-
-def _digestible(value: object) -> object:
-    """A field's value as text that tells values apart."""
-    if isinstance(value, Mapping):
-        return {str(k): _digestible(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_digestible(v) for v in value]
-    if callable(value):
-        return f"{value.__module__}.{getattr(value, '__qualname__', value)}"
-    return str(value)
+# Files of an entry by the names that they are saved under.
+_SAVED = {
+    "kernel.py": KERNEL_PY_PATH,
+    "device_kernel.cpp": DEVICE_KERNEL_PATH,
+    "launch0.cubin": KERNEL_CUBIN_PATH,
+    "kernel_lib.so": KERNEL_LIB_PATH,
+}
 
 
 def _hash(arguments: object) -> int:
-    """Equal arguments hash alike, whatever their fields hold."""
-    return hash(json.dumps(_digestible(vars(arguments)), sort_keys=True))
+    """Equal arguments hash alike: mappings, whose order says nothing, are left out."""
+    values = vars(arguments).values()
+    return hash(tuple(str(v) for v in values if not isinstance(v, Mapping)))
 
 
 @dataclass(frozen=True)
@@ -158,8 +156,6 @@ class TuningOptions(ProfileArgs):
             value = getattr(self, name)
             if value not in choices:
                 raise ArgumentError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
-        for name, least in _COUNTS.items():
-            _check_count(name, getattr(self, name), least)
         for name, (low, high) in _NUMBERS.items():
             _check_number(name, getattr(self, name), low, high)
         if self.early_stop_factor is not None:
@@ -177,7 +173,8 @@ class TuningOptions(ProfileArgs):
             raise ArgumentError(
                 f"budget: expected a positive number of seconds, got {self.budget!r}"
             )
-        _check_devices(self.devices)
+        if self.devices is not None and self.devices != "all":
+            _devices(self.devices)
         _check_buckets(self.buckets)
 
     @property
@@ -203,8 +200,7 @@ class TuningOptions(ProfileArgs):
             model = torch.cuda.get_device_name(own)
             every = [torch.device("cuda", n) for n in range(torch.cuda.device_count())]
             return (own, *(d for d in every if d != own and torch.cuda.get_device_name(d) == model))
-        given = [_device(device) for device in self.devices]
-        return (own, *(d for d in given if d != own))
+        return (own, *(d for d in _devices(self.devices) if d != own))
 
 
 @dataclass
@@ -219,7 +215,7 @@ class AutotuneResult:
     kernel: JITKernel | None = None
 
     def __hash__(self) -> int:
-        return hash((json.dumps(_digestible(self.config), sort_keys=True), self.latency))
+        return hash((self.latency, self.ref_latency))
 
     def save_to_disk(self, path: str | Path, verbose: bool = False) -> None:
         """Write the result into the folder ``path``: config, latency, program, text and binary.
@@ -232,22 +228,18 @@ class AutotuneResult:
         folder.mkdir(parents=True, exist_ok=True)
         kernel = self.kernel
         build = {"name": kernel.name.rpartition("__")[0], "target": str(kernel.target)}
+        times = {"latency": self.latency, "ref_latency": self.ref_latency}
         texts = {
             BEST_CONFIG_PATH: json.dumps(self.config, indent=1, sort_keys=True),
-            LATENCY_PATH: json.dumps(
-                {"latency": self.latency, "ref_latency": self.ref_latency}, indent=1
-            ),
+            LATENCY_PATH: json.dumps(times, indent=1),
             OUT_IDX_PATH: json.dumps(kernel.out_idx),
             FUNCTION_PATH: json.dumps({**build, "program": encode_program(kernel.prim_func)}),
             PARAMS_PATH: kernel.artifact.text("params.json"),
             HOST_KERNEL_PATH: kernel.get_host_source(),
         }
         files = {name: text.encode() for name, text in texts.items()}
-        for name, data in kernel.artifact.files.items():
-            if name in _SOURCES:
-                files[_SOURCES[name]] = data
-            elif name in ("launch0.cubin", KERNEL_LIB_PATH):
-                files[KERNEL_CUBIN_PATH if name.endswith("cubin") else name] = data
+        own = kernel.artifact.files
+        files.update({saved: own[name] for name, saved in _SAVED.items() if name in own})
         for name, data in files.items():
             (folder / name).write_bytes(data)
             if verbose:
@@ -264,9 +256,9 @@ class AutotuneResult:
         """
         folder = Path(path)
         try:
-            function = json.loads((folder / FUNCTION_PATH).read_text(encoding="utf-8"))
-            config = json.loads((folder / BEST_CONFIG_PATH).read_text(encoding="utf-8"))
-            times = json.loads((folder / LATENCY_PATH).read_text(encoding="utf-8"))
+            names = (FUNCTION_PATH, BEST_CONFIG_PATH, LATENCY_PATH)
+            texts = [(folder / name).read_text(encoding="utf-8") for name in names]
+            function, config, times = map(json.loads, texts)
             program = decode_program(function["program"])
             name, target = str(function["name"]), function["target"]
             latency, ref_latency = times["latency"], times["ref_latency"]
@@ -281,37 +273,32 @@ class AutotuneResult:
 
 
 # -- checks ----------------------------------------------------------------------------------------
-def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ArgumentTypeError(f"{name}: expected a number of runs, got {value!r}")
-    if value < least:
-        raise ArgumentError(f"{name}: expected {least} runs or more, got {value}")
-
-
 def _check_number(name: str, value: object, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ArgumentTypeError(f"{name}: expected a number, got {value!r}")
+    kind, unit = (numbers.Integral, " runs") if name in _RUNS else (numbers.Real, "")
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ArgumentTypeError(f"{name}: expected a number{unit and ' of runs'}, got {value!r}")
     if not least <= float(value) <= most:
-        limit = f"{least:g} or more" if most == math.inf else f"{least:g} to {most:g}"
+        limit = f"{least:g}{unit} or more" if most == math.inf else f"{least:g} to {most:g}"
         raise ArgumentError(f"{name}: expected {limit}, got {value!r}")
 
 
-def _check_devices(devices: object) -> None:
-    if devices is None or devices == "all":
-        return
-    if not isinstance(devices, (list, tuple)):
-        raise ArgumentError(f"devices: expected 'all' or a list of devices, got {devices!r}")
-    for device in devices:
-        _device(device)
-
-
-def _device(device: object) -> torch.device:
-    if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
-        raise ArgumentTypeError(f"devices: expected 'cuda:1', 1 or a torch.device, got {device!r}")
-    try:
-        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except RuntimeError as error:
-        raise ArgumentError(f"devices: {str(error).splitlines()[0]}") from None
+def _devices(given: object) -> list[torch.device]:
+    """The devices that are meant; ArgumentError or ArgumentTypeError for what is not one."""
+    if not isinstance(given, (list, tuple)):
+        raise ArgumentError(f"devices: expected 'all' or a list of devices, got {given!r}")
+    found = []
+    for device in given:
+        if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
+            raise ArgumentTypeError(
+                f"devices: expected 'cuda:1', 1 or a torch.device, got {device!r}"
+            )
+        try:
+            found.append(
+                torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+            )
+        except RuntimeError as error:
+            raise ArgumentError(f"devices: {str(error).splitlines()[0]}") from None
+    return found
 
 
 def _check_buckets(buckets: object) -> None:

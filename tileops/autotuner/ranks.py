@@ -12,7 +12,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,15 +53,11 @@ class Share:
         self.rank = rank
         self.world = world
         self._silence_s = silence_s
-        self._heard: dict[int, tuple[int, float]] = {}
+        self._heard: dict[str, tuple[int, float]] = {}
 
     def _get(self, key: str) -> str | None:
         with _guarded():
             return self._store.get(key).decode() if self._store.check([key]) else None
-
-    def _get_rank(self, key: str) -> int | None:
-        rank = self._get(key)
-        return None if rank is None else int(rank)
 
     # -- the answer ------------------------------------------------------------------------------
     def answer(self) -> Json | None:
@@ -100,7 +96,7 @@ class Share:
                     result = self._get(f"result/{number}")
                     if result is not None:
                         found[number] = json.loads(result)
-                    elif self._is_alive(self._get_rank(f"owner/{number}")):
+                    elif self._is_alive(self._get(f"owner/{number}")):
                         is_waiting = True
             if not is_waiting:
                 return found
@@ -117,7 +113,7 @@ class Share:
             found = self.answer()
             if found is not None:
                 return found
-            before = (self._get_rank(f"place/{other}") for other in range(1, place))
+            before = (self._get(f"place/{other}") for other in range(1, place))
             if not any(self._is_alive(rank) for rank in before):
                 return self.publish(decision())
             time.sleep(_PAUSE_SECONDS)
@@ -146,12 +142,10 @@ class Share:
             stop.set()
             thread.join(SILENCE_SECONDS)
 
-    def _is_alive(self, rank: int | None) -> bool:
+    def _is_alive(self, rank: str | None) -> bool:
         """Whether a rank was heard of lately; None, nobody, is not alive."""
-        if rank is None:
-            return False
-        if rank == self.rank:
-            return True
+        if rank is None or rank == str(self.rank):
+            return rank is not None
         with _guarded():
             beats = self._store.add(f"beat/{rank}", 0)
         now = time.monotonic()
@@ -166,9 +160,7 @@ class Share:
 def _guarded() -> Iterator[None]:
     try:
         yield
-    except (dist.DistStoreError, dist.DistNetworkError) as error:
-        raise StoreLostError(str(error)) from error
-    except RuntimeError as error:  # older torch has no class of its own for a lost connection
+    except RuntimeError as error:  # torch's errors of stores and networks are some
         raise StoreLostError(str(error)) from error
 
 
@@ -198,10 +190,6 @@ class Work(Protocol):
         """The answer, from the results of all configs."""
 
 
-def _never() -> bool:
-    return False
-
-
 def together(
     share: Share,
     names: Sequence[str],
@@ -210,7 +198,7 @@ def together(
     *,
     seed: int | None = None,
     chunk: int = 1,
-    is_over: Callable[[], bool] = _never,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Json:
     """One answer for all ranks.
 
@@ -220,67 +208,51 @@ def together(
     others have not begun. One of them decides, and measures itself what dead ranks owe. Where the
     store is lost, this rank goes on alone. Ranks begin no more configs when ``is_over``.
     """
-    known = known or {}
-    order = sorted({*names, *known})
+    results = dict(known or {})
+    order = sorted({*names, *results})
     if seed is not None:
         random.Random(seed).shuffle(order)
-    done: dict[str, Json] = {}
+
+    def unknown(numbers: Iterable[int]) -> list[str]:
+        return [order[n] for n in numbers if order[n] not in results]
 
     def answer() -> Json:
-        results = {order[n]: result for n, result in share.collect(len(order)).items()}
-        return alone(order, work, {**known, **results}, is_over)
+        results.update({order[n]: found for n, found in share.collect(len(order)).items()})
+        return alone(order, work, results, is_over)
 
     try:
         stands = share.answer()
         if stands is not None:
             return stands
         with share.beating():
+            taken: list[int] = []
             # A look is short beside the timing: the first rank could look at everything, and would
             # then time it alone.
             most = -(-len(order) // share.world)
-            while taken := _look(share, order, work, known, chunk, most, is_over):
-                fresh = [order[n] for n in taken if order[n] not in known]
-                found = work.results() if fresh else {}
-                done.update({name: found[name] for name in fresh})
+            while True:
+                numbers = share.claim(len(order), min(chunk, most - len(taken)))
+                if fresh := unknown(numbers):
+                    work.look(fresh)
+                taken += numbers
+                if numbers and len(taken) < most and not is_over():
+                    continue
+                if fresh := unknown(taken):
+                    found = work.results()
+                    results.update({name: found[name] for name in fresh})
                 for number in taken:
-                    share.post(number, done.get(order[number]) or known[order[number]])
-                if is_over():
-                    break
-                most = chunk
-            return share.decide(answer)
+                    share.post(number, results[order[number]])
+                if not numbers or is_over():
+                    return share.decide(answer)
+                taken, most = [], chunk
     except StoreLostError:
-        return alone(order, work, {**known, **done}, is_over)
-
-
-def _look(
-    share: Share,
-    order: Sequence[str],
-    work: Work,
-    known: Mapping[str, Json],
-    chunk: int,
-    most: int,
-    is_over: Callable[[], bool],
-) -> list[int]:
-    """Take up to ``most`` configs, ``chunk`` at a time, and look at those that are not known."""
-    taken: list[int] = []
-    while len(taken) < most:
-        numbers = share.claim(len(order), min(chunk, most - len(taken)))
-        if not numbers:
-            break
-        fresh = [order[n] for n in numbers if order[n] not in known]
-        if fresh:
-            work.look(fresh)
-        taken += numbers
-        if is_over():
-            break
-    return taken
+        return alone(order, work, results, is_over)
 
 
 def alone(
     names: Sequence[str],
     work: Work,
     results: Mapping[str, Json] | None = None,
-    is_over: Callable[[], bool] = _never,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Json:
     """The answer over ``names``; those that have no result are measured here.
 

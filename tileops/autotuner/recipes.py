@@ -39,30 +39,24 @@ class Arena:
         if os.fstat(self.descriptor).st_size < end:
             os.ftruncate(self.descriptor, end)
         row = tensor.detach().reshape(-1).view(torch.uint8)
-        self._window(offset, count, mmap.ACCESS_WRITE).copy_(row)
-        return aligned(end)
+        self._window(offset, count).copy_(row)
+        return -(-end // _ALIGNMENT) * _ALIGNMENT
 
     def get(self, offset: int, count: int) -> torch.Tensor:
         """A copy of ``count`` bytes at ``offset``, as a uint8 tensor on the CPU."""
         if count == 0:
             return torch.empty(0, dtype=torch.uint8)
-        # A writable mapping, because torch warns of tensors over memory that cannot be written.
-        return self._window(offset, count, mmap.ACCESS_WRITE).clone()
+        return self._window(offset, count).clone()
 
-    def _window(self, offset: int, count: int, access: int) -> torch.Tensor:
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        shift = offset - start
-        view = mmap.mmap(self.descriptor, shift + count, access=access, offset=start)
+    def _window(self, offset: int, count: int) -> torch.Tensor:
+        shift = offset % mmap.ALLOCATIONGRANULARITY
+        # Writable, because torch warns of tensors over memory that cannot be written.
+        view = mmap.mmap(self.descriptor, shift + count, offset=offset - shift)
         return torch.frombuffer(view, dtype=torch.uint8, count=count, offset=shift)
 
     def close(self) -> None:
         """Give the memory back, once the other process has closed it too."""
         os.close(self.descriptor)
-
-
-def aligned(offset: int) -> int:
-    """The next offset at which a tensor may start."""
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
 def recipe_of(values: Sequence[object], arena: Arena, seed: int = 0) -> tuple[Recipe, int]:

@@ -117,8 +117,11 @@ class Race:
         self.samples.update({name: Samples() for name in names})
         left = list(names)
         self._rounds(left, is_duel=is_duel)
-        if is_duel:
-            self._note_evidence(names)
+        if is_duel and self._default in names:
+            other = self.samples[self._default or ""].rounds
+            for name in names:
+                mine = self.samples[name]
+                mine.sure = name != self._default and is_faster(mine.rounds, other)
         for name, before in kept.items():
             now = self.samples[name]
             if not now.rounds and name not in left:
@@ -126,13 +129,6 @@ class Race:
             now.runs += before.runs
             if not now.rounds or spread(now.rounds) > spread(before.rounds):
                 now.rounds = before.rounds
-
-    def _note_evidence(self, names: Sequence[str]) -> None:
-        other = self.samples.get(self._default or "", Samples()).rounds
-        if self._default in names:
-            for name in names:
-                mine = self.samples[name]
-                mine.sure = name != self._default and is_faster(mine.rounds, other)
 
     def _disturbed(self, ranked: Sequence[str]) -> list[str]:
         """The leader and what it is compared with, where rounds of one of them are disturbed."""
@@ -164,7 +160,9 @@ class Race:
         deadline = time.monotonic() + self._rules.seconds / (4 if is_duel else 1)
         while names and spent < self._rules.rep and time.monotonic() < deadline:
             spent += max(self._count(name) for name in names)
-            for name in _in_turn(names, self._number):
+            # The first after a pause runs at other clocks than the rest: no one is always first.
+            at = self._number % len(names)
+            for name in [*names[at:], *names[:at]]:
                 self._one(name, names)
             self._number += 1
             if not is_duel and self._is_settled(names):
@@ -202,12 +200,6 @@ class Race:
         return settled
 
 
-def _in_turn(names: Sequence[str], number: int) -> list[str]:
-    # The first after a pause runs at other clocks than the rest, so no one is always first.
-    at = number % len(names)
-    return [*names[at:], *names[:at]]
-
-
 # -- statistics ------------------------------------------------------------------------------------
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """The lower and the upper quartile."""
@@ -234,14 +226,11 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     """A 99 % confidence interval of the mean; infinite for fewer than two values."""
     if len(values) < 2:
         return -math.inf, math.inf
-    half = _t99(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    freedom = len(values) - 1
+    t99 = [t for n, t in _T99.items() if n <= freedom][-1] if freedom <= max(_T99) else _NORMAL99
+    half = t99 * statistics.stdev(values) / math.sqrt(len(values))
     mean = statistics.fmean(values)
     return mean - half, mean + half
-
-
-def _t99(freedom: int) -> float:
-    known = [t for degrees, t in _T99.items() if degrees <= freedom]
-    return known[-1] if freedom <= max(_T99) else _NORMAL99
 
 
 def log_ratios(mine: Sequence[float], other: Sequence[float]) -> list[float]:

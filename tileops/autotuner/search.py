@@ -5,9 +5,9 @@ To add one, write a function like ``halving`` and name it in ``SEARCHES``.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 CHUNK = 8
 _KEEP = 3  # one in so many goes on to the next rung
@@ -26,7 +26,6 @@ class Deadline:
 
     @property
     def is_set(self) -> bool:
-        """Whether the search ends at some time."""
         return self._end is not None
 
     def is_over(self) -> bool:
@@ -39,25 +38,13 @@ class Deadline:
         return Deadline(None if left is None else left / 2, self._clock)
 
 
-def exhaustive(
-    names: Sequence[str], measure: Measure, deadline: Deadline, rng: random.Random
-) -> set[str]:
+def exhaustive(names: Sequence[str], measure: Measure, deadline: Deadline) -> set[str]:
     """All configs, in order."""
-    del rng
     _measure_all(names, 1.0, measure, deadline)
     return set(names)
 
 
-def shuffled(
-    names: Sequence[str], measure: Measure, deadline: Deadline, rng: random.Random
-) -> set[str]:
-    """All configs, in random order: for a deadline that comes before the end."""
-    return exhaustive(rng.sample(names, len(names)), measure, deadline, rng)
-
-
-def halving(
-    names: Sequence[str], measure: Measure, deadline: Deadline, rng: random.Random
-) -> set[str]:
+def halving(names: Sequence[str], measure: Measure, deadline: Deadline) -> set[str]:
     """All configs with little effort, and the best third of each rung with three times as much.
 
     Only configs of the last rung in which any was right may win: times of different rungs are not
@@ -67,8 +54,7 @@ def halving(
     while size > _KEEP:
         size = -(-size // _KEEP)
         rungs += 1
-    survivors = rng.sample(names, len(names))
-    last = set(names)
+    survivors, last = list(names), set(names)
     for rung in range(rungs):
         effort = _KEEP ** float(rung - rungs + 1)
         # Half of the time is kept for those that turn out well.
@@ -81,11 +67,25 @@ def halving(
     return last
 
 
-# A search measures configs until the deadline, the first ones whatever the deadline, and returns
-# those that may be the best. Its random numbers are the same at each tuning of a key.
-Search = Callable[[Sequence[str], Measure, Deadline, random.Random], set[str]]
+@dataclass(frozen=True)
+class Search:
+    """How configs are searched.
 
-SEARCHES: dict[str, Search] = {"exhaustive": exhaustive, "random": shuffled, "halving": halving}
+    ``run`` measures configs until the deadline, the first ones whatever the deadline, and returns
+    those that may be the best. It gets them in the order of the space if it ``keeps_order``, else
+    in a random one. It ``uses_effort`` if it measures some with less than the full effort.
+    """
+
+    run: Callable[[Sequence[str], Measure, Deadline], set[str]]
+    keeps_order: bool = False
+    uses_effort: bool = False
+
+
+SEARCHES = {
+    "exhaustive": Search(exhaustive, keeps_order=True),
+    "random": Search(exhaustive),
+    "halving": Search(halving, uses_effort=True),
+}
 
 
 def _measure_all(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,8 @@ import torch
 from tileops import counters, log, settings
 from tileops.autotuner import ranks
 from tileops.autotuner.checking import ReferenceFailedError
-from tileops.autotuner.custom_timer import CustomTimer
 from tileops.autotuner.database import Best, Measured, Record, Row, words
-from tileops.autotuner.measuring import answer_of
+from tileops.autotuner.measuring import CustomTimer, answer_of
 from tileops.autotuner.param import errors_of
 from tileops.autotuner.progress import Bar
 from tileops.autotuner.ranks import StoreLostError
@@ -71,7 +70,6 @@ class TuningSession:
         self._programs: dict[str, Program] = {}
         self._digests: dict[str, str] = {}
         self._rows: dict[str, Row] = {}
-        self._kept: dict[str, Row] = {}  # recorded while the tuning runs
         self._ranking: list[str] = []
         self._beaten: set[str] = set()  # by another config in rounds that both were in
         self._share = self._own_share()
@@ -97,7 +95,7 @@ class TuningSession:
 
     def _tune(self) -> TuningResult:
         """The flow: from ``configs``, the space, to the best of them."""
-        with counters.timed("tune"), self._errors_of_reference():
+        with counters.timed("tune"):
             ref_latency = None
             self._prune()  # what is not a program
             answer = self._settled()  # other ranks may have measured
@@ -105,11 +103,19 @@ class TuningSession:
                 self._take(answer)
             else:
                 self._recall()  # what was measured before
-                names = self._to_measure()
+                missing = [name for name in self._programs if name not in self._rows]
+                if missing:
+                    counters.add("tunings")
+                # Of several ranks, which may know less, each takes part with all.
+                names = missing if self._share is None else list(self._programs)
                 if names:
-                    inputs = self._inputs()
+                    program = next(iter(self._programs.values()))
+                    inputs = self._tuner.inputs(self._choice, program)
                     ref_latency = self._time_reference(inputs)
-                    self._measure(names, inputs)  # compile, check, measure; ranks share the work
+                    try:
+                        self._measure(names, inputs)  # compile, check, measure; with other ranks
+                    except ReferenceFailedError as error:
+                        raise ArgumentError(f"op {self.key.op}: {error}") from error
             best = self._decide(ref_latency)
             self._record.choose(best)  # store
             return TuningResult(best.config, best.latency, best.ref_latency)
@@ -204,13 +210,6 @@ class TuningSession:
             "configuration, or use tune='never'"
         )
 
-    @contextmanager
-    def _errors_of_reference(self) -> Iterator[None]:
-        try:
-            yield
-        except ReferenceFailedError as error:
-            raise ArgumentError(f"op {self.key.op}: {error}") from error
-
     # -- before measuring ------------------------------------------------------------------------
     def _prune(self) -> None:
         """Trace each config; one that is not a program is a result, for ``tune show``."""
@@ -244,16 +243,6 @@ class TuningSession:
             if row.status not in ("ok", "wrong_result") or row.check == self._check:
                 self._rows[name] = row
 
-    def _to_measure(self) -> list[str]:
-        """The configs that are not known; of several ranks, which may know less, all."""
-        missing = [name for name in self._programs if name not in self._rows]
-        if missing:
-            counters.add("tunings")
-        return missing if self._share is None else list(self._programs)
-
-    def _inputs(self) -> Sequence[Any]:
-        return self._tuner.inputs(self._choice, next(iter(self._programs.values())))
-
     def _time_reference(self, inputs: Sequence[Any]) -> float | None:
         reference = self.options.ref_prog
         if not self.options.checks or self.options.timer is not None or reference is None:
@@ -275,8 +264,7 @@ class TuningSession:
                 bar.tell(name, measured.latency, describe(self.configs[name]))
                 # What is final is kept at once: the rest may be interrupted.
                 if measured.latency is None or self.options.timer is not None:
-                    self._kept[name] = self._row(name, measured)
-                    self._record.append([self._kept[name]])
+                    self._keep({name: measured})
 
             work: CustomTimer | Workshop
             if self.options.timer is not None:
@@ -287,8 +275,18 @@ class TuningSession:
                 work = stack.enter_context(self._workshop(names, inputs, progress))
             if self._share is None:
                 self._search(names, work)
-            else:
-                self._take(self._together(self._share, names, work))
+                return
+            # Ranks need no halving: what they cannot measure within the budget is left out.
+            answer = ranks.together(
+                self._share,
+                names,
+                work,
+                {name: asdict(row.measured) for name, row in self._rows.items()},
+                seed=None if SEARCHES[self.options.search].keeps_order else self._seed,
+                chunk=work.chunk,
+                is_over=Deadline(self.options.budget).is_over,
+            )
+            self._take(answer)
 
     def _workshop(
         self, names: Sequence[str], inputs: Sequence[Any], progress: Progress
@@ -329,46 +327,34 @@ class TuningSession:
             self._take(ranks.alone(chosen, work))
             return {name: self._rows[name].latency for name in chosen}
 
-        search, deadline = SEARCHES[self.options.search], Deadline(self.options.budget)
-        may_win = search(names, measure, deadline, random.Random(self._seed))
+        search, order = SEARCHES[self.options.search], list(names)
+        if not search.keeps_order:
+            random.Random(self._seed).shuffle(order)
+        may_win = search.run(order, measure, Deadline(self.options.budget))
         self._beaten |= set(names) - may_win
-
-    def _together(self, share: Share, names: Sequence[str], work: CustomTimer | Workshop) -> Json:
-        # Ranks need no halving: what they cannot measure within the budget is left out.
-        return ranks.together(
-            share,
-            names,
-            work,
-            {name: asdict(row.measured) for name, row in self._rows.items()},
-            seed=None if self.options.search == "exhaustive" else self._seed,
-            chunk=work.chunk,
-            is_over=Deadline(self.options.budget).is_over,
-        )
 
     @property
     def _seed(self) -> int:
-        return int(self.key.hash[:8], 16)
+        return int(self.key.hash[:8], 16)  # the same at each tuning of a key
 
-    def _row(self, name: str, measured: Measured) -> Row:
-        return Row(
-            **asdict(measured),
-            config=self.configs[name],
-            digest=self._digests[name],
-            check=self._check,
-        )
+    def _keep(self, found: Mapping[str, Measured]) -> None:
+        """Take over outcomes, and record those that are new."""
+        fresh: list[Row] = []
+        for name, measured in found.items():
+            if name in self._programs:
+                row = Row(
+                    **asdict(measured), config=self.configs[name], digest=self._digests[name],
+                    check=self._check,
+                )  # fmt: skip
+                known = self._rows.get(name)
+                if known is None or replace(row, time=known.time) != known:
+                    fresh.append(row)
+                self._rows[name] = row
+        self._record.append(fresh)
 
     def _take(self, answer: Json) -> None:
-        """Take over an answer, and record what is new in it."""
-        fresh: list[Row] = []
-        for name in self._programs:
-            if name not in answer["outcomes"]:
-                continue
-            row = self._row(name, Measured(**answer["outcomes"][name]))
-            kept = self._kept.pop(name, None) or self._rows.get(name)
-            self._rows[name] = row
-            if kept is None or replace(row, time=kept.time) != kept:
-                fresh.append(row)
-        self._record.append(fresh)
+        """Take over an answer."""
+        self._keep({name: Measured(**found) for name, found in answer["outcomes"].items()})
         self._ranking = [name for name in answer["ranking"] if name in self._programs]
         self._beaten.update(self._ranking[1:])
         self._beaten.difference_update(self._ranking[:1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import itertools
 import json
 import math
@@ -14,7 +15,6 @@ from typing import Any
 import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.ir.expr import Buffer
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Copy, For, Gemm
 from tileops.ir.walk import walk
@@ -34,26 +34,17 @@ class Space:
     axes: tuple[tuple[str, tuple[Any, ...]], ...]
     where: Callable[..., object] | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tunable parameters, in order."""
-        return tuple(name for name, _ in self.axes)
-
     def __iter__(self) -> Iterator[Config]:
         for values in itertools.product(*(choices for _, choices in self.axes)):
-            config = dict(zip(self.names, values, strict=True))
-            if self._allows(config):
+            config = {name: value for (name, _), value in zip(self.axes, values, strict=True)}
+            try:
+                is_allowed = self.where is None or self.where(**config)
+            except Exception as error:
+                raise ArgumentError(
+                    f"space: where raised {type(error).__name__} for {describe(config)}: {error}"
+                ) from error
+            if is_allowed:
                 yield config
-
-    def _allows(self, config: Config) -> bool:
-        if self.where is None:
-            return True
-        try:
-            return bool(self.where(**config))
-        except Exception as error:
-            raise ArgumentError(
-                f"space: where raised {type(error).__name__} for {describe(config)}: {error}"
-            ) from error
 
 
 def space(*, where: Callable[..., object] | None = None, **axes: Iterable[Any]) -> Space:
@@ -126,7 +117,7 @@ def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) ->
     ArgumentError for an empty list or a key that is none of ``names`` and not ``pass_configs``.
     """
     found: Any = configs
-    if callable(found) and not isinstance(found, (Space, Mapping)):
+    if callable(found):
         found = _called(found, arguments)
     if isinstance(found, Mapping):
         axes = {str(n): v if isinstance(v, (list, tuple)) else (v,) for n, v in found.items()}
@@ -144,7 +135,10 @@ def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) ->
                 f"program ({', '.join(names) or 'it has none'})"
             )
         own = {name: _own_number(value) for name, value in config.items()}
-        _check_options(own.get(PASS_CONFIGS))
+        if not isinstance(options := own.get(PASS_CONFIGS), (Mapping, type(None))):
+            raise ArgumentTypeError(
+                f"configs: {PASS_CONFIGS}: expected a dict of options, got {options!r}"
+            )
         unique.setdefault(canonical(own), own)
     if not unique:
         raise ArgumentError("configs: the space is empty")
@@ -156,26 +150,11 @@ def _own_number(value: Any) -> Any:  # noqa: ANN401
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
-def _check_options(options: object) -> None:
-    if options is not None and not isinstance(options, Mapping):
-        raise ArgumentTypeError(
-            f"configs: {PASS_CONFIGS}: expected a dict of options, got {options!r}"
-        )
-
-
 def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
-    import inspect
-
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # nothing is known of a function that is not written in Python
-        return function(*arguments)
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        if not signature.parameters:
-            return function()
-    return function(*arguments)
+    parameters: Any = arguments
+    with suppress(ValueError):  # nothing is known of a function that is not written in Python
+        parameters = inspect.signature(function).parameters
+    return function(*arguments) if parameters else function()
 
 
 def describe(config: Mapping[str, Any]) -> str:
@@ -210,43 +189,31 @@ class Needs:
 
 def needs_of(program: Program) -> Needs:
     """What each block of ``program`` asks for; a pipeline's shared tiles count by stage."""
+    stmts = [stmt for launch in program.launches for stmt in walk(launch.body)]
+    loops = [stmt for stmt in stmts if isinstance(stmt, For) and stmt.kind == "pipelined"]
+    depth = {
+        copy.dst.buffer.id: max(1, loop.stages)
+        for loop in loops
+        for copy in walk(loop.body)
+        if isinstance(copy, Copy)
+    }
     tiles: list[tuple[int, ...]] = []
-    stages: list[int] = []
-    depth: dict[int, int] = {}
-    shared: list[Buffer] = []
-    fragment_bytes = 0
-    for launch in program.launches:
-        for stmt in walk(launch.body):
-            if isinstance(stmt, Alloc) and stmt.buffer.scope in ("shared", "fragment"):
-                tiles.append(_shape(stmt.buffer))
-                if stmt.buffer.scope == "shared":
-                    shared.append(stmt.buffer)
-                else:
-                    fragment_bytes += _bytes(stmt.buffer)
-            elif isinstance(stmt, For) and stmt.kind == "pipelined":
-                stages.append(stmt.stages)
-                for inner in walk(stmt.body):
-                    if isinstance(inner, Copy):
-                        depth[inner.dst.buffer.id] = max(1, stmt.stages)
-    total = sum(_bytes(b) * depth.get(b.id, 1) for b in shared)
+    sizes = {"shared": 0, "fragment": 0}
+    for buffer in (stmt.buffer for stmt in stmts if isinstance(stmt, Alloc)):
+        if buffer.scope in sizes:
+            tiles.append(tuple(int(const_value(extent) or 1) for extent in buffer.shape))
+            count = depth.get(buffer.id, 1) if buffer.scope == "shared" else 1
+            sizes[buffer.scope] += math.prod(tiles[-1]) * buffer.dtype.bytes * count
+    stages = tuple(loop.stages for loop in loops)
     threads = tuple(launch.threads for launch in program.launches)
-    return Needs(tuple(tiles), tuple(stages), threads, total, fragment_bytes)
-
-
-def _shape(buffer: Buffer) -> tuple[int, ...]:
-    return tuple(int(const_value(extent) or 1) for extent in buffer.shape)
-
-
-def _bytes(buffer: Buffer) -> int:
-    return math.prod(_shape(buffer)) * buffer.dtype.bytes
+    return Needs(tuple(tiles), stages, threads, sizes["shared"], sizes["fragment"])
 
 
 def fits(needs: Needs, target: Target) -> bool:
     """Whether a block can run on ``target``, as far as a count of bytes can tell."""
     if not target.is_gpu:
         return True
-    threads = max(needs.threads, default=128)
-    if needs.fragment_bytes > _REGISTER_BYTES * threads:
+    if needs.fragment_bytes > _REGISTER_BYTES * max(needs.threads, default=128):
         return False
     return target.kind != "cuda" or needs.shared_bytes <= target.shared_limit
 
@@ -272,20 +239,14 @@ def automatic(
             f"{program.name}: configs='auto' finds no parameter that its tiles, stages or threads "
             "depend on; give configs"
         )
-    every = [
-        {**base, **dict(zip(axes, values, strict=True))}
-        for values in itertools.product(*axes.values())
-    ]
+    every = [{**base, **config} for config in Space(tuple(axes.items()))]
     every.sort(key=lambda config: _distance(config, base))
     found: list[Config] = []
     for config in every:
-        if len(found) == LIMIT:
-            break
-        try:
-            if fits(needs_of(trace(config)), target):
+        # Not every combination is a program, whichever code says so.
+        with suppress(Exception):
+            if len(found) < LIMIT and fits(needs_of(trace(config)), target):
                 found.append(config)
-        except Exception:  # not every combination is a program, whichever code says so
-            continue
     return found
 
 

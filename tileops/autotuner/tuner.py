@@ -260,8 +260,10 @@ class Tuner:
         copied = {p.name for p in program.tensors() if copies and p.buffer.strides is None}
 
         def detached(values: Iterable[Any]) -> list[Any]:
-            pairs = zip(values, wanted, strict=True)
-            return [_detached(value, p.name in copied) for value, p in pairs]
+            found = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
+            # The op makes these contiguous before it runs.
+            pairs = zip(found, wanted, strict=True)
+            return [v.contiguous() if p.name in copied else v for v, p in pairs]
 
         def checked(source: str, values: Sequence[Any]) -> list[Any]:
             check_inputs(choice.op, source, values, wanted, raw, choice.torch_device)
@@ -314,13 +316,6 @@ def _described(value: object) -> object:
         dtype = str(value.dtype).removeprefix("torch.")
         return ("tensor", dtype, tuple(value.shape), tuple(value.stride()))
     return value
-
-
-def _detached(value: Any, is_copied: bool) -> Any:  # noqa: ANN401
-    """An argument without its gradient; contiguous where the op makes it so before it runs."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().contiguous() if is_copied else value.detach()
 
 
 def _text(value: object) -> object:

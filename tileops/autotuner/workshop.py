@@ -99,36 +99,31 @@ class Workshop:
 
     def benches(self) -> list[tuple[str, Bench]]:
         """A bench for each device that can be used, with the device's name; the caller's first."""
-        if self._benches is None:
-            self._start_children()
-            self._benches = self._opened()
-        return self._benches
-
-    def _opened(self) -> list[tuple[str, Bench]]:
-        own = self._devices[0]
-        if not self._isolated:
-            return [(str(own), self._local(own))]
-        opened: list[tuple[str, Bench]] = []
-        for device, child in zip(self._devices, self._children, strict=True):
-            try:
-                child.open()
-                opened.append((str(device), child))
-            except NoSecondContextError as error:
-                if device != own:
+        if self._benches is not None:
+            return self._benches
+        self._start_children()
+        found: list[tuple[str, Bench]] = []
+        for place, device in enumerate(self._devices):
+            bench: Bench | None = None
+            if self._isolated:
+                try:
+                    self._children[place].open()
+                    bench = self._children[place]
+                except NoSecondContextError as error:
+                    if place > 0:
+                        log.warn_once(
+                            f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
+                        )
+                        continue
                     log.warn_once(
-                        f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
+                        "tune.local",
+                        "tuning measures in this process, where a config that fails can take it "
+                        f"down: {error}",
                     )
-                    continue
-                log.warn_once(
-                    "tune.local",
-                    "tuning measures in this process, where a config that fails can take it down: "
-                    f"{error}",
-                )
-                opened.append((str(device), self._local(device)))
-        return opened
-
-    def _local(self, device: torch.device) -> LocalBench:
-        return LocalBench(device, self._inputs, backend=self._options.backend)
+            bench = bench or LocalBench(device, self._inputs, backend=self._options.backend)
+            found.append((str(device), bench))
+        self._benches = found
+        return found
 
     def _ready(self) -> list[Measurement]:
         """A measurement on each device that can be used, the caller's device first."""
@@ -210,9 +205,9 @@ class Workshop:
         """Let a device look at a config; False for one that did not compile."""
         if compiled.loadable is None:
             self._note(name, Measured(compiled.status, reason=compiled.reason))
-            return False
-        measurement.add(name, compiled.loadable)
-        return True
+        else:
+            measurement.add(name, compiled.loadable)
+        return compiled.loadable is not None
 
     def _reassign_lost(self) -> bool:
         """Reassign configs from lost devices to a live one; whether there were any."""
@@ -243,10 +238,9 @@ class Workshop:
         return answer
 
     def _final(self, answer: Json) -> Json:
-        ranking = answer["ranking"]
-        limit = (self._found[ranking[0]].latency or 0.0) * (1 + _BETWEEN_CARDS)
-        close = [n for n in ranking if (self._found[n].latency or 0.0) <= limit]
-        finalists = [n for n in close if n in self._requests]
+        times = {name: self._found[name].latency or 0.0 for name in answer["ranking"]}
+        limit = min(times.values()) * (1 + _BETWEEN_CARDS)
+        finalists = [n for n, ms in times.items() if ms <= limit and n in self._requests]
         place = next((n for n, m in enumerate(self._ready()) if not m.is_gone), 0)
         race = self._on(*self.benches()[place], self._rules)
         for name, compiled in self._compile(finalists[: self._rules.finalists]):

@@ -13,6 +13,7 @@ from typing import Any
 from tileops import settings
 from tileops.cache import archive, catalog, scripts, staging, usage
 from tileops.cache.directory import Directory, here
+from tileops.cli import subcommands
 from tileops.errors import CacheError
 
 _SOURCES = ("kernel.py", "device_kernel.cpp")
@@ -24,32 +25,23 @@ _CONTROLS = {
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
     """Add the command ``cache`` with its subcommands."""
-    cache = commands.add_parser("cache", help="look at, check and trim the cache")
-    inner = cache.add_subparsers(dest="action", required=True)
-
-    def add(name: str, run: Any, text: str, *, with_json: bool = True) -> argparse.ArgumentParser:  # noqa: ANN401
-        parser: argparse.ArgumentParser = inner.add_parser(name, help=text)
-        parser.set_defaults(run=run)
-        if with_json:
-            parser.add_argument("--json", action="store_true", help="print JSON for programs")
-        return parser
-
-    listing = add("ls", list_entries, "one line per entry, most recently used first")
+    add = subcommands(commands, "cache", "look at, check and trim the cache")
+    listing = add("ls", list_entries, "one line per entry, most recently used first", json=True)
     listing.add_argument("op", nargs="?", help="only entries of this op")
-    add("show", show_entry, "program, options, source and resources of an entry").add_argument(
-        "hash", help="first digits of the entry's hash"
-    )
-    add("why", explain_entry, "how an entry's key differs from its nearest").add_argument("hash")
-    verify = add("verify", verify_entries, "check every file of every entry")
+    shown = add("show", show_entry, "program, options, source and resources of an entry", json=True)
+    shown.add_argument("hash", help="first digits of the entry's hash")
+    explained = add("why", explain_entry, "how an entry's key differs from its nearest", json=True)
+    explained.add_argument("hash")
+    verify = add("verify", verify_entries, "check every file of every entry", json=True)
     verify.add_argument("--repair", action="store_true", help="remove damaged entries")
-    prune = add("prune", prune_entries, "remove least recently used entries")
+    prune = add("prune", prune_entries, "remove least recently used entries", json=True)
     prune.add_argument("--limit", help="such as 2GiB (default: the limit in the settings)")
     prune.add_argument("--days", type=_days, help="and entries unused for so many days")
-    add("clear", clear_entries, "remove every entry")
-    saved = add("export", export_entries, "write entries into one file", with_json=False)
+    add("clear", clear_entries, "remove every entry", json=True)
+    saved = add("export", export_entries, "write entries into one file")
     saved.add_argument("file", type=Path)
     saved.add_argument("hash", nargs="*", help="entries (default: all)")
-    add("import", import_entries, "add the entries of a file", with_json=False).add_argument(
+    add("import", import_entries, "add the entries of a file").add_argument(
         "file", type=Path, help="made by export, by someone you trust: it holds code"
     )
 

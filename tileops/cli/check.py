@@ -12,13 +12,12 @@ import dataclasses
 import inspect
 import json
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tileops import language
-from tileops.cli.check_forms import Form, Found, forms
-from tileops.cli.check_names import LANGUAGE, Names, missing_part
+from tileops.cli.check_forms import LANGUAGE, Form, Found, Names, forms, missing_part
 from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.errors import TileopsError
 from tileops.language import unsupported
@@ -216,12 +215,9 @@ def _call(node: ast.Call, names: Names) -> Found:
             yield value, f"T.{name}({place}=...)", f"{rule[1]}; {_NO_TARGET}"
         if place == "dtype":
             yield from _text_dtype(value)
-        if place not in parameters and not _takes_any_name(parameters.values()):
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if place not in parameters and not takes_any:
             yield value, f"T.{name}({place}=...)", "no such argument"
-
-
-def _takes_any_name(parameters: Iterable[inspect.Parameter]) -> bool:
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _given_arguments(

@@ -1,16 +1,23 @@
-"""The Python forms that a tile program may not use, found without a trace.
+"""The names of a file that are the tile language's, and the forms that a program may not use.
 
-Only the body of a program counts: a prim_func, a macro, or a function that launches a T.Kernel.
-Functions defined inside a program are plain Python unless they are programs themselves.
+Both spellings of the package, ``tileops`` and ``tilelang``, are read as ``tileops``.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 
-from tileops.cli.check_names import Names
+from tileops import language
+from tileops.alias import elsewhere
 from tileops.frontend import expressions, rewrite
+from tileops.language import unsupported
+
+LANGUAGE = "tileops.language"
+_PACKAGES = ("tileops", "tilelang")
 
 Form = ast.expr | ast.stmt | ast.alias
 Found = Iterator[tuple[Form, str, str]]
@@ -24,8 +31,94 @@ _TENSORS = ("Tensor", "StridedTensor")
 _IN_PROGRAM = "not possible in a tile program"
 
 
+class Names:
+    """The names that a file binds to the package, the language, or parts of them."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._paths: dict[str, str] = {}
+        self.imports: list[tuple[ast.alias | ast.stmt, str]] = []
+        for node in ast.walk(tree):
+            match node:
+                case ast.Import(names=aliases):
+                    for alias in aliases:
+                        if path := _canonical(alias.name):
+                            self.imports.append((alias, path))
+                            first = alias.name.split(".")[0]
+                            self._paths[alias.asname or first] = path if alias.asname else "tileops"
+                case ast.ImportFrom(module=str(module), level=0) if home := _canonical(module):
+                    self._add_from(node, home)
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    if path := self.path(value):
+                        self._paths.setdefault(name, path)
+
+    def _add_from(self, node: ast.ImportFrom, home: str) -> None:
+        for alias in node.names:
+            if alias.name != "*":
+                self.imports.append((alias, f"{home}.{alias.name}"))
+                self._paths[alias.asname or alias.name] = f"{home}.{alias.name}"
+                continue
+            self.imports.append((node, home))
+            if home == LANGUAGE:
+                names = (*language.__all__, *unsupported.all_names())
+                self._paths.update((name, f"{home}.{name}") for name in names)
+
+    def path(self, node: ast.expr) -> str | None:
+        """The dotted path that an expression names, such as ``tileops.language.gemm``."""
+        match node:
+            case ast.Name(id=name):
+                return self._paths.get(name)
+            case ast.Attribute(value=value, attr=attr) if inner := self.path(value):
+                return f"{inner}.{attr}"
+        return None
+
+    def construct(self, node: ast.expr) -> str | None:
+        """The construct of the language that an expression names, such as ``gemm``, or None."""
+        home, _, name = (self.path(node) or "").rpartition(".")
+        return name if home == LANGUAGE else None
+
+    def called(self, node: ast.AST) -> str | None:
+        """The construct that a call calls, or None."""
+        return self.construct(node.func) if isinstance(node, ast.Call) else None
+
+
+def _canonical(module: str) -> str | None:
+    first, _, rest = module.partition(".")
+    if first not in _PACKAGES:
+        return None
+    if first != "tileops":
+        rest = elsewhere(rest)
+    return f"tileops.{rest}" if rest else "tileops"
+
+
+def missing_part(path: str) -> str | None:
+    """The shortest beginning of a dotted path that tileops does not have; None if it has it all.
+
+    Only modules of tileops are imported, and attributes of classes and functions are not looked at.
+    """
+    parts = path.split(".")
+    found: object = importlib.import_module(parts[0])
+    for count, part in enumerate(parts[1:], 2):
+        if not isinstance(found, ModuleType):
+            return None
+        name = ".".join(parts[:count])
+        if hasattr(found, part):
+            found = getattr(found, part)
+        elif hasattr(found, "__path__") and importlib.util.find_spec(f"{found.__name__}.{part}"):
+            found = importlib.import_module(f"{found.__name__}.{part}")
+        else:
+            return name
+    return None
+
+
+# -- forms -----------------------------------------------------------------------------------------
 def forms(tree: ast.Module, names: Names) -> Found:
-    """Each unsupported form in each program of a file: where, what, and why."""
+    """Each unsupported form in each program of a file: where, what, and why.
+
+    Only the body of a program counts: a prim_func, a macro, or a function that launches a T.Kernel.
+    Functions defined inside a program are plain Python unless they are programs themselves.
+    """
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             nodes = list(_own_nodes(function.body))

@@ -41,7 +41,9 @@ def export(folders: Sequence[Path], root: Path, file: Path) -> list[str]:
                     left_out.append(str(error))
                     continue
                 for path, data in members:
-                    _add(archive, path.relative_to(root).as_posix(), data)
+                    member = tarfile.TarInfo(path.relative_to(root).as_posix())
+                    member.size, member.mode = len(data), 0o644
+                    archive.addfile(member, io.BytesIO(data))
         staging.replace(file)
     except OSError:
         remove(staging)
@@ -54,13 +56,6 @@ def _members(folder: Path) -> Iterator[tuple[Path, bytes]]:
         path = folder / name
         if os.path.lexists(path):
             yield path, read_file(path, limit=_MEMBER_LIMIT)
-
-
-def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    member.mode = 0o644
-    archive.addfile(member, io.BytesIO(data))
 
 
 def load(directory: Directory, file: Path) -> int:
@@ -94,17 +89,13 @@ def _sound_members(stream: IO[bytes], file: Path) -> Iterator[tuple[str, bytes]]
         file, "archive of exported tunings", _TOTAL_LIMIT, "{} bytes of tunings"
     )
     for member in tar_reader.members(stream, source):
-        _require_sound(file, member, known)
-        known.add(member.info.name)
-        yield member.info.name, member.read()
-
-
-def _require_sound(file: Path, member: tar_reader.Member, known: set[str]) -> None:
-    info = member.info
-    match = _NAME.fullmatch(info.name)
-    if match is None or match[1] not in database.FILES or not member.is_plain:
-        raise CacheError(f"{file}: {info.name!r:.200} is not part of a tuning")
-    if info.size > _MEMBER_LIMIT:
-        raise CacheError(f"{file}: {info.name!r} has {info.size} bytes")
-    if info.name in known:
-        raise CacheError(f"{file}: {info.name!r} is in it twice")
+        name, size = member.info.name, member.info.size
+        match = _NAME.fullmatch(name)
+        if match is None or match[1] not in database.FILES or not member.is_plain:
+            raise CacheError(f"{file}: {name!r:.200} is not part of a tuning")
+        if size > _MEMBER_LIMIT:
+            raise CacheError(f"{file}: {name!r} has {size} bytes")
+        if name in known:
+            raise CacheError(f"{file}: {name!r} is in it twice")
+        known.add(name)
+        yield name, member.read()

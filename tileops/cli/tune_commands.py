@@ -16,21 +16,14 @@ from tileops.autotuner.database import StoredTuning
 from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.scripts import aligned
-from tileops.cli import tune_archive
+from tileops.cli import subcommands, tune_archive
 from tileops.cli.tune_picture import draw
 from tileops.errors import CacheError
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
     """Add the command ``tune`` with its subcommands."""
-    tune = commands.add_parser("tune", help="look at, move and make the results of tunings")
-    inner = tune.add_subparsers(dest="action", required=True)
-
-    def add(name: str, run: Any, text: str) -> argparse.ArgumentParser:  # noqa: ANN401
-        parser: argparse.ArgumentParser = inner.add_parser(name, help=text)
-        parser.set_defaults(run=run)
-        return parser
-
+    add = subcommands(commands, "tune", "look at, move and make the results of tunings")
     running = add("run", run_script, "run a Python file or module; its first calls tune")
     running.add_argument(
         "--again", action="store_true", help="tune anew, although an answer is stored"
@@ -38,15 +31,14 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
     running.add_argument("program", help="a file, or -m's module with --module")
     running.add_argument("arguments", nargs=argparse.REMAINDER)
     running.add_argument("--module", action="store_true", help="program names a module")
-    listing = add("ls", list_tunings, "one line a tuning")
+    listing = add("ls", list_tunings, "one line a tuning", json=True)
     listing.add_argument("op", nargs="?", help="only tunings of this op")
-    listing.add_argument("--json", action="store_true", help="print JSON for programs")
-    showing = add("show", show_tunings, "every measurement of a tuning or of an op, and a picture")
+    about = "every measurement of a tuning or of an op, and a picture"
+    showing = add("show", show_tunings, about, json=True)
     showing.add_argument("what", type=_named, help="an op, or first digits of a tuning's hash")
     showing.add_argument(
         "--picture", type=Path, help="write a picture here (needs tileops-torch[viz])"
     )
-    showing.add_argument("--json", action="store_true", help="print JSON for programs")
     removing = add("rm", remove_tunings, "remove stored tunings")
     removing.add_argument("what", nargs="*", type=_named, help="ops, or first digits of hashes")
     removing.add_argument("--all", action="store_true", help="remove every tuning")

@@ -46,18 +46,11 @@ def _group(tuning: StoredTuning) -> str:
 
 # -- one tuning ------------------------------------------------------------------------------------
 def _one(pyplot: Any, tuning: StoredTuning) -> Any:  # noqa: ANN401
-    rows, notes = tuning.right, _failures(tuning.failed)
-    height = max(1.6, _ROW_INCHES * len(rows) + 1.1)
-    figure, axis = pyplot.subplots(figsize=(9, height))
-    _bars(axis, rows)
-    axis.set_title(f"{_group(tuning)}\n{words(tuning.sizes)}", fontsize=10)
-    if notes:
-        figure.text(0.02, 0.0, notes, va="top", fontsize=7, family="monospace")
-    return figure
-
-
-def _bars(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     """A bar for each config, the fastest on top, with quartiles and the ratio to it."""
+    rows = tuning.right
+    figure, axis = pyplot.subplots(figsize=(9, max(1.6, _ROW_INCHES * len(rows) + 1.1)))
+    axis.set_title(f"{_group(tuning)}\n{words(tuning.sizes)}", fontsize=10)
+    _note_failures(figure, tuning.failed)
     times = [row.latency or 0.0 for row in rows]
     lows = [t if r.low is None else min(r.low, t) for r, t in zip(rows, times, strict=True)]
     highs = [t if r.high is None else max(r.high, t) for r, t in zip(rows, times, strict=True)]
@@ -74,17 +67,18 @@ def _bars(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     axis.set_xlabel("milliseconds a call (lines: quartiles)")
     if not rows:
         axis.text(0.5, 0.5, "no config is right", ha="center", transform=axis.transAxes)
-        return
+        return figure
     axis.set_xlim(0, 1.22 * max(highs))
     for place, (time, high) in enumerate(zip(times, highs, strict=True)):
         ratio = "" if place == 0 else f"  {time / times[0]:.2f}x"
         axis.text(high, place, f" {time:.4g}{ratio}", va="center", fontsize=7)
+    return figure
 
 
-def _failures(rows: Sequence[Row]) -> str:
-    """The failed configs with their reasons, a line each."""
+def _note_failures(figure: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
+    """Write the failed configs with their reasons below a figure, a line each."""
     if not rows:
-        return ""
+        return
     seen = Counter(
         f"{describe(row.config)}: {row.status}"
         + (f": {row.first_reason[:_REASON]}" if row.first_reason else "")
@@ -93,7 +87,8 @@ def _failures(rows: Sequence[Row]) -> str:
     lines = [f"  {text}{f' ({n} times)' if n > 1 else ''}" for text, n in seen.items()]
     more = [f"  and {len(lines) - _FAILURES} more"] if len(lines) > _FAILURES else []
     shown = [f"{len(rows)} failed:", *lines[:_FAILURES], *more]
-    return "\n".join(line.replace("$", r"\$") for line in shown)
+    text = "\n".join(line.replace("$", r"\$") for line in shown)
+    figure.text(0.02, 0.0, text, va="top", fontsize=7, family="monospace")
 
 
 # -- several tunings -------------------------------------------------------------------------------
@@ -107,9 +102,7 @@ def _several(pyplot: Any, tunings: Sequence[StoredTuning]) -> Any:  # noqa: ANN4
     )
     _by_size(upper, ordered)
     _table(figure, lower, ordered, configs)
-    failed = [row for tuning in ordered for row in tuning.failed]
-    if failed:
-        figure.text(0.02, 0.0, _failures(failed), va="top", fontsize=7, family="monospace")
+    _note_failures(figure, [row for tuning in ordered for row in tuning.failed])
     return figure
 
 

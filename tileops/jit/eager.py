@@ -55,7 +55,6 @@ class Choice:
 
     @property
     def op(self) -> str:
-        """The program's name."""
         return self.definition.name
 
     @property

@@ -56,30 +56,22 @@ class EventTimer:
     their launch.
     """
 
+    _hold_cycles = 0  # that keep the device from starting the first call
+
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
 
-    def flush(self) -> None:
-        """Overwrite the L2 cache, on the current stream."""
-        self._flush.zero_()
-
     def times(self, fn: Function, count: int, before: Function | None = None) -> list[float]:
         """Milliseconds of each call."""
-        return self._bracketed(fn, count, before)
-
-    def _bracketed(
-        self, fn: Function, count: int, before: Function | None, hold_cycles: int = 0
-    ) -> list[float]:
-        """Milliseconds of each call; ``hold_cycles`` keep the device from starting the first."""
         pairs = []
         with torch.cuda.device(self.device):
-            if hold_cycles:
-                torch.cuda._sleep(hold_cycles)  # type: ignore[no-untyped-call,unused-ignore]
+            if self._hold_cycles:
+                torch.cuda._sleep(self._hold_cycles)  # type: ignore[no-untyped-call,unused-ignore]
             for _ in range(count):
                 if before is not None:
                     before()
-                self.flush()
+                self._flush.zero_()
                 pairs.append(_bracket(fn))
             torch.cuda.synchronize(self.device)
         return [start.elapsed_time(end) for start, end in pairs]
@@ -92,14 +84,15 @@ class KernelTimer(EventTimer):
     subtracted.
     """
 
+    _hold_cycles = _HOLD_CYCLES
+
     def times(self, fn: Function, count: int, before: Function | None = None) -> list[float]:
         """Milliseconds of each call."""
-        empty = self._bracketed(lambda: None, _BRACKETS, None, _HOLD_CYCLES)
-        cost = statistics.median(empty)
+        cost = statistics.median(super().times(lambda: None, _BRACKETS))
         found: list[float] = []
         while len(found) < count:
             queued = min(_QUEUED, count - len(found))
-            found += self._bracketed(fn, queued, before, _HOLD_CYCLES)
+            found += super().times(fn, queued, before)
         return [max(ms - cost, 0.0) for ms in found]
 
 
@@ -116,7 +109,7 @@ class GraphTimer(EventTimer):
         def prepare() -> None:
             if before is not None:
                 before()
-            self.flush()
+            self._flush.zero_()
 
         def call() -> None:
             prepare()

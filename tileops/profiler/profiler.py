@@ -82,22 +82,13 @@ class Profiler:
 
         ``dynamic_symbolic_constraints`` gives run-time sizes by name.
         """
-        inputs = input_tensors
-        if inputs is None:
-            inputs = self.make_inputs(dynamic_symbolic_constraints)
+        given = dynamic_symbolic_constraints
+        inputs = self.make_inputs(given) if input_tensors is None else input_tensors
         call = func or self.kernel
         return do_bench(
-            lambda: call(*inputs),
-            warmup=warmup,
-            rep=rep,
-            n_warmup=n_warmup,
-            n_repeat=n_repeat,
-            quantiles=quantiles,
-            return_mode=return_mode,
-            backend=backend,
-            device=device or self.device,
-            early_stop_baseline=early_stop_baseline,
-        )
+            lambda: call(*inputs), warmup, rep, n_warmup, n_repeat, quantiles, return_mode, backend,
+            device or self.device, early_stop_baseline,
+        )  # fmt: skip
 
     def assert_allclose(
         self,
@@ -147,16 +138,15 @@ class Profiler:
     def assert_consistent(self, repeat: int = 10) -> None:
         """Call the kernel several times on equal inputs; AssertionError where a bit differs."""
         inputs = self.make_inputs()
-        first = self._fresh_call(inputs)
-        for run in range(1, repeat):
-            for n, (got, want) in enumerate(zip(self._fresh_call(inputs), first, strict=True)):
+        first: list[torch.Tensor] = []
+        for run in range(repeat):
+            # A kernel that writes into its arguments would see what the run before left there.
+            copies = _copied(inputs)
+            found = _outputs(self.kernel(*copies), copies)
+            first = first or found
+            for n, (got, want) in enumerate(zip(found, first, strict=True)):
                 if not torch.equal(_bytes(got), _bytes(want)):
                     raise AssertionError(f"run {run}: output {n} differs from the first run")
-
-    def _fresh_call(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        # A kernel that writes into its arguments would see what the run before left there.
-        copies = _copied(inputs)
-        return _outputs(self.kernel(*copies), copies)
 
 
 def assert_close(
