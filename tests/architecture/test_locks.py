@@ -51,6 +51,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("tileops.autotuner.compilers", "CompilePool.compile"): _OF_A_TUNING,
     ("tileops.autotuner.progress", "Bar.__init__"): _OF_A_TUNING,
     ("tileops.autotuner.ranks", "Share.beating"): _OF_A_TUNING,
+    ("tileops.autotuner.pipes", "Child.__init__"): "a forked child closes its copy: Child.renew",
     ("tileops.autotuner.pipes", "serve"): "a worker's own process, which runs no code of the user",
     ("tileops.jit.compiling", "run_all"): "of one call; the pool's module has fork hooks of its own",
     ("tileops.cache.locks", "file_lock"): _OF_THE_KERNEL,

@@ -22,7 +22,6 @@ from tileops.autotuner.benches import (
     ChildBench,
     LocalBench,
     NoSecondContextError,
-    Runner,
 )
 from tileops.autotuner.checking import Checker
 from tileops.autotuner.database import Measured
@@ -228,11 +227,11 @@ def test_a_loop_dies_with_its_parent(libraries: Path, tmp_path: Path) -> None:
 def test_each_timed_run_starts_from_the_callers_values(libraries: Path) -> None:
     """Runs that change their input are timed on what they will get, not on what runs left."""
     a, out = torch.ones(3000), torch.full((3000,), 7.0)
-    runner = Runner(CPU, "event", [a, out])
-    runner.load("good", loadable("good", libraries, in_place=True))
-    assert len(runner.times("good", 3)) == 3
-    (copies,) = runner._copies.values()
-    assert copies[0] is a
+    bench = LocalBench(CPU, [a, out])
+    program = loadable("good", libraries, in_place=True)
+    assert len(bench.times("good", program, 3, 9.0)) == 3
+    (copies,) = bench._copies.values()
+    assert copies[0].data_ptr() == a.data_ptr()
     assert bool((copies[1] == 2.0).all())
     assert bool((out == 7.0).all())
     seen: list[float] = []
@@ -245,6 +244,6 @@ def test_each_timed_run_starts_from_the_callers_values(libraries: Path) -> None:
                 fn()  # type: ignore[operator]
             return [1.0] * count
 
-    runner._timer = Watching()  # type: ignore[assignment]
-    runner.times("good", 2)
+    bench._timer = Watching()  # type: ignore[assignment]
+    bench.times("good", program, 2, 9.0)
     assert seen == [7.0, 7.0]

@@ -1,7 +1,7 @@
 """Benches: where programs run for measurement, in a child that can be killed or in this process.
 
 Both load what was compiled, run it on inputs like the caller's, and time it. A measuring child is
-``python -m tileops.autotuner.benches <descriptor of the arena>``.
+``python -m tileops.autotuner.benches <pipe> <arena>``, both file descriptors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import math
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,14 @@ _FATAL = (*_ADDRESS, "illegal instruction", "device-side assert")
 
 
 class RunFailedError(Exception):
-    """A program could not be run; ``status`` is one of a measurement's."""
+    """A program could not be run; ``status`` is one of a measurement's.
 
-    def __init__(self, status: str, reason: str) -> None:
+    ``is_fatal``: the process can run nothing any more.
+    """
+
+    def __init__(self, status: str, reason: str, *, is_fatal: bool = False) -> None:
         self.status = status
+        self.is_fatal = is_fatal
         super().__init__(reason)
 
 
@@ -127,13 +131,13 @@ class ChildBench:
         """
         self._load(name, loadable, limit_s)
         message = {"do": "run", "name": name, "returns": returns, "at": self._free}
-        return [self._result(item) for item in self._ask(message, limit_s)["results"]]
-
-    def _result(self, item: Mapping[str, Any]) -> torch.Tensor:
-        dtype: torch.dtype = getattr(torch, item["dtype"])
-        count = dtype.itemsize * math.prod(item["shape"])
-        row = self._arena.get(item["at"], count).view(dtype)
-        return row.reshape(item["shape"]).to(self.device)
+        found = []
+        for item in self._ask(message, limit_s)["results"]:
+            dtype: torch.dtype = getattr(torch, item["dtype"])
+            count = dtype.itemsize * math.prod(item["shape"])
+            row = self._arena.get(item["at"], count).view(dtype)
+            found.append(row.reshape(item["shape"]).to(self.device))
+        return found
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
@@ -164,24 +168,20 @@ class ChildBench:
         try:
             answer = child.ask(message, limit_s)
         except ChildTimeoutError as error:
-            self._replace()
-            raise RunFailedError("timeout", f"{error}") from None
+            answer = {"status": "timeout", "reason": f"{error}", "is_fatal": True}
         except ChildEndedError as error:
-            self._replace()
             crashed = error.status in (-signal.SIGSEGV, -signal.SIGBUS)
             status = "illegal_access" if crashed else "error"
-            raise RunFailedError(status, f"the measuring process was {error}") from None
+            reason = f"the measuring process was {error}"
+            answer = {"status": status, "reason": reason, "is_fatal": True}
         if answer["status"] == "ok":
             return answer
         if answer["is_fatal"]:
-            self._replace()
+            # Where one config kills its process others will: the next one imports torch meanwhile.
+            self._drop()
+            self.start()
+            self._spare = self._new()
         raise RunFailedError(answer["status"], answer["reason"])
-
-    def _replace(self) -> None:
-        # Where one config kills its process others will: the next one imports torch meanwhile.
-        self._drop()
-        self.start()
-        self._spare = self._new()
 
     def _drop(self) -> None:
         if self._child is not None:
@@ -200,42 +200,77 @@ class ChildBench:
 
 
 class LocalBench:
-    """Runs programs in this process: nothing protects it from them, and limits mean nothing."""
+    """Runs programs in this process: nothing protects it from them, and limits mean nothing.
+
+    Programs never write into ``inputs``: they get copies of what they write.
+    """
 
     def __init__(
         self, device: torch.device, inputs: Sequence[Any], *, backend: str = "event"
     ) -> None:
-        self._given = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs]
-        self._runner = Runner(device, backend, self._given)
+        self._device = device
+        self._timer: Timer | None = None
+        self._backend = backend
+        self._inputs = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs]
+        self._ops: dict[str, _LoadedOp] = {}
+        # One set of copies for all configs: they are put back before each run.
+        self._copies: dict[tuple[int, ...], list[Any]] = {}
+
+    def load(self, name: str, loadable: Mapping[str, Any]) -> _LoadedOp:
+        """The program that ``loadable`` describes, registered once under ``name``."""
+        if name not in self._ops:
+            self._ops[name] = _LoadedOp(loadable)
+        return self._ops[name]
 
     def run(
         self, name: str, loadable: Mapping[str, Any], limit_s: float, *, returns: bool = True
     ) -> list[torch.Tensor]:
         """As ``ChildBench.run``."""
         with _failures():
-            self._runner.load(name, loadable)
-            results = self._runner.run(name)
-        return results if returns else []
+            op = self.load(name, loadable)
+            arguments = op.copies(self._inputs)
+            result = op.call(arguments, self._device)
+            written = [arguments[n] for n in op.mutated]
+            if self._device.type == "cuda":  # its errors belong to this run
+                torch.cuda.synchronize(self._device)
+            tensors = [*result, *(t for t in written if isinstance(t, torch.Tensor))]
+        return tensors if returns else []
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
     ) -> list[float]:
-        """As ``ChildBench.times``."""
+        """As ``ChildBench.times``; what a run wrote is put back before the next."""
         with _failures():
-            self._runner.load(name, loadable)
-            return self._runner.times(name, count)
+            op = self.load(name, loadable)
+            if op.mutated not in self._copies:
+                self._copies[op.mutated] = op.copies(self._inputs)
+            arguments = self._copies[op.mutated]
+            if self._timer is None:
+                self._timer = timer_for(self._device, self._backend)
+
+            def restore() -> None:
+                for n in op.mutated:
+                    if isinstance(arguments[n], torch.Tensor):
+                        arguments[n].copy_(self._inputs[n])
+
+            before = restore if op.mutated else None
+            return self._timer.times(lambda: op.call(arguments, self._device), count, before)
 
     def unload(self, name: str) -> None:
         """As ``ChildBench.unload``."""
-        self._runner.unload(name)
+        op = self._ops.pop(name, None)
+        # Two configs may be one program.
+        if op is not None and all(o.handle != op.handle for o in self._ops.values()):
+            runtime.unload(op.handle)
 
     def inputs(self) -> list[Any]:
         """As ``ChildBench.inputs``."""
-        return copies_of(self._given)
+        return copies_of(self._inputs)
 
     def close(self) -> None:
         """Free the code of all programs."""
-        self._runner.close()
+        for name in list(self._ops):
+            self.unload(name)
 
 
 Bench = ChildBench | LocalBench
@@ -245,79 +280,23 @@ Bench = ChildBench | LocalBench
 def _failures() -> Iterator[None]:
     try:
         yield
+    except RunFailedError:
+        raise
     except Exception as error:
-        status, _ = status_of(error)
-        raise RunFailedError(status, f"{type(error).__name__}: {error}") from error
+        status, is_fatal = status_of(error)
+        reason = f"{type(error).__name__}: {error}"
+        raise RunFailedError(status, reason, is_fatal=is_fatal) from error
 
 
 def status_of(error: Exception) -> tuple[str, bool]:
     """The status that an error while running means, and whether the process must end."""
     text = str(error).lower()
+    is_address = any(words in text for words in _ADDRESS)
     is_fatal = any(words in text for words in _FATAL)
-    if any(words in text for words in _ADDRESS):
-        return "illegal_access", is_fatal
-    return "error", is_fatal
+    return "illegal_access" if is_address else "error", is_fatal
 
 
-# -- running in this process -----------------------------------------------------------------------
-class Runner:
-    """Programs loaded into this process, and the inputs that they run on, on one device.
-
-    Programs never write into ``inputs``: they get copies of what they write.
-    """
-
-    def __init__(self, device: torch.device, backend: str, inputs: list[Any]) -> None:
-        self.device = device
-        self._timer: Timer | None = None
-        self._backend = backend
-        self._ops: dict[str, _LoadedOp] = {}
-        self._inputs = inputs
-        # One set of copies for all configs: they are put back before each run.
-        self._copies: dict[tuple[int, ...], list[Any]] = {}
-
-    def load(self, name: str, loadable: Mapping[str, Any]) -> None:
-        """Register the program that ``loadable`` describes, under ``name``."""
-        if name not in self._ops:
-            self._ops[name] = _LoadedOp(loadable)
-
-    def run(self, name: str) -> list[torch.Tensor]:
-        """What one run gives: the tensors that it returns, then those that it wrote into."""
-        op = self._ops[name]
-        arguments = op.copies(self._inputs)
-        result = op.call(arguments, self.device)
-        written = [arguments[n] for n in op.mutated]
-        if self.device.type == "cuda":  # its errors belong to this run
-            torch.cuda.synchronize(self.device)
-        return [*result, *(t for t in written if isinstance(t, torch.Tensor))]
-
-    def times(self, name: str, count: int) -> list[float]:
-        """Milliseconds of ``count`` runs; what a run wrote is put back before the next."""
-        op = self._ops[name]
-        if op.mutated not in self._copies:
-            self._copies[op.mutated] = op.copies(self._inputs)
-        arguments = self._copies[op.mutated]
-        if self._timer is None:
-            self._timer = timer_for(self.device, self._backend)
-
-        def restore() -> None:
-            for n in op.mutated:
-                if isinstance(arguments[n], torch.Tensor):
-                    arguments[n].copy_(self._inputs[n])
-
-        before = restore if op.mutated else None
-        return self._timer.times(lambda: op.call(arguments, self.device), count, before)
-
-    def unload(self, name: str) -> None:
-        """Free the code of a program."""
-        op = self._ops.pop(name, None)
-        # Two configs may be one program.
-        if op is not None and all(o.handle != op.handle for o in self._ops.values()):
-            runtime.unload(op.handle)
-
-    def close(self) -> None:
-        """Free the code of all programs."""
-        for name in list(self._ops):
-            self.unload(name)
+_handles: dict[str, int] = {}
 
 
 class _LoadedOp:
@@ -326,7 +305,12 @@ class _LoadedOp:
         args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
         self.mutated = tuple(n for n, a in enumerate(args) if a["mutated"])
         self._takes_device = any(a["role"] == "device" for a in op["args"])
-        self.handle = _handle_of(op)
+        # An op lives as long as its process, and may be loaded again after it was unloaded.
+        qualified = f"{op['namespace']}::{op['name']}"
+        with forks.guard:
+            if qualified not in _handles:
+                _handles[qualified] = runtime.create_op(op)
+            self.handle = _handles[qualified]
         variant = runtime.add_variant(self.handle, loadable["variant"])
         images: dict[str, runtime.Image] = {}
         for image, fact in loadable["images"].items():
@@ -352,18 +336,6 @@ class _LoadedOp:
         ]
 
 
-_handles: dict[str, int] = {}
-
-
-def _handle_of(op: dict[str, Any]) -> int:
-    # An op lives as long as its process, and may be loaded again after it was unloaded.
-    name = f"{op['namespace']}::{op['name']}"
-    with forks.guard:
-        if name not in _handles:
-            _handles[name] = runtime.create_op(op)
-        return _handles[name]
-
-
 # -- the measuring child's process -----------------------------------------------------------------
 class Server:
     """Answers requests by their ``do``: open, load, run, times, unload.
@@ -374,31 +346,38 @@ class Server:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._runner: Runner | None = None
-        self._actions: dict[str, Callable[[Message], Message | None]] = {
-            "open": self._open,
-            "load": lambda m: self._ready.load(m["name"], m["loadable"]),
-            "run": self._run,
-            "times": lambda m: {"times": self._ready.times(m["name"], m["count"])},
-            "unload": lambda m: self._ready.unload(m["name"]),
-        }
-
-    @property
-    def _ready(self) -> Runner:
-        if self._runner is None:
-            raise RuntimeError("no device was opened")
-        return self._runner
+        self._bench: LocalBench | None = None
 
     def answer(self, message: Message) -> Message:
         """The answer to one request; no error leaves it."""
         try:
-            return {"status": "ok", **(self._actions[message["do"]](message) or {})}
-        except Exception as error:  # a program that fails is an answer
-            status, is_fatal = status_of(error)
-            reason = f"{type(error).__name__}: {error}"
-            return {"status": status, "reason": reason, "is_fatal": is_fatal}
+            with _failures():
+                return {"status": "ok", **self._done(message)}
+        except RunFailedError as error:  # a program that fails is an answer
+            return {"status": error.status, "reason": str(error), "is_fatal": error.is_fatal}
 
-    def _open(self, message: Message) -> None:
+    def _done(self, message: Message) -> Message:
+        if message["do"] == "open":
+            self._bench = self._opened(message)
+            return {}
+        if self._bench is None:
+            raise RuntimeError("no device was opened")
+        name = message["name"]
+        match message["do"]:
+            case "load":
+                self._bench.load(name, message["loadable"])
+            case "unload":
+                self._bench.unload(name)
+            case "times":  # it was loaded before, here and below
+                return {"times": self._bench.times(name, {}, message["count"], math.inf)}
+            case "run":
+                results = self._bench.run(name, {}, math.inf, returns=message["returns"])
+                return {"results": self._sent(results, message["at"])}
+            case request:
+                raise ValueError(f"no such request: {request}")
+        return {}
+
+    def _opened(self, message: Message) -> LocalBench:
         device = torch.device(message["device"])
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -406,20 +385,18 @@ class Server:
         if message["threads"] is not None:
             torch.set_num_threads(message["threads"])
         inputs = make_inputs(message["recipe"], self._arena, device)
-        self._runner = Runner(device, message["backend"], inputs)
+        return LocalBench(device, inputs, backend=message["backend"])
 
-    def _run(self, message: Message) -> Message:
-        results: list[dict[str, Any]] = []
-        free = message["at"]
-        for tensor in self._ready.run(message["name"]):
-            if not message["returns"]:
-                continue
-            whole = tensor.detach().contiguous()
+    def _sent(self, tensors: Sequence[torch.Tensor], free: int) -> list[Message]:
+        """The tensors in the arena, from the offset ``free`` on."""
+        sent = []
+        for tensor in tensors:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            results.append({"dtype": dtype, "shape": list(tensor.shape), "at": free})
-            free = self._arena.put(whole.reshape(-1).view(torch.uint8).cpu(), free)
-        return {"results": results}
+            sent.append({"dtype": dtype, "shape": list(tensor.shape), "at": free})
+            row = tensor.detach().contiguous().reshape(-1)
+            free = self._arena.put(row.view(torch.uint8).cpu(), free)
+        return sent
 
 
 if __name__ == "__main__":
-    serve(Server(Arena(int(sys.argv[1]))).answer)
+    serve(Server(Arena(int(sys.argv[2]))).answer)

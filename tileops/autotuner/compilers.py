@@ -1,7 +1,7 @@
 """Compile workers: killable processes that turn traced programs into entries of the cache.
 
-A worker is ``python -m tileops.autotuner.compilers``. It gets programs as text, so it never runs
-user code.
+A worker is ``python -m tileops.autotuner.compilers <pipe>``. It gets programs as text, so it never
+runs user code.
 """
 
 from __future__ import annotations
@@ -93,19 +93,16 @@ class CompilePool:
     def _work(self, request: Request) -> Compiled:
         child = self._take()
         try:
-            return self._one(child, request)
-        finally:
-            self._give(child)
-
-    def _one(self, child: Child, request: Request) -> Compiled:
-        try:
             child.ask({}, START_SECONDS)  # starting is not part of compiling
-            found = child.ask(message_of(request), self._timeout_s)
+            done = Compiled(**child.ask(message_of(request), self._timeout_s))
         except ChildTimeoutError:
             return Compiled("timeout", f"compiling took longer than {self._timeout_s:g} s")
         except ChildEndedError as error:
             return Compiled("compile_error", f"the compiler's process was {error}")
-        done = Compiled(**found)
+        finally:
+            with self._guard:
+                if child.is_alive and not self._is_closed:
+                    self._idle.append(child)
         if done.compile_s:
             counters.record_compile(
                 counters.CompileEvent(
@@ -130,11 +127,6 @@ class CompilePool:
                 if child.is_alive:
                     return child
             return self._new()
-
-    def _give(self, child: Child) -> None:
-        with self._guard:
-            if child.is_alive and not self._is_closed:
-                self._idle.append(child)
 
     def close(self) -> None:
         """Kill the workers; what they were compiling is not in the cache."""
