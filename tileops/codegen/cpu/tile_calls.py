@@ -79,12 +79,11 @@ def emit_scan(state: LaunchState, stmt: Scan) -> None:
     """An inclusive scan along one dimension, in dst's dtype."""
     src, dst = stmt.src, stmt.dst
     kind, element = _KINDS[stmt.kind], storage(dst.dtype)
-    dst_dim = _matching(src, dst, stmt.dim)
-    pairs = list(zip(_others(src, stmt.dim), _others(dst, dst_dim), strict=True))
+    pairs = [(d, d) for d in src.squeezed() if d != stmt.dim]
     steps, targets = state.place(src.buffer).strides, state.place(dst.buffer).strides
     with _lines(state, src, dst, pairs) as (source, target):
         state.writer.line(
-            f"scan_line<{kind}, {element}>({target}, {targets[dst_dim]}, {source}, "
+            f"scan_line<{kind}, {element}>({target}, {targets[stmt.dim]}, {source}, "
             f"{steps[stmt.dim]}, {_extent(src, stmt.dim)}, {_flag(stmt.reverse)});"
         )
 
@@ -109,19 +108,6 @@ def _lines(
         w.line(f"{storage(dst.dtype)}* const to = {region_start(state, dst)};")
         with w.block(" ".join(heads)):
             yield " + ".join(source), " + ".join(target)
-
-
-def _matching(src: Region, dst: Region, dim: int) -> int:
-    """The dimension of ``dst`` that pairs with ``dim`` of ``src``."""
-    if len(src.extents) == len(dst.extents):
-        return dim
-    kept = src.squeezed()
-    return dst.squeezed()[kept.index(dim)] if dim in kept else len(dst.extents) - 1
-
-
-def _others(region: Region, dim: int) -> tuple[int, ...]:
-    """The dimensions of extent other than 1, without ``dim``."""
-    return tuple(d for d in region.squeezed() if d != dim)
 
 
 def _extent(region: Region, dim: int) -> int:

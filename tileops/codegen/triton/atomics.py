@@ -24,7 +24,7 @@ from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import chosen, converted
 from tileops.codegen.triton.reductions import combined, neutral_operand, reduced
 from tileops.codegen.triton.space import to_space
-from tileops.codegen.triton.text import Val, call, convert, number, strict, typed
+from tileops.codegen.triton.text import Val, convert, number, strict, typed, where
 from tileops.dtypes import FLOAT32, DType
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Load, Region
@@ -108,40 +108,25 @@ def _update_memory(
         operand = convert(converted(ctx, value, declared.dtype), buffer.dtype)
     if in_memory:
         address, operand, mask = settled(ctx, "atomic", buffer, address, operand, mask)
-    order, scope = _ORDERS.get(stmt.order, stmt.order), "cta" if in_memory else None
+    order, args = _ORDERS.get(stmt.order, stmt.order), f"{address.text}, {typed(operand).text}"
     if stmt.op in ("max", "min") and buffer.dtype.is_float:
-        result = _extreme_of_floats(ctx, stmt.op, address, typed(operand), mask, (order, scope))
+        # It prefers a number to NaN; Triton's own compares the bits of a NaN.
+        ctx.helper(f"update_{stmt.op}")
+        function, bits = ctx.helper(f"atomic_{stmt.op}"), buffer.dtype.bits
+        # The bits that a number of any sign replaces: a NaN below all numbers, or above them.
+        nothing = -1 if stmt.op == "max" else (1 << (bits - 1)) - 1
+        args += f", {mask.text if mask else True}, {nothing}, tl.int{bits}, tl.uint{bits}"
+        args += f', "{order}", "{"cta" if in_memory else "gpu"}"'
     else:
-        where = "" if mask is None else f", mask={mask.text}"
-        where += f', sem="{order}"' + (f', scope="{scope}"' if scope else "")
-        function, _ = _OPERATIONS[stmt.op]
-        text = f"tl.{function}({address.text}, {typed(operand).text}{where})"
-        result = Val(text, buffer.dtype, lanes)
+        function = f"tl.{_OPERATIONS[stmt.op][0]}"
+        args += f", mask={mask.text}" if mask else ""
+        args += f', sem="{order}"' + (', scope="cta"' if in_memory else "")
+    result = Val(f"{function}({args})", buffer.dtype, lanes)
     if stmt.result is None:
         return result
-    if mask is not None:  # what an atomic that is not performed returns is anything
-        other = strict(Val(safe_value(ctx, buffer), buffer.dtype, static=True))
-        result = call("tl.where", mask, result, other, dtype=buffer.dtype)
-    return convert(result, declared.dtype)
-
-
-def _extreme_of_floats(
-    ctx: Context,
-    op: str,
-    address: Val,
-    operand: Val,
-    mask: Val | None,
-    ordered: tuple[str, str | None],
-) -> Val:
-    """An update that prefers a number to NaN; Triton's own compares the bits of a NaN."""
-    bits, lanes = operand.dtype.bits, ctx.space.all_axes()
-    # The bits that a number of any sign replaces: a NaN below all numbers, or above them.
-    nothing = "-1" if op == "max" else str((1 << (bits - 1)) - 1)
-    where = "True" if mask is None else mask.text
-    args = f"{address.text}, {operand.text}, {where}, {nothing}, tl.int{bits}, tl.uint{bits}"
-    ctx.helper(f"update_{op}")
-    name, (order, scope) = ctx.helper(f"atomic_{op}"), ordered
-    return Val(f'{name}({args}, "{order}", "{scope or "gpu"}")', operand.dtype, lanes)
+    # What an atomic that is not performed returns is anything.
+    other = strict(Val(safe_value(ctx, buffer), buffer.dtype, static=True))
+    return convert(where(mask, result, other), declared.dtype)
 
 
 def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:
@@ -205,9 +190,7 @@ def _total(ctx: Context, kind: str, value: Val, meet: frozenset[int]) -> Val:
     mask = both(lane_mask(ctx, meet), ctx.scope.mask)
     axes = value.axes | meet | (mask.axes if mask is not None else frozenset())
     tile = Val(tiles.spread(value, axes, space.shape(axes)), dtype, axes)
-    if mask is not None:
-        neutral = neutral_operand(kind, dtype)
-        tile = Val(f"tl.where({mask.text}, {tile.text}, {neutral.text})", dtype, axes)
+    tile = where(mask, tile, neutral_operand(kind, dtype))
     kept = sorted(axes - meet)
     for axis in reversed(range(space.rank)):
         if axis not in kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class Context:
         self.stages: set[int] = set()
         self.loc: Location | None = launch.loc
         self._iotas: dict[tuple[int, int, int], str] = {}
-        self._made_vars = 0
+        self._numbers = itertools.count(1)  # of synthetic variables
 
     # -- scopes --------------------------------------------------------------------------------
     @contextmanager
@@ -95,9 +96,8 @@ class Context:
 
     def synthetic_vars(self, count: int) -> tuple[Var, ...]:
         """New variables for a nest that the program does not spell out."""
-        first = self._made_vars + 1
-        self._made_vars += count
-        return tuple(Var(INT32, -n, f"axis{n}") for n in range(first, first + count))
+        numbers = itertools.islice(self._numbers, count)
+        return tuple(Var(INT32, -n, f"axis{n}") for n in numbers)
 
     @contextmanager
     def nest(self, extents: Sequence[int]) -> Iterator[tuple[Var, ...]]:
@@ -112,12 +112,8 @@ class Context:
 
         A variable is the lane numbers of its axis, or 0 without an axis if its extent is 1.
         """
-        pairs = [(v, e) for v, e in zip(vars_, extents, strict=True) if e != 1]
-        space = Space(
-            tuple(v for v, _ in pairs),
-            tuple(e for _, e in pairs),
-            tuple(self.padding(e) for _, e in pairs),
-        )
+        axes = {v: e for v, e in zip(vars_, extents, strict=True) if e != 1}
+        space = Space(tuple(axes), tuple(axes.values()), tuple(map(self.padding, axes.values())))
         ranges = self.scope.ranges
         for var, extent in zip(vars_, extents, strict=True):
             ranges = ranges.with_span(var, fold.const(0), fold.const(extent))
@@ -176,15 +172,13 @@ class Context:
         """Text of the buffer's tile; the variable is given a value first if it has none yet."""
         source = self._sources.get(buffer.id)
         if source is not None:
-            return self._recast(
-                self.tile_name(source), self.storages[source.id], self.storages[buffer.id]
-            )
+            return self._recast(self.tile_name(source), source, buffer)
         self._define(buffer.id)
         return self.tile_names[buffer.id]
 
-    @staticmethod
-    def _recast(text: str, old: Storage, new: Storage) -> str:
-        """A tile of one storage as a tile of another that names the same elements."""
+    def _recast(self, text: str, source: Buffer, target: Buffer) -> str:
+        """A tile of one buffer as a tile of another that names the same elements."""
+        old, new = self.storages[source.id], self.storages[target.id]
         if old.tile_shape != new.tile_shape and new.tile_shape:
             text = f"tl.reshape({text}, {shape_text(new.tile_shape)})"
         if old.dtype != new.dtype:
@@ -199,22 +193,17 @@ class Context:
     def _define(self, buffer_id: int) -> None:
         if buffer_id in self.defined or buffer_id not in self.storages:
             return
-        storage = self.storages[buffer_id]
+        storage, name = self.storages[buffer_id], self.tile_names[buffer_id]
         zero = "False" if storage.dtype.is_bool else "0"
-        shape = storage.tile_shape
-        text = shape_text(shape) if shape else "()"
-        self.writer.line(
-            f"{self.tile_names[buffer_id]} = tl.full({text}, {zero}, {triton_type(storage.dtype)})"
-        )
+        shape, kind = shape_text(storage.tile_shape), triton_type(storage.dtype)
+        self.writer.line(f"{name} = tl.full({shape}, {zero}, {kind})")
         self.defined.add(buffer_id)
 
     def assign(self, buffer: Buffer, text: str) -> None:
         """Write ``name = text`` for a buffer and note that it has a value."""
         source = self._sources.get(buffer.id)
         if source is not None:
-            self.assign(
-                source, self._recast(text, self.storages[buffer.id], self.storages[source.id])
-            )
+            self.assign(source, self._recast(text, buffer, source))
             return
         self.writer.line(f"{self.tile_names[buffer.id]} = {text}")
         self.defined.add(buffer.id)

@@ -11,7 +11,7 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import all_lanes_mask
 from tileops.codegen.triton.expressions import both, emit_condition, emit_expr, inverted
 from tileops.codegen.triton.liveness import Ids
-from tileops.codegen.triton.text import Val, infix, number, strict, typed
+from tileops.codegen.triton.text import Val, infix, number, strict, typed, where
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import BOOL, INT32
 from tileops.ir.expr import Expr, Load
@@ -81,16 +81,8 @@ def _emit_lane_loop(ctx: Context, loop: For, start: Val, stop: Val, live: Ids) -
     """A loop whose bounds differ between lanes: all run the widest range, each acts in its own."""
     lo = ctx.temporary("first", start) if not start.is_scalar else start
     hi = ctx.temporary("last", stop) if not stop.is_scalar else stop
-    first = (
-        _bound(loop.start, lo)
-        if lo.is_scalar
-        else f"tl.min({_of_active(ctx, lo, lo.dtype.limits[1])})"
-    )
-    last = (
-        _bound(loop.stop, hi)
-        if hi.is_scalar
-        else f"tl.max({_of_active(ctx, hi, hi.dtype.limits[0])})"
-    )
+    first = _widest(ctx, loop.start, lo, "min", lo.dtype.limits[1])
+    last = _widest(ctx, loop.stop, hi, "max", hi.dtype.limits[0])
     name = ctx.names.fresh(loop.var.name)
     value = Val(name, loop.var.dtype)
     mask = both(infix(">=", value, lo), infix("<", value, hi))
@@ -98,13 +90,12 @@ def _emit_lane_loop(ctx: Context, loop: For, start: Val, stop: Val, live: Ids) -
         _emit_counted(ctx, loop, f"for {name} in range({first}, {last}):", value, live)
 
 
-def _of_active(ctx: Context, value: Val, neutral: int) -> str:
-    """The value of each lane that takes part, ``neutral`` elsewhere: padding holds anything."""
+def _widest(ctx: Context, bound: Expr, value: Val, extreme: str, neutral: int) -> str:
+    """The extreme of a bound among the lanes that take part: padding holds anything."""
+    if value.is_scalar:
+        return _bound(bound, value)
     mask = all_lanes_mask(ctx, ctx.scope.mask)
-    if mask is None:
-        return value.text
-    other = strict(number(neutral, value.dtype))
-    return f"tl.where({mask.text}, {value.text}, {other.text})"
+    return f"tl.{extreme}({where(mask, value, strict(number(neutral, value.dtype))).text})"
 
 
 def emit_while(ctx: Context, loop: While, live: Ids) -> None:

@@ -7,7 +7,7 @@ from tileops.codegen.triton.elements import extents_of, load_element, load_regio
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.text import Val, infix
 from tileops.ir import fold
-from tileops.ir.expr import Load, Region, Var
+from tileops.ir.expr import Load, Var
 from tileops.ir.stmt import Copy, Fill, Im2col, Transpose
 from tileops.passes.analyze_index import needs_guard
 from tileops.passes.expand_tile_ops import im2col_source
@@ -16,19 +16,15 @@ from tileops.passes.expand_tile_ops import im2col_source
 def emit_copy(ctx: Context, stmt: Copy) -> None:
     """``dst = cast(src)`` over the extents of the side nearer to the registers."""
     extents, dims = extents_of(ctx, stmt.lead), stmt.lead.squeezed()
+    for side in (stmt.src, stmt.dst):
+        if len(side.squeezed()) != len(dims):
+            raise ctx.unsupported(
+                "a copy whose sides differ in rank after dropping extents of 1: "
+                f"`{side.buffer.name}`"
+            )
     with ctx.nest([extents[d] for d in dims]) as vars_:
-        value = load_region(ctx, stmt.src, paired(ctx, stmt.src, dims), vars_)
-        store_region(ctx, stmt.dst, paired(ctx, stmt.dst, dims), vars_, value)
-
-
-def paired(ctx: Context, region: Region, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions of ``region`` that go with the dimensions ``dims`` of the other side."""
-    own = region.squeezed()
-    if len(own) != len(dims):
-        raise ctx.unsupported(
-            f"a copy whose sides differ in rank after dropping extents of 1: `{region.buffer.name}`"
-        )
-    return own
+        value = load_region(ctx, stmt.src, stmt.src.squeezed(), vars_)
+        store_region(ctx, stmt.dst, stmt.dst.squeezed(), vars_, value)
 
 
 def emit_fill(ctx: Context, stmt: Fill) -> None:
@@ -48,10 +44,7 @@ def emit_transpose(ctx: Context, stmt: Transpose) -> None:
 
 
 def emit_im2col(ctx: Context, stmt: Im2col) -> None:
-    """The tile of an implicit matrix product.
-
-    Rows are output positions, columns kernel positions and channels.
-    """
+    """The tile of a matrix product: rows are output positions, columns taps and channels."""
     rank = len(stmt.dst.extents)
     with ctx.nest(extents_of(ctx, stmt.dst)[-2:]) as vars_:
         pixel, _ = im2col_source(stmt, *vars_)
@@ -61,10 +54,7 @@ def emit_im2col(ctx: Context, stmt: Im2col) -> None:
 
 
 def _before_last_tap(ctx: Context, stmt: Im2col, j: Var) -> Val | None:
-    """The columns of the tile that have a tap; None if all have one.
-
-    The others would read the pixels after those of the last tap.
-    """
+    """The columns that have a tap, None if all do: others would read pixels after the last's."""
     column = fold.add(fold.mul(stmt.col_step, stmt.dst.extents[-1]), j)
     end = fold.mul(fold.const(stmt.kernel * stmt.kernel), stmt.image.shape[3])
     lower, upper = needs_guard(column, end, ctx.scope.ranges)

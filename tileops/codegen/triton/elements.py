@@ -9,7 +9,7 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.space import shape_text
-from tileops.codegen.triton.text import Val, convert, faithful, infix
+from tileops.codegen.triton.text import Val, convert, faithful, infix, where
 from tileops.dtypes import INT32, INT64
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
@@ -164,11 +164,7 @@ def all_lanes_mask(ctx: Context, mask: Val | None) -> Val | None:
 
 def without_padding(ctx: Context, axis: int, tile: Val, neutral: Val) -> Val:
     """``tile`` with ``neutral`` in the padding along one axis."""
-    hit = lane_mask(ctx, frozenset({axis}))
-    if hit is None:
-        return tile
-    text_ = f"tl.where({hit.text}, {tile.text}, {neutral.text})"
-    return Val(text_, tile.dtype, tile.axes | hit.axes)
+    return where(lane_mask(ctx, frozenset({axis})), tile, neutral)
 
 
 def _bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val | None:

@@ -9,7 +9,16 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text, subscript
-from tileops.codegen.triton.text import Val, call, convert, infix, number, strict, triton_type
+from tileops.codegen.triton.text import (
+    Val,
+    call,
+    convert,
+    infix,
+    number,
+    strict,
+    triton_type,
+    where,
+)
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import FLOAT32, INT32, INT64, DType
 from tileops.ir.expr import Region, Var
@@ -97,7 +106,7 @@ def _operand(ctx: Context, region: Region, contracted: int) -> Val:
         if axis is None:
             # One product a sum: the others are of zeros.
             lane = ctx.iota(32 if tile.dtype.bits == 8 else 16, 2 + contracted, 2)
-            tile = Val(f"tl.where({lane} == 0, {tile.text}, {_zero(tile).text})", tile.dtype)
+            tile = where(infix("==", Val(lane, INT32), 0), tile, _zero(tile))
     return tile
 
 
@@ -171,7 +180,7 @@ def _start(ctx: Context, stmt: Gemm, vars_: Sequence[Var], acc: DType) -> Val | 
     old = _as_matrix(ctx, old, vars_)
     if clear == 0:
         return old
-    return call("tl.where", emit_condition(ctx, stmt.clear), _zero(old), old, dtype=acc)
+    return where(emit_condition(ctx, stmt.clear), _zero(old), old)
 
 
 def _options(ctx: Context, operand: DType) -> list[str]:

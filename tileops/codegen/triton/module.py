@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode, Specialization
+from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
@@ -41,7 +41,16 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
         signature = f"def {entry}({', '.join(p.name for p in params)}):"
         lines += [("", None), ("", None), ("@triton.jit", None), (signature, launch.origin)]
         lines += ctx.writer.finish()
-        launches.append(_described(ctx, entry, params))
+        allocs = [s.buffer for s in walk(launch.body) if isinstance(s, Alloc)]
+        described = LaunchCode(
+            entry,
+            params,
+            flat_grid(launch),
+            num_warps(launch.threads, target.warp_size),
+            max(ctx.stages, default=1),
+            shared_buffers=tuple(b for b in allocs if b.scope == "shared"),
+        )
+        launches.append(described)
         workspaces += ctx.memory.workspaces(flat_grid(launch))
         helpers |= ctx.helpers
         stages |= ctx.stages
@@ -57,24 +66,8 @@ def num_warps(threads: int, warp_size: int = 32) -> int:
     return min(16, 1 << (warps.bit_length() - 1))
 
 
-def _described(ctx: Context, entry: str, params: tuple[KernelParam, ...]) -> LaunchCode:
-    launch = ctx.launch
-    allocs = [s.buffer for s in walk(launch.body) if isinstance(s, Alloc)]
-    return LaunchCode(
-        entry,
-        params,
-        flat_grid(launch),
-        num_warps(launch.threads, ctx.target.warp_size),
-        max(ctx.stages, default=1),
-        shared_buffers=tuple(b for b in allocs if b.scope == "shared"),
-    )
-
-
 def _emitted(program: Program, launch: Launch, known: PassContext, spec: Specialization) -> Context:
-    """The launch written whole, with the buffers in memory that no tile can hold.
-
-    Which those are shows while the text is written; it is then written anew.
-    """
+    """The launch written, and anew each time that a buffer turns out to belong in memory."""
     in_memory: Ids = frozenset()
     while True:
         ctx = Context(program, launch, known, spec, load_element, emit_body, in_memory)

@@ -28,25 +28,17 @@ def emit_body(ctx: Context, body: ir.Body, live: Ids) -> None:
         if stmt.origin is not None:
             ctx.writer.statement = stmt.origin
         try:
-            _emit(ctx, stmt, after)
+            if type(stmt) in _CONTROL:
+                _CONTROL[type(stmt)](ctx, stmt, after)
+            elif type(stmt) in _SIMPLE:
+                _SIMPLE[type(stmt)](ctx, stmt)
+            else:
+                kind = type(stmt).__name__.lower()
+                raise ctx.unsupported(f"`{kind}` is not supported on target {ctx.target}")
         except ProgramError as error:
             raise error.at(ctx.loc) from None
         finally:
             ctx.loc = before
-
-
-def _emit(ctx: Context, stmt: ir.Stmt, live: Ids) -> None:
-    kind = type(stmt)
-    if kind in _CONTROL:
-        _CONTROL[kind](ctx, stmt, live)
-    elif kind in _SIMPLE:
-        _SIMPLE[kind](ctx, stmt)
-    else:
-        raise ctx.unsupported(f"`{kind.__name__.lower()}` is not supported on target {ctx.target}")
-
-
-def _emit_view(ctx: Context, stmt: ir.View) -> None:
-    ctx.declare_view(stmt.buffer, stmt.source)
 
 
 def _emit_address_view(ctx: Context, stmt: ir.AddressView) -> None:
@@ -105,10 +97,6 @@ def _emit_assert(ctx: Context, stmt: ir.Assert) -> None:
     ctx.writer.line(f"tl.device_assert({cond.text}, {stmt.message!r}{options})")
 
 
-def _emit_check(ctx: Context, stmt: ir.Check) -> None:
-    """Nothing: a pass has put its test after it."""
-
-
 def _emit_intrinsic(ctx: Context, stmt: ir.Intrinsic) -> None:
     if stmt.name not in _NO_OPERATION:
         raise ctx.unsupported(f"`T.{stmt.name}` is not supported on target {ctx.target}")
@@ -128,13 +116,9 @@ def _shown(ctx: Context, arg: Expr | Region) -> str:
         return emit_expr(ctx, arg).text
     if not arg.buffer.is_on_chip:
         return ctx.params.pointer(arg.buffer)
-    return _tile_of(ctx, arg).text
-
-
-def _tile_of(ctx: Context, region: Region) -> Val:
-    dims, extents = region.squeezed(), extents_of(ctx, region)
+    dims, extents = arg.squeezed(), extents_of(ctx, arg)
     with ctx.nest([extents[d] for d in dims]) as vars_:
-        return load_region(ctx, region, dims, vars_)
+        return load_region(ctx, arg, dims, vars_).text
 
 
 _CONTROL: dict[type[ir.Stmt], Callable[[Context, Any, Ids], None]] = {
@@ -154,13 +138,13 @@ _SIMPLE: dict[type[ir.Stmt], Callable[[Context, Any], None]] = {
     ir.Scan: reductions.emit_scan,
     ir.Atomic: atomics.emit_atomic,
     ir.Alloc: _emit_alloc,
-    ir.View: _emit_view,
+    ir.View: lambda ctx, stmt: ctx.declare_view(stmt.buffer, stmt.source),
     ir.AddressView: _emit_address_view,
     ir.Bind: _emit_bind,
     ir.Store: _emit_store,
     ir.Assume: _emit_assume,
     ir.Assert: _emit_assert,
-    ir.Check: _emit_check,
+    ir.Check: lambda ctx, stmt: None,  # a pass has put its test after it
     ir.Print: _emit_print,
     ir.Inspect: _emit_print,
     ir.Intrinsic: _emit_intrinsic,

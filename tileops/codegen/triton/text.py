@@ -108,6 +108,11 @@ def call(name: str, *args: Val, dtype: DType | None = None) -> Val:
     return Val(f"{name}({', '.join(a.text for a in args)})", dtype or args[0].dtype, axes)
 
 
+def where(mask: Val | None, a: Val, b: Val) -> Val:
+    """``a`` where ``mask`` is true, else ``b``; ``a`` without a mask."""
+    return a if mask is None else call("tl.where", mask, a, b, dtype=a.dtype)
+
+
 def convert(a: Val, dtype: DType) -> Val:
     """``a`` converted to ``dtype``; to bool means ``a != 0``."""
     if a.dtype == dtype:
@@ -141,7 +146,7 @@ def _whole(a: Val, dtype: DType) -> Val:
     has_nan = a.dtype.bits == 32 and dtype.bits < 64
     if not has_nan:
         x = strict(a)
-        a = call("tl.where", infix("==", x, x), x, typed(number(0.0, a.dtype)), dtype=a.dtype)
+        a = where(infix("==", x, x), x, typed(number(0.0, a.dtype)))
     if narrow:
         keep = "propagate_nan=tl.PropagateNan.ALL" if has_nan else ""
         a = _bounded("minimum", _bounded("maximum", a, least, keep), most, keep)
