@@ -17,14 +17,11 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Axis:
-    """One dimension of a region that is walked: its length, step in elements, and in-bounds range.
-
-    ``low`` and ``high`` are None where the whole length is inside the buffer.
-    """
+    """A dimension of a region that is walked: its length, step in elements, in-bounds range."""
 
     length: str
     step: str
-    low: str | None = None
+    low: str | None = None  # where the whole length is inside the buffer
     high: str | None = None
 
     @property

@@ -61,9 +61,9 @@ def clip_of(state: LaunchState, variables: tuple[Var, ...], body: Body, inner: s
 def _split(
     state: LaunchState, variables: tuple[Var, ...], at: Expr, inner: set[int]
 ) -> tuple[int, int, str] | None:
-    """``at`` as the innermost loop that moves it, its factor there (1 or -1), and the rest's text.
+    """The level of the innermost loop that moves ``at`` (-1: none), its factor, the rest's text.
 
-    The level is -1 where no loop moves it. None for an index that is not of this form.
+    None for an index that is not of this form, with a factor of 1 or -1.
     """
     form = fixed_form(at, {v.id for v in variables}, inner)
     if form is None:

@@ -69,11 +69,7 @@ def _aligned(size: int) -> int:
 
 
 def _lives(launch: Launch) -> list[_Life]:
-    """Statement spans in which each tile's contents matter.
-
-    A use in a loop spans the outermost loop, because a tile keeps its contents from one iteration
-    to the next.
-    """
+    """Statement spans in which each tile's contents matter: iterations hand them on."""
     roots = view_roots(launch.body)
     lives: dict[int, _Life] = {}
     for stmt, span in _spans(launch.body):

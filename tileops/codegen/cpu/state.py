@@ -75,15 +75,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Condition:
-    """One of the two conditions under which an index is within an extent.
-
-    It is that of the lower bound if ``is_lower``; ``bound`` is the extent's text.
-    """
+    """That an index is not below 0 (``is_lower``), or that it is below an extent."""
 
     index: Expr
     extent: Expr
     is_lower: bool
-    bound: str = field(compare=False)
+    bound: str = field(compare=False)  # the extent's text
 
     def test(self, index: str) -> str:
         """The test as text; ``index`` is that of the index."""

@@ -72,10 +72,8 @@ def _emit_if(state: LaunchState, stmt: ir.If) -> None:
 # -- scalars ---------------------------------------------------------------------------------------
 @contextmanager
 def _preloaded(state: LaunchState, expr: Expr) -> Iterator[None]:
-    """Perform the loads that are safe but under a Select, so that the choice needs no branch.
-
-    They are forgotten after the block: a later store may change what they read.
-    """
+    """Perform the loads that are safe but under a Select, so that the choice needs no branch."""
+    # They are forgotten after the block: a later store may change what they read.
     before = dict(state.hoisted)
     for load in safe_loads_in_branches(state, expr):
         name = state.writer.fresh("t")

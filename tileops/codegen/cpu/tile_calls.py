@@ -92,10 +92,7 @@ def emit_scan(state: LaunchState, stmt: Scan) -> None:
 def _lines(
     state: LaunchState, src: Region, dst: Region, walked: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[str, str]]:
-    """Loops over the dimensions ``walked``, of src and of dst.
-
-    Gives pointers to the first element of a line and to its result.
-    """
+    """Loops over pairs of dimensions; gives pointers to the start of a line and to its result."""
     w = state.writer
     steps, targets = state.place(src.buffer).strides, state.place(dst.buffer).strides
     source = ["from", *(f"i{n} * {steps[d]}" for n, (d, _) in enumerate(walked))]

@@ -78,10 +78,7 @@ def _emit_tile(ctx: Context, stmt: Atomic) -> None:
 
 
 def _update(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | None) -> Val:
-    """One update of each lane's element: the value before it.
-
-    Its text is empty where that is not wanted and the update is already written.
-    """
+    """The value before an update of each lane's element; no text if all is already written."""
     buffer = stmt.dst.buffer
     in_memory = ctx.memory.holds(buffer)
     if value is None and (in_memory or buffer.is_on_chip):
@@ -143,10 +140,7 @@ def _check_type(ctx: Context, stmt: Atomic, dtype: DType) -> None:
 
 # -- tiles in variables ----------------------------------------------------------------------------
 def _update_tile(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val) -> Val:
-    """Update each lane's element of an on-chip buffer; the values before it where wanted.
-
-    Asks for the buffer to be held in memory where lanes meet in a way that only atomics can order.
-    """
+    """Update each lane's element; NeedsMemory where lanes meet so that only atomics order them."""
     buffer = stmt.dst.buffer
     meet = ctx.space.all_axes() - _lanes_of(ctx, stmt, indices)
     _, kind = _OPERATIONS[stmt.op]

@@ -12,7 +12,7 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton.liveness import Ids, liveness_of
 from tileops.codegen.triton.memory import Memory
 from tileops.codegen.triton.params import Params
-from tileops.codegen.triton.space import Space, expand_text, shape_text
+from tileops.codegen.triton.space import Space, shape_text, subscript
 from tileops.codegen.triton.storage import NeedsMemory, Storage, buffer_storage, padding_of
 from tileops.codegen.triton.text import Val, number, triton_type
 from tileops.codegen.triton.writer import Names, Writer
@@ -29,15 +29,12 @@ from tileops.passes.context import Context as PassContext
 
 @dataclass(frozen=True)
 class Scope:
-    """What changes with nesting: the iteration space, the mask of active lanes, known ranges.
-
-    ``varying`` are the ids of variables whose value differs between lanes.
-    """
+    """What changes with nesting: the iteration space, the mask of active lanes, known ranges."""
 
     space: Space = field(default_factory=Space)
     mask: Val | None = None
     ranges: Ranges = field(default_factory=Ranges)
-    varying: frozenset[int] = frozenset()
+    varying: frozenset[int] = frozenset()  # ids of variables that differ between lanes
 
 
 class Context:
@@ -108,10 +105,7 @@ class Context:
 
     @contextmanager
     def over(self, vars_: Sequence[Var], extents: Sequence[int]) -> Iterator[None]:
-        """A nest over ``vars_``, inside the block.
-
-        A variable is the lane numbers of its axis, or 0 without an axis if its extent is 1.
-        """
+        """A nest over ``vars_``, inside the block: lane numbers, or 0 where an extent is 1."""
         axes = {v: e for v, e in zip(vars_, extents, strict=True) if e != 1}
         space = Space(tuple(axes), tuple(axes.values()), tuple(map(self.padding, axes.values())))
         ranges = self.scope.ranges
@@ -134,8 +128,9 @@ class Context:
         key = (size, axis, rank)
         if key not in self._iotas:
             suffix = ("_col", "_row")[axis] if rank == 2 else f"_{axis}of{rank}" if rank > 2 else ""
+            expanded = "" if rank == 1 else subscript(a == axis for a in range(rank))
             name = self.names.fresh(f"iota_{size}{suffix}")
-            self.writer.prologue(f"{name} = tl.arange(0, {size}){expand_text(axis, rank)}")
+            self.writer.prologue(f"{name} = tl.arange(0, {size}){expanded}")
             self._iotas[key] = name
         return self._iotas[key]
 

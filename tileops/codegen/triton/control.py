@@ -99,10 +99,7 @@ def _widest(ctx: Context, bound: Expr, value: Val, extreme: str, neutral: int) -
 
 
 def emit_while(ctx: Context, loop: While, live: Ids) -> None:
-    """A loop with a run-time condition, evaluated before it and at the end of each iteration.
-
-    If the condition differs between lanes, it runs as long as any lane goes on.
-    """
+    """A loop with a run-time condition; it runs as long as the condition holds in any lane."""
     exposed = ctx.liveness.exposed(loop)
     own = _define_carried(ctx, loop.body, exposed, live)
     cond = emit_condition(ctx, loop.cond)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 
-def _lines(*lines: str) -> str:
-    return "\n    ".join(lines)
-
-
 def _byte_of(largest: float, *, mantissa: int, bias: int) -> str:
     """The rounding of a float32 to a sign, an exponent and ``mantissa`` bits, in integers."""
     shift = 23 - mantissa
@@ -14,60 +10,52 @@ def _byte_of(largest: float, *, mantissa: int, bias: int) -> str:
     magic = 2.0 ** (23 + 1 - bias - mantissa)
     magic_bits = (24 - bias - mantissa + 127) << 23
     half = (1 << (shift - 1)) - 1
-    return _lines(
-        "sign = (value.to(tl.uint32, bitcast=True) >> 24) & 128",
-        f"size = tl.minimum(tl.abs(value), {largest})",
-        "wide = size.to(tl.uint32, bitcast=True)",
-        f"normal = ((wide + {half} + ((wide >> {shift}) & 1)) >> {shift}) - "
-        f"{(127 - bias) << mantissa}",
-        f"small = (size + {magic}).to(tl.uint32, bitcast=True) - {magic_bits}",
-        f"code = tl.where(size < {2.0 ** (1 - bias)!r}, small, normal)",
-        "code = tl.where(value == value, code, 127)",
-        "return (sign | code).to(tl.uint8)",
-    )
+    return f"""sign = (value.to(tl.uint32, bitcast=True) >> 24) & 128
+    size = tl.minimum(tl.abs(value), {largest})
+    wide = size.to(tl.uint32, bitcast=True)
+    normal = ((wide + {half} + ((wide >> {shift}) & 1)) >> {shift}) - {(127 - bias) << mantissa}
+    small = (size + {magic}).to(tl.uint32, bitcast=True) - {magic_bits}
+    code = tl.where(size < {2.0 ** (1 - bias)!r}, small, normal)
+    code = tl.where(value == value, code, 127)
+    return (sign | code).to(tl.uint8)"""
 
 
-def _first(better: str) -> str:
-    return _lines(
-        "equal = (a == b) | ((a != a) & (b != b))",
-        f"second = (b {better} a) | ((a != a) & (b == b)) | (equal & (j < i))",
-        "return tl.where(second, b, a), tl.where(second, j, i)",
-    )
+def _first(name: str, size: str, better: str) -> str:
+    return f'''def _first_{name}(a, i, b, j):
+    """The {size} of two elements, with its place: a number before NaN, the first of equals."""
+    equal = (a == b) | ((a != a) & (b != b))
+    second = (b {better} a) | ((a != a) & (b == b)) | (equal & (j < i))
+    return tl.where(second, b, a), tl.where(second, j, i)'''
 
 
-def _update(op: str, other: str) -> str:
-    """Two atomics, one for each sign: the bits of negative floats are in reverse order."""
-    return _lines(
-        "unsigned = place.to(tl.pointer_type(word), bitcast=True)",
-        f"above = tl.atomic_{op}(place, bits, mask=mask & (bits >= 0), sem=sem, scope=scope)",
-        "pattern = bits.to(word, bitcast=True)",
-        f"below = tl.atomic_{other}(unsigned, pattern, mask=mask & (bits < 0), "
-        "sem=sem, scope=scope)",
-        "return tl.where(bits >= 0, above, below.to(bits.dtype, bitcast=True))",
-    )
+def _update(name: str, op: str, other: str) -> str:
+    # Two atomics, one for each sign: the bits of negative floats are in reverse order.
+    return f'''def _update_{op}(\
+place, bits, mask, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr):
+    """Atomic {name} of floats given by their bits; the bits before it."""
+    unsigned = place.to(tl.pointer_type(word), bitcast=True)
+    above = tl.atomic_{op}(place, bits, mask=mask & (bits >= 0), sem=sem, scope=scope)
+    pattern = bits.to(word, bitcast=True)
+    below = tl.atomic_{other}(unsigned, pattern, mask=mask & (bits < 0), sem=sem, scope=scope)
+    return tl.where(bits >= 0, above, below.to(bits.dtype, bitcast=True))'''
 
 
-def _extreme(op: str, stuck: str) -> str:
-    update = f"_update_{op}"
-    return _lines(
-        "place = address.to(tl.pointer_type(whole), bitcast=True)",
-        "bits = tl.where(value == value, value.to(whole, bitcast=True), nothing).to(whole)",
-        f"before = {update}(place, bits, mask, word, sem, scope)",
-        "old = before.to(value.dtype, bitcast=True)",
-        "# A NaN of the other sign in memory stops every number: ours takes its place, and",
-        "# what was put there meanwhile is put back.",
-        f"stuck = mask & (old != old) & (before {stuck} 0)",
-        "swapped = tl.atomic_xchg(place, bits, mask=stuck, sem=sem, scope=scope)",
-        "found = swapped.to(value.dtype, bitcast=True)",
-        f"{update}(place, swapped, stuck & (found == found), word, sem, scope)",
-        "return old",
-    )
+def _extreme(name: str, op: str, stuck: str) -> str:
+    return f'''def _atomic_{op}(address, value, mask, nothing: tl.constexpr, \
+whole: tl.constexpr, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr):
+    """Atomic {name} that prefers a number to NaN; the value before it."""
+    place = address.to(tl.pointer_type(whole), bitcast=True)
+    bits = tl.where(value == value, value.to(whole, bitcast=True), nothing).to(whole)
+    before = _update_{op}(place, bits, mask, word, sem, scope)
+    old = before.to(value.dtype, bitcast=True)
+    # A NaN of the other sign in memory stops every number: ours takes its place, and
+    # what was put there meanwhile is put back.
+    stuck = mask & (old != old) & (before {stuck} 0)
+    swapped = tl.atomic_xchg(place, bits, mask=stuck, sem=sem, scope=scope)
+    found = swapped.to(value.dtype, bitcast=True)
+    _update_{op}(place, swapped, stuck & (found == found), word, sem, scope)
+    return old'''
 
-
-_ATOMIC_ARGUMENTS = (
-    "address, value, mask, nothing: tl.constexpr, whole: tl.constexpr, word: tl.constexpr, "
-    "sem: tl.constexpr, scope: tl.constexpr"
-)
 
 # Triton 3.6 gives the extreme of bfloat16 in float32, which a reduction refuses.
 _FUNCTIONS = f'''
@@ -162,29 +150,17 @@ def _nan_min(a, b):
     """Minimum that is NaN where an operand is."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL).to(a.dtype)
 
-def _first_largest(a, i, b, j):
-    """The larger of two elements, with its place: a number before NaN, the first of equals."""
-    {_first(">")}
+{_first("largest", "larger", ">")}
 
-def _first_least(a, i, b, j):
-    """The smaller of two elements, with its place: a number before NaN, the first of equals."""
-    {_first("<")}
+{_first("least", "smaller", "<")}
 
-def _update_max(place, bits, mask, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr):
-    """Atomic maximum of floats given by their bits; the bits before it."""
-    {_update("max", "min")}
+{_update("maximum", "max", "min")}
 
-def _update_min(place, bits, mask, word: tl.constexpr, sem: tl.constexpr, scope: tl.constexpr):
-    """Atomic minimum of floats given by their bits; the bits before it."""
-    {_update("min", "max")}
+{_update("minimum", "min", "max")}
 
-def _atomic_max({_ATOMIC_ARGUMENTS}):
-    """Atomic maximum that prefers a number to NaN; the value before it."""
-    {_extreme("max", ">=")}
+{_extreme("maximum", "max", ">=")}
 
-def _atomic_min({_ATOMIC_ARGUMENTS}):
-    """Atomic minimum that prefers a number to NaN; the value before it."""
-    {_extreme("min", "<")}
+{_extreme("minimum", "min", "<")}
 
 def _odd(exact, cut):
     """A float32 cut towards zero, with the last bit set where that lost anything."""

@@ -85,10 +85,7 @@ def _load_global(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
 def _store_global(
     ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val, *, settle: bool = False
 ) -> None:
-    """Store ``value``; what is out of bounds is dropped.
-
-    ``settle`` orders the store among the accesses to a buffer in memory.
-    """
+    """Store ``value`` in bounds; ``settle`` orders it among the accesses to a buffer in memory."""
     value = faithful(value)
     address = pointer(ctx, buffer, indices)
     mask = access_mask(ctx, buffer, indices, address.axes)
@@ -109,10 +106,7 @@ def _store_global(
 def settled(
     ctx: Context, kind: str, buffer: Buffer, address: Val, value: Val, mask: Val | None
 ) -> tuple[Val, Val, Val | None]:
-    """The operands of a write to a buffer in memory, evaluated before the barrier it waits for.
-
-    ``kind`` is "write" or "atomic".
-    """
+    """The operands of a "write" or "atomic" to memory, evaluated before the barrier it needs."""
     if ctx.memory.must_wait(kind, buffer):
         address, value = _evaluated(ctx, "place", address), _evaluated(ctx, "value", value)
         mask = None if mask is None else _evaluated(ctx, "mask", mask)
@@ -138,11 +132,8 @@ def safe_value(ctx: Context, buffer: Buffer) -> str:
 def access_mask(
     ctx: Context, buffer: Buffer, indices: Sequence[Expr], axes: frozenset[int]
 ) -> Val | None:
-    """The lanes that may touch ``buffer`` at ``indices``: in bounds, no padding, active.
-
-    A condition is computed for the padding too, where it means nothing.
-    """
-    active = ctx.scope.mask
+    """The lanes that may touch ``buffer`` at ``indices``: in bounds, no padding, active."""
+    active = ctx.scope.mask  # of padding it means nothing
     lanes = lane_mask(ctx, axes if active is None else axes | active.axes)
     return both(both(_bounds_mask(ctx, buffer, indices), lanes), active)
 
@@ -186,11 +177,8 @@ def _bounds_mask(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val |
 
 # -- addresses -------------------------------------------------------------------------------------
 def pointer(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
-    """The address of each lane's element: ``base + (same for all lanes) + (differs)``.
-
-    The last part holds no loop variable where the indices are affine, so that a loop computes it
-    once.
-    """
+    """The address of each lane's element: ``base + (same for all lanes) + (differs)``."""
+    # Of affine indices the last part holds no loop variable: a loop computes it once.
     base: Expr = fold.const(0)
     moving: Val | None = None
     for index, stride in zip(indices, fold.strides_of(buffer), strict=True):

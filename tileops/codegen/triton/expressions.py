@@ -85,10 +85,7 @@ def actual_dtype(dtype: DType, a: Val, b: Val) -> DType:
 
 
 def extreme(op: str, a: Val, b: Val, dtype: DType) -> Val:
-    """The ``min`` or ``max`` of two values.
-
-    tl.minimum and tl.maximum give the operand that is a number, as CUDA's fmin and fmax.
-    """
+    """The ``min`` or ``max`` of two values; of a number and a NaN, the number (as CUDA's fmin)."""
     found = call("tl.minimum" if op == "min" else "tl.maximum", a, b, dtype=dtype)
     if dtype == "bfloat16":  # Triton 3.6 gives it in float32
         return convert(Val(found.text, FLOAT32, found.axes), dtype)
@@ -113,12 +110,10 @@ def _division(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
 
 
 def _divides_safely(ctx: Context, divisor: Expr) -> bool:
-    """True for an integer that is neither 0 nor -1: LLVM leaves those quotients open.
-
-    A size divides indices of a tensor of that size; if it is 0, there are none.
-    """
+    """True for an integer that is neither 0 nor -1: LLVM leaves those quotients open."""
     if ctx.scope.ranges.of(divisor).is_beside(-1, 0):
         return True
+    # A size divides indices of a tensor of that size; if it is 0, there are none.
     inputs = [e for e in walk_expr(divisor) if isinstance(e, Var | Load | Call)]
     return bool(inputs) and all(isinstance(e, Var) and ctx.params.is_size(e) for e in inputs)
 
@@ -139,10 +134,8 @@ def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> V
 
 
 def _divide_floats(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
-    """A quotient, whole or not, or remainder; narrow floats are computed in float32.
-
-    ``%`` of floats is off by the quotient's rounding on a GPU, and ``//`` takes integers alone.
-    """
+    """A quotient, whole or not, or remainder; narrow floats are computed in float32."""
+    # ``%`` of floats is off by the quotient's rounding on a GPU, and ``//`` takes integers alone.
     work = dtype if dtype.bits >= 32 else FLOAT32
     a, b = convert(a, work), convert(b, work)
     if op in ("truncmod", "floormod"):
@@ -224,10 +217,7 @@ def _nibble(ctx: Context, expr: Call) -> Val:
 
 
 def _joined(ctx: Context, expr: Call) -> Val | None:
-    """Each byte loaded once: its low half in one lane, its high half in the next.
-
-    None where the lanes of the last axis do not walk through the bytes in order.
-    """
+    """Each byte loaded once for two lanes; None if the last axis does not walk through them."""
     load, k = expr.args
     space = ctx.space
     if not isinstance(load, Load) or not space.rank:

@@ -123,10 +123,8 @@ def converted(ctx: Context, a: Val, dtype: DType) -> Val:
 
 
 def _before_fp8(ctx: Context, a: Val) -> Val:
-    """What is converted to an 8-bit float in place of ``a``.
-
-    Conversions saturate, and integers that float32 does not hold are far out of range.
-    """
+    """What is converted to an 8-bit float in place of ``a``."""
+    # Conversions saturate, and integers that float32 does not hold are far out of range.
     if a.dtype == "float64":
         a = _odd(ctx, a) if ctx.target.kind == "cuda" else odd_float32(ctx, a)
     if ctx.target.kind == "cuda" and ctx.target.capability == 89 and a.dtype != "float16":
@@ -145,8 +143,7 @@ def chosen(ctx: Context, a: Val, dtype: DType) -> Val:
 def odd_float32(ctx: Context, a: Val) -> Val:
     """A float64 or an integer of at least 32 bits as float32 rounded to odd.
 
-    The value itself where float32 holds it, else the neighbour whose last bit is set. A narrower
-    float nearest to it is then the one nearest to ``a``.
+    That rounds to a narrower float as ``a`` does: what is not exact has its last bit set.
     """
     a = typed(a)
     if ctx.target.kind == "cuda":

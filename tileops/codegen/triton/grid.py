@@ -26,10 +26,7 @@ def flat_grid(launch: Launch) -> Expr:
 
 
 def emit_block_vars(ctx: Context) -> str:
-    """Give each block variable its number; the first grid dimension runs fastest.
-
-    Returns the name of the block's number in the flattened grid.
-    """
+    """Give each block variable its number, the first runs fastest; the name of the flat number."""
     launch = ctx.launch
     pid = Val(ctx.names.fresh("pid"), INT32)
     ctx.writer.line(f"{pid.text} = tl.program_id(0)")
@@ -57,12 +54,11 @@ def emit_block_vars(ctx: Context) -> str:
 def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[list[Val], Val]:
     """The first two block numbers in panels: blocks that run together share rows and columns in L2.
 
-    A panel is ``size`` rows (``row``) or columns (``column``) of blocks; it is walked across,
-    every second one backwards.
+    A panel is ``size`` rows (``row``) or columns (``column``) wide along ``along`` and runs from
+    end to end along ``across``, every second one backwards.
     """
     size_text, _, kind = swizzle.partition(":")
     size = int(size_text)
-    # Along `across` a panel runs from end to end; along `along` it is `size` blocks wide.
     across, along = (order[0], order[1]) if kind != "column" else (order[1], order[0])
     block, plane = Val(ctx.names.fresh("block"), INT32), infix("*", order[0], order[1])
     if len(order) > 2:

@@ -44,15 +44,12 @@ _LEAST = 128
 
 @dataclass(frozen=True)
 class Slice:
-    """One buffer: the names of its workspace and of its slice, and how it is held.
-
-    ``held`` is the buffer with the dtype of its elements in memory; ``elements`` is a slice's size.
-    """
+    """One buffer: the names of its workspace and of its slice, and how it is held."""
 
     workspace: str
     name: str
-    held: Buffer
-    elements: int
+    held: Buffer  # with the dtype of its elements in memory
+    elements: int  # of one slice
 
 
 class Memory:

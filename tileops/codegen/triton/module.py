@@ -21,10 +21,7 @@ from tileops.target import Target
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
-    """The Triton text of a specialised program.
-
-    UnsupportedConstructError for what it cannot express.
-    """
+    """The Triton text of a specialised program; UnsupportedConstructError if there is none."""
     known, own = PassContext(target), len(program.workspaces)
     program = run(TRITON, program, known)
     launches: list[LaunchCode] = []

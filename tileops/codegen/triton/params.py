@@ -18,9 +18,8 @@ _KIND_ORDER = ("tensor", "workspace", "size", "scalar", "host")
 def address_sizes(program: Program) -> frozenset[int]:
     """Ids of the run-time sizes that the *fast* kernel assumes to be divisible by 16.
 
-    They are those that the call path checks: the factors of strides (and of a one-dimensional
-    extent, whose mask cuts vectors) that are products of run-time sizes alone, and strides that are
-    such sizes. A product with a constant has its divisibility from that.
+    The call path checks them: the factors of strides (and of a one-dimensional extent, whose mask
+    cuts vectors) that are products of run-time sizes alone, and strides that are such sizes.
     """
     dynamic = {s.var.id for s in program.sizes}
     found: set[int] = set()
@@ -110,9 +109,6 @@ class Params:
         return self._used.setdefault(param.name, param).name
 
     def finish(self, hidden: Sequence[KernelParam] = ()) -> tuple[KernelParam, ...]:
-        """The parameters in order: tensors, workspaces, sizes, scalars, host facts.
-
-        ``hidden`` are workspaces that the program does not name.
-        """
+        """The parameters in order; ``hidden`` are workspaces that the program does not name."""
         params = (*self._used.values(), *hidden)
         return tuple(sorted(params, key=lambda p: (_KIND_ORDER.index(p.kind), p.index)))

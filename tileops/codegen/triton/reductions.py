@@ -84,13 +84,10 @@ def emit_scan(ctx: Context, stmt: Scan) -> None:
 
 
 def _entering(ctx: Context, stmt: Reduce | Scan, tile: Val) -> Val:
-    """The elements in the dtype of partial results.
-
-    8-bit floats are reduced in float32; one that is chosen is rounded once on its way to dst.
-    """
+    """The elements in the dtype of partial results: 8-bit floats are reduced in float32."""
     narrow = stmt.dst.dtype.is_fp8
     if narrow and stmt.kind in _CHOOSING and tile.dtype == "float64":
-        return odd_float32(ctx, tile)
+        return odd_float32(ctx, tile)  # what is chosen is rounded once on its way to dst
     return converted(ctx, tile, FLOAT32 if narrow else stmt.dst.dtype)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,11 +29,6 @@ class Space:
     def rank(self) -> int:
         return len(self.vars)
 
-    @property
-    def elements(self) -> int:
-        """How many lanes the padded box has."""
-        return math.prod(self.padded)
-
     def axis_of(self, var: int) -> int | None:
         """The axis of a variable id, or None."""
         return next((axis for axis, v in enumerate(self.vars) if v.id == var), None)
@@ -51,11 +45,6 @@ class Space:
 def shape_text(shape: tuple[int, ...]) -> str:
     """A shape as Python text, ``(128, 1)`` or ``(128,)``."""
     return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
-
-
-def expand_text(axis: int, rank: int) -> str:
-    """The subscript that puts a one-dimensional tile at ``axis`` of ``rank``, or nothing."""
-    return "" if rank == 1 else subscript(a == axis for a in range(rank))
 
 
 def subscript(present: Iterable[bool]) -> str:

@@ -132,9 +132,8 @@ def _whole(a: Val, dtype: DType) -> Val:
     """A float as an integer: towards zero, within the type's range, 0 for a NaN.
 
     What is below the range of an unsigned integer, or beyond that of a narrow one, is brought into
-    it first: LLVM leaves its conversion open, and drops both conversions where the float was an
-    integer. The limits of wide integers are the instructions' own. Of a NaN, those with 64 bits on
-    either side make the least integer.
+    it first: LLVM leaves its conversion open. The limits of wide integers are the instructions'
+    own. Of a NaN, those with 64 bits on either side make the least integer.
     """
     if a.dtype.bits < 32:
         a = _converted(a, FLOAT32)
@@ -205,9 +204,6 @@ def _is_float32(literal_text: str) -> bool:
 
 
 def strict(a: Val) -> Val:
-    """``a`` as an operand of tl.where, tl.minimum or tl.maximum.
-
-    Beside a tile these take a literal as float32 or int32 and widen the result; operators take it
-    as the tile's own dtype.
-    """
+    """``a`` as an operand of tl.where, tl.minimum or tl.maximum."""
+    # Beside a tile these take a literal as float32 or int32 and widen the result; operators do not.
     return a if a.dtype in ("float32", "int32", "bool") else typed(a)

@@ -22,12 +22,10 @@ from tileops.passes.analyze_index import affine
 
 @dataclass(frozen=True)
 class Index:
-    """How one dimension of a tile is indexed.
+    """How one dimension of a tile is indexed."""
 
-    ``kind``: "axis" (the lanes of one axis in order), "same" (one value for all lanes), "shift"
-    (``factor * lane + value``), "any" (``value`` differs between lanes).
-    """
-
+    # "axis" (the lanes of one axis in order), "same" (one value for all lanes), "shift" (``factor *
+    # lane + value``) or "any" (``value`` differs between lanes)
     kind: str
     value: Val
     axis: int = -1
@@ -214,36 +212,27 @@ def _store_elements(
 
 
 def _is_row_major(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> bool:
-    """True if the nest's points in order write the tile's elements in order, dimensions apart.
+    """True if the indices are the digits of the point's row-major number in the nest.
 
-    The indices are then the digits of the point's row-major number, as in ``tile[n // 8, n % 8]``
-    or ``tile[i * 8 + j]``.
+    Examples are ``tile[n // 8, n % 8]`` and ``tile[i * 8 + j]``.
     """
-    space = ctx.space
+    space, first, last = ctx.space, indices[0], indices[-1]
     if space.padded != space.extents or storage.padded != storage.extents:
         return False
-    if space.elements != math.prod(storage.extents) or space.extents == storage.extents:
+    if math.prod(space.extents) != math.prod(storage.extents) or space.extents == storage.extents:
         return False
     place: Expr = fold.const(0)
     for var, extent in zip(space.vars, space.extents, strict=True):
         place = fold.add(fold.mul(place, fold.const(extent)), var)
+    number = last.a if len(indices) > 1 and isinstance(last, Binary) else first
+    rest = number
+    for dim in reversed(range(1, len(indices))):
+        size = fold.const(storage.extents[dim])
+        if indices[dim] != Binary(rest.dtype, "floormod", rest, size):
+            return False
+        rest = fold.binary("floordiv", rest, size)
     known = {v.id for v in space.vars}
-    source = indices[0]
-    rest: Expr | None = None
-    for dim in reversed(range(len(indices))):
-        index, size = indices[dim], fold.const(storage.extents[dim])
-        if dim == 0:
-            rest = index if rest is None else (rest if rest == index else None)
-            continue
-        if not (isinstance(index, Binary) and index.op == "floormod" and index.b == size):
-            return False
-        if rest is not None and rest != index.a:
-            return False
-        linear = index.a
-        if dim == len(indices) - 1:
-            source = linear
-        rest = fold.binary("floordiv", linear, size)
-    return rest is not None and affine(source, known) == affine(place, known)
+    return first == rest and affine(number, known) == affine(place, known)
 
 
 def is_placed(plan: Sequence[Index]) -> bool:
@@ -255,10 +244,7 @@ def is_placed(plan: Sequence[Index]) -> bool:
 def _place(
     ctx: Context, storage: Storage, plan: list[Index], dim: int, value: Val, mask: Val | None
 ) -> tuple[Val, Val | None, Val | None]:
-    """Bring ``value`` and ``mask`` along one dimension into the tile's place.
-
-    The third result tells which elements along it are written; None for all.
-    """
+    """``value`` and ``mask`` moved to the tile's place along one dimension; what that writes."""
     index, size, extent = plan[dim], storage.padded[dim], storage.extents[dim]
     if index.kind == "axis" and ctx.space.extents[index.axis] >= extent:
         return value, mask, None

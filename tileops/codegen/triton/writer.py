@@ -24,10 +24,8 @@ def _is_reserved(name: str) -> bool:
 
 
 def entry_name(wanted: str) -> str:
-    """A name for a function of the module close to ``wanted``.
-
-    Names that begin with ``_`` belong to the module's own functions, and PTX has no name ``_``.
-    """
+    """A name for a function of the module close to ``wanted``."""
+    # Names that begin with ``_`` belong to the module's own functions, and PTX has no name ``_``.
     base = _identifier(wanted)
     return f"kernel_{base}" if _is_reserved(base) or base.startswith("_") else base
 
