@@ -129,28 +129,22 @@ def _rows(state: LaunchState, read: list[_Axis], write: list[_Axis]) -> None:
         target += f" + i{n} * {v.step}"
         if r.low is not None:
             exists.append(f"i{n} >= {r.low} && i{n} < {r.high}")
-    with state.writer.nested(heads):
-        _row(state, read[-1], write[-1], source, target, exists)
-
-
-def _row(
-    state: LaunchState, r: _Axis, v: _Axis, source: str, target: str, exists: list[str]
-) -> None:
-    w = state.writer
-    if r.low is None and not exists:
-        w.line(_span(r, v, source, target, v.first, v.last))
-        return
-    if v.low is None:
-        whole = [f"{r.low} == 0 && {r.high} == {r.length}"] if r.low else []
-        test = " && ".join([*exists, *whole])
-        w.line(f"if ({test}) {_span(r, v, source, target, '0', r.length)}")
-    with w.block("else" if v.low is None else ""):
-        inside = f"({' && '.join(exists)})" if exists else "true"
-        w.line(f"const i64 a = {inside} ? clamp64({r.first}, {v.first}, {v.last}) : {v.last};")
-        w.line(f"const i64 b = {inside} ? clamp64({r.last}, a, {v.last}) : {v.last};")
-        w.line(f"fill_row({target} + {v.first} * {v.step}, {v.step}, blank, a - {v.first});")
-        w.line(_span(r, v, source, target, "a", "b"))
-        w.line(f"fill_row({target} + b * {v.step}, {v.step}, blank, {v.last} - b);")
+    w, r, v = state.writer, read[-1], write[-1]
+    with w.nested(heads):
+        if r.low is None and not exists:
+            w.line(_span(r, v, source, target, v.first, v.last))
+            return
+        if v.low is None:
+            whole = [f"{r.low} == 0 && {r.high} == {r.length}"] if r.low else []
+            test = " && ".join([*exists, *whole])
+            w.line(f"if ({test}) {_span(r, v, source, target, '0', r.length)}")
+        with w.block("else" if v.low is None else ""):
+            inside = f"({' && '.join(exists)})" if exists else "true"
+            w.line(f"const i64 a = {inside} ? clamp64({r.first}, {v.first}, {v.last}) : {v.last};")
+            w.line(f"const i64 b = {inside} ? clamp64({r.last}, a, {v.last}) : {v.last};")
+            w.line(f"fill_row({target} + {v.first} * {v.step}, {v.step}, blank, a - {v.first});")
+            w.line(_span(r, v, source, target, "a", "b"))
+            w.line(f"fill_row({target} + b * {v.step}, {v.step}, blank, {v.last} - b);")
 
 
 def _span(r: _Axis, v: _Axis, source: str, target: str, first: str, last: str) -> str:

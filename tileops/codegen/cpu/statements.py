@@ -7,20 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tileops.codegen.cpu.boxes import emit_copy, emit_fill, emit_transpose
-from tileops.codegen.cpu.effects import (
-    emit_assert,
-    emit_atomic,
-    emit_check,
-    emit_intrinsic,
-    emit_print,
-)
+from tileops.codegen.cpu import boxes, effects, places, tile_calls
 from tileops.codegen.cpu.expressions import element, guards, safe_loads_in_branches, stored, value
 from tileops.codegen.cpu.nests import emit_parallel
-from tileops.codegen.cpu.places import emit_address_view, emit_view
 from tileops.codegen.cpu.scalar_types import computing
 from tileops.codegen.cpu.state import LaunchState
-from tileops.codegen.cpu.tile_calls import emit_arg_reduce, emit_gemm, emit_reduce, emit_scan
 from tileops.errors import InternalError
 from tileops.ir import stmt as ir
 from tileops.ir.expr import Expr
@@ -110,28 +101,28 @@ def _emit_alloc(state: LaunchState, stmt: ir.Alloc) -> None:
 
 
 _EMITTERS: dict[type[ir.Stmt], Callable[[LaunchState, Any], None]] = {
-    ir.AddressView: emit_address_view,
+    ir.AddressView: places.emit_address_view,
     ir.Alloc: _emit_alloc,
-    ir.ArgReduce: emit_arg_reduce,
-    ir.Assert: emit_assert,
+    ir.ArgReduce: tile_calls.emit_arg_reduce,
+    ir.Assert: effects.emit_assert,
     ir.Assume: lambda state, _: None,  # a promise to other generators
-    ir.Atomic: emit_atomic,
+    ir.Atomic: effects.emit_atomic,
     ir.Bind: _emit_bind,
     ir.Break: lambda state, _: state.writer.line("break;"),
-    ir.Check: emit_check,
+    ir.Check: effects.emit_check,
     ir.Continue: lambda state, _: state.writer.line("continue;"),
-    ir.Copy: emit_copy,
-    ir.Fill: emit_fill,
+    ir.Copy: boxes.emit_copy,
+    ir.Fill: boxes.emit_fill,
     ir.For: _emit_for,
-    ir.Gemm: emit_gemm,
+    ir.Gemm: tile_calls.emit_gemm,
     ir.If: _emit_if,
-    ir.Intrinsic: emit_intrinsic,
+    ir.Intrinsic: effects.emit_intrinsic,
     ir.Parallel: lambda state, stmt: emit_parallel(state, stmt, emit_body),
-    ir.Print: emit_print,
-    ir.Reduce: emit_reduce,
-    ir.Scan: emit_scan,
+    ir.Print: effects.emit_print,
+    ir.Reduce: tile_calls.emit_reduce,
+    ir.Scan: tile_calls.emit_scan,
     ir.Store: _emit_store,
-    ir.Transpose: emit_transpose,
-    ir.View: emit_view,
+    ir.Transpose: boxes.emit_transpose,
+    ir.View: places.emit_view,
     ir.While: _emit_while,
 }

@@ -7,19 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileops.codegen.triton import tiles
+from tileops.codegen.triton import elements, tiles
 from tileops.codegen.triton.context import Context
-from tileops.codegen.triton.elements import (
-    access_mask,
-    extents_of,
-    lane_mask,
-    load_element,
-    load_region,
-    pointer,
-    safe_value,
-    settled,
-    spread_pointer,
-)
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import chosen, converted
 from tileops.codegen.triton.reductions import combined, neutral_operand, reduced
@@ -61,13 +50,13 @@ def emit_atomic(ctx: Context, stmt: Atomic) -> None:
 
 def _emit_tile(ctx: Context, stmt: Atomic) -> None:
     lead = stmt.value if isinstance(stmt.value, Region) else stmt.dst
-    extents = extents_of(ctx, lead)
+    extents = elements.extents_of(ctx, lead)
     dims, target = lead.squeezed(), stmt.dst.squeezed()
     if len(target) != len(dims):
         raise ctx.unsupported("an atomic whose sides differ in rank after dropping extents of 1")
     with ctx.nest([extents[d] for d in dims]) as vars_:
         if isinstance(stmt.value, Region):
-            value = load_region(ctx, stmt.value, dims, vars_)
+            value = elements.load_region(ctx, stmt.value, dims, vars_)
         elif stmt.value is not None:
             value = emit_expr(ctx, stmt.value)
         else:
@@ -82,7 +71,7 @@ def _update(ctx: Context, stmt: Atomic, indices: Sequence[Expr], value: Val | No
     buffer = stmt.dst.buffer
     in_memory = ctx.memory.holds(buffer)
     if value is None and (in_memory or buffer.is_on_chip):
-        return load_element(ctx, Load(buffer.dtype, buffer, tuple(indices)))
+        return elements.load_element(ctx, Load(buffer.dtype, buffer, tuple(indices)))
     if value is not None and buffer.is_on_chip and not in_memory:
         return _update_tile(ctx, stmt, indices, converted(ctx, value, buffer.dtype))
     return _update_memory(ctx, stmt, indices, value, in_memory=in_memory)
@@ -97,14 +86,14 @@ def _update_memory(
     _check_type(ctx, stmt, buffer.dtype)
     # Each point of the nest takes part once, also where nothing depends on its place.
     lanes = ctx.space.all_axes()
-    mask = access_mask(ctx, buffer, indices, lanes)
+    mask = elements.access_mask(ctx, buffer, indices, lanes)
     mask = None if mask is None else typed(mask)
-    address = spread_pointer(ctx, pointer(ctx, buffer, indices), lanes)
+    address = elements.spread_pointer(ctx, elements.pointer(ctx, buffer, indices), lanes)
     operand = number(0, buffer.dtype)
     if value is not None:
         operand = convert(converted(ctx, value, declared.dtype), buffer.dtype)
     if in_memory:
-        address, operand, mask = settled(ctx, "atomic", buffer, address, operand, mask)
+        address, operand, mask = elements.settled(ctx, "atomic", buffer, address, operand, mask)
     order, args = _ORDERS.get(stmt.order, stmt.order), f"{address.text}, {typed(operand).text}"
     if stmt.op in ("max", "min") and buffer.dtype.is_float:
         # It prefers a number to NaN; Triton's own compares the bits of a NaN.
@@ -122,7 +111,7 @@ def _update_memory(
     if stmt.result is None:
         return result
     # What an atomic that is not performed returns is anything.
-    other = strict(Val(safe_value(ctx, buffer), buffer.dtype, static=True))
+    other = strict(Val(elements.safe_value(ctx, buffer), buffer.dtype, static=True))
     return convert(where(mask, result, other), declared.dtype)
 
 
@@ -181,7 +170,7 @@ def _lanes_of(ctx: Context, stmt: Atomic, indices: Sequence[Expr]) -> frozenset[
 def _total(ctx: Context, kind: str, value: Val, meet: frozenset[int]) -> Val:
     """What the active lanes contribute, reduced along the axes on which they meet."""
     space, dtype = ctx.space, value.dtype
-    mask = both(lane_mask(ctx, meet), ctx.scope.mask)
+    mask = both(elements.lane_mask(ctx, meet), ctx.scope.mask)
     axes = value.axes | meet | (mask.axes if mask is not None else frozenset())
     tile = Val(tiles.spread(value, axes, space.shape(axes)), dtype, axes)
     tile = where(mask, tile, neutral_operand(kind, dtype))

@@ -168,7 +168,8 @@ def _unary(ctx: Context, expr: Unary) -> Val:
 # -- conditions ------------------------------------------------------------------------------------
 def _select(ctx: Context, expr: Select) -> Val:
     cond = emit_condition(ctx, expr.cond)
-    if _reads_memory(ctx, expr.a) or _reads_memory(ctx, expr.b):
+    loaded = [e.buffer for side in (expr.a, expr.b) for e in walk_expr(side) if isinstance(e, Load)]
+    if any(not b.is_on_chip or ctx.memory.holds(b) for b in loaded):
         # The branch not taken must not read memory: its loads are masked by the condition.
         if cond.prec != text.ATOM:
             cond = ctx.temporary("cond", cond)
@@ -181,11 +182,6 @@ def _select(ctx: Context, expr: Select) -> Val:
     if a.static and b.static:
         a = typed(a)
     return call("tl.where", cond, strict(a), strict(b), dtype=actual_dtype(expr.dtype, a, b))
-
-
-def _reads_memory(ctx: Context, expr: Expr) -> bool:
-    found = (e.buffer for e in walk_expr(expr) if isinstance(e, Load))
-    return any(not b.is_on_chip or ctx.memory.holds(b) for b in found)
 
 
 def both(a: Val | None, b: Val | None) -> Val | None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tileops.codegen.triton import text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text, subscript
-from tileops.codegen.triton.text import (
-    Val,
-    call,
-    convert,
-    infix,
-    number,
-    strict,
-    triton_type,
-    where,
-)
+from tileops.codegen.triton.text import Val, call, convert, infix, number, strict, where
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import FLOAT32, INT32, INT64, DType
 from tileops.ir.expr import Region, Var
@@ -39,15 +31,15 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
         if a.dtype.is_integer:
             product = _integer_product(ctx, stmt, left, right, vars_)
         else:
-            acc = _accumulator(stmt, a.dtype)
+            # tl.dot sums floats in C's dtype, or a wider one where there is no such form.
+            own = a.dtype == "float64" or a.dtype == stmt.c.dtype == "float16"
+            acc = a.dtype if own else FLOAT32
             product = _dot(left, right, _start(ctx, stmt, vars_, acc), acc, _options(ctx, a.dtype))
-        text_ = product.text
         if space.rank == 1:
-            text_ = f"tl.reshape({text_}, {shape_text(space.padded)})"
+            product = Val(f"tl.reshape({product.text}, {shape_text(space.padded)})", product.dtype)
         elif space.rank == 0:
-            text_ = f"tl.sum({text_})"
-        prec = product.prec if space.rank == 2 else text.ATOM
-        product = Val(text_, product.dtype, space.all_axes(), prec)
+            product = call("tl.sum", product)
+        product = replace(product, axes=space.all_axes())
         store_region(ctx, stmt.c, _last_two(stmt.c), vars_, product)
 
 
@@ -87,7 +79,7 @@ def _shifts(a: Val, axis: int, acc: DType) -> Val:
 
 def _dot(left: Val, right: Val, start: Val | None, acc: DType, options: list[str]) -> Val:
     if acc != "float32":
-        options = [*options, f"out_dtype={triton_type(acc)}"]
+        options = [*options, f"out_dtype={text.triton_type(acc)}"]
     args = [left.text, right.text, *([] if start is None else [start.text]), *options]
     return Val(f"tl.dot({', '.join(args)})", acc)
 
@@ -120,7 +112,7 @@ def _as_matrix(ctx: Context, tile: Val, vars_: Sequence[Var]) -> Val:
     if all(present):
         return tile
     if not any(present):
-        return Val(f"tl.full((1, 1), {tile.text}, {triton_type(tile.dtype)})", tile.dtype)
+        return Val(f"tl.full((1, 1), {tile.text}, {text.triton_type(tile.dtype)})", tile.dtype)
     return Val(tile.at(text.ATOM) + subscript(present), tile.dtype)
 
 
@@ -129,7 +121,9 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     c = stmt.c.dtype
     if c.is_integer and all(str(x.dtype) in ("int8", "uint8") for x in (a, b)):
         return a, b
-    if a.dtype == b.dtype and c != "float64" and _has_instruction(ctx, a.dtype):
+    is_fp8 = a.dtype.is_fp8
+    has_instruction = ctx.target.supports("gemm", a.dtype) if is_fp8 else a.dtype.bits >= 16
+    if a.dtype == b.dtype and a.dtype.is_float and c != "float64" and has_instruction:
         return a, b
     names = ["float16", "bfloat16", "float32", "float64"]
     if c == "float64":  # tl.dot sums other products in fewer bits
@@ -144,14 +138,7 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     )
 
 
-def _has_instruction(ctx: Context, dtype: DType) -> bool:
-    if dtype.is_fp8:
-        return ctx.target.supports("gemm", dtype)
-    return str(dtype) in ("float16", "bfloat16", "tfloat32", "float32", "float64")
-
-
-# (significand bits, largest exponent): a dtype holds another exactly if it has at least as many of
-# both.
+# Significand bits, largest exponent: a dtype holds another exactly if it has as many of both.
 _FORMATS = {
     "float8_e4m3fn": (4, 8), "float8_e5m2": (3, 15), "float16": (11, 15), "bfloat16": (8, 127),
     "float32": (24, 127), "float64": (53, 1023), "tfloat32": (11, 127),
@@ -163,12 +150,6 @@ def _holds(wide: DType, narrow: DType) -> bool:
         return True
     a, b = _FORMATS.get(str(wide)), _FORMATS.get(str(narrow))
     return a is not None and b is not None and a[0] >= b[0] and a[1] >= b[1]
-
-
-def _accumulator(stmt: Gemm, operand: DType) -> DType:
-    """What tl.dot sums floats in: C's dtype, or a wider one where there is no such form."""
-    own = operand == "float64" or operand == stmt.c.dtype == "float16"
-    return operand if own else FLOAT32
 
 
 def _start(ctx: Context, stmt: Gemm, vars_: Sequence[Var], acc: DType) -> Val | None:

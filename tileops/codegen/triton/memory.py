@@ -67,7 +67,15 @@ class Memory:
         atomic = {self.root(s.dst.buffer) for s in stmts if _is_update(s)}
         for stmt in stmts:
             if isinstance(stmt, Alloc) and stmt.buffer.id in roots - self.slices.keys():
-                self.slices[stmt.buffer.id] = _slice(stmt, names, stmt.buffer.id in atomic)
+                buffer = stmt.buffer
+                size = math.prod(constant_shape(buffer, stmt.loc))
+                elements = power_of_two(max(size, _LEAST))
+                if elements > _CHUNK:
+                    elements = -(-size // _CHUNK) * _CHUNK
+                name, workspace = names.fresh(buffer.name), names.fresh(f"{buffer.name}_memory")
+                dtype = _held_dtype(buffer.dtype) if buffer.id in atomic else buffer.dtype
+                held = dataclasses.replace(buffer, dtype=dtype)
+                self.slices[buffer.id] = Slice(workspace, name, held, elements)
 
     def root(self, buffer: Buffer) -> int:
         """The id of the buffer whose storage this one names."""
@@ -166,17 +174,6 @@ class Memory:
 
 def _is_update(stmt: Stmt) -> TypeGuard[Atomic]:
     return isinstance(stmt, Atomic) and stmt.op != "load"
-
-
-def _slice(stmt: Alloc, names: Names, atomic: bool) -> Slice:
-    buffer = stmt.buffer
-    size = math.prod(constant_shape(buffer, stmt.loc))
-    elements = power_of_two(max(size, _LEAST))
-    if elements > _CHUNK:
-        elements = -(-size // _CHUNK) * _CHUNK
-    name, workspace = names.fresh(buffer.name), names.fresh(f"{buffer.name}_memory")
-    held = dataclasses.replace(buffer, dtype=_held_dtype(buffer.dtype)) if atomic else buffer
-    return Slice(workspace, name, held, elements)
 
 
 def _held_dtype(dtype: DType) -> DType:

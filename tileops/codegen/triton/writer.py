@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 _INDENT = "    "
 # What generated code itself uses; Triton also gives meaning to some builtins.
-_MODULES = ("tl", "triton", "libdevice")
-_BUILTINS = ("range", "min", "max", "abs", "float", "int", "bool", "print", "len", "sum")
+_RESERVED = {
+    "tl", "triton", "libdevice", *keyword.kwlist,
+    "range", "min", "max", "abs", "float", "int", "bool", "print", "len", "sum",
+}  # fmt: skip
 
 
 def _identifier(name: str) -> str:
@@ -19,15 +21,11 @@ def _identifier(name: str) -> str:
     return f"v_{text}" if not text or text[0].isdigit() or text.startswith("__") else text
 
 
-def _is_reserved(name: str) -> bool:
-    return name in _MODULES + _BUILTINS or keyword.iskeyword(name)
-
-
 def entry_name(wanted: str) -> str:
     """A name for a function of the module close to ``wanted``."""
     # Names that begin with ``_`` belong to the module's own functions, and PTX has no name ``_``.
     base = _identifier(wanted)
-    return f"kernel_{base}" if _is_reserved(base) or base.startswith("_") else base
+    return f"kernel_{base}" if base in _RESERVED or base.startswith("_") else base
 
 
 class Names:
@@ -39,7 +37,7 @@ class Names:
     def fresh(self, wanted: str) -> str:
         """A valid name close to ``wanted`` that nothing else in the kernel has."""
         base = _identifier(wanted)
-        if _is_reserved(base):
+        if base in _RESERVED:
             base += "_"
         name, n = base, 1
         while name in self._taken:
