@@ -45,4 +45,4 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
     for n, launch in enumerate(program.launches):
         w.line("")
         launches.append(emit_launch(w, program, launch, n, debug=debug))
-    return KernelCode("cpp", w.text(), tuple(launches), dict(w.statements))
+    return KernelCode("cpp", "\n".join([*w.lines, ""]), tuple(launches), w.statements)

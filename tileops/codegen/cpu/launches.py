@@ -75,9 +75,11 @@ def _declare_params(
     for kind, found in (("tensor", tensors), ("workspace", program.workspaces)):
         for n, buffer in enumerate(found):
             if buffer.id in buffers:
-                pointers.append((buffer, _pointer(state, buffer, len(params))))
-                dtype = str(buffer.dtype)
-                params.append(KernelParam(buffer.name, kind, n, "ptr", dtype=dtype))
+                name, element = identifier(buffer.name, buffer.id), storage(buffer.dtype)
+                pointer = f"static_cast<{element}*>(params[{len(params)}].p)"
+                state.writer.line(f"{element}* const {name} = {pointer};")
+                pointers.append((buffer, name))
+                params.append(KernelParam(buffer.name, kind, n, "ptr", str(buffer.dtype)))
     for n, size in enumerate(program.sizes):
         if size.var.id in variables:
             params.append(_scalar(state, size.var, "size", n, len(params), COUNT))
@@ -93,12 +95,6 @@ def _declare_params(
     for buffer, pointer in pointers:
         place_global(state, buffer, pointer)
     return tuple(params)
-
-
-def _pointer(state: LaunchState, buffer: Buffer, at: int) -> str:
-    name, element = identifier(buffer.name, buffer.id), storage(buffer.dtype)
-    state.writer.line(f"{element}* const {name} = static_cast<{element}*>(params[{at}].p);")
-    return name
 
 
 def _scalar(

@@ -100,17 +100,12 @@ def _loop_spans(state: LaunchState, nest: Parallel) -> list[tuple[Var, Expr, Exp
         (v, fold.const(0, v.dtype), e) for v, e in zip(nest.vars, nest.extents, strict=True)
     ]
     fixed = state.names.keys() - {v.id for v in nest.vars}
-    for stmt in walk(nest.body):
-        if isinstance(stmt, For) and all(_is_fixed(e, fixed) for e in (stmt.start, stmt.stop)):
-            spans.append((stmt.var, stmt.start, stmt.stop))
+    for loop in (s for s in walk(nest.body) if isinstance(s, For)):
+        parts = [e for bound in (loop.start, loop.stop) for e in walk_expr(bound)]
+        inputs = [e for e in parts if isinstance(e, (Load, Var))]
+        if all(isinstance(e, Var) and e.id in fixed for e in inputs):
+            spans.append((loop.var, loop.start, loop.stop))
     return spans
-
-
-def _is_fixed(expr: Expr, names: set[int]) -> bool:
-    return all(
-        not isinstance(e, Load) and (not isinstance(e, Var) or e.id in names)
-        for e in walk_expr(expr)
-    )
 
 
 def _corners(

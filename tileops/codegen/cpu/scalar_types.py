@@ -53,16 +53,15 @@ def literal(const: Const) -> str:
 
 
 def _float_literal(value: float, dtype: DType) -> str:
-    wide = dtype == "float64"
+    suffix = "" if dtype == "float64" else "f"
     if math.isnan(value):
-        return '__builtin_nan("")' if wide else '__builtin_nanf("")'
+        return f'__builtin_nan{suffix}("")'
     if math.isinf(value):
-        text = "__builtin_inf()" if wide else "__builtin_inff()"
+        text = f"__builtin_inf{suffix}()"
         if dtype == "float8_e4m3fn":  # has no infinities
             text = f"round_to<{storage(dtype)}>({text})"
         return f"(-{text})" if value < 0 else text
-    text = value.hex()
     if is_narrow_float(dtype):
-        return f"round_to<{storage(dtype)}>({text})"
-    text = text if wide else text + "f"
+        return f"round_to<{storage(dtype)}>({value.hex()})"
+    text = value.hex() + suffix
     return f"({text})" if text.startswith("-") else text

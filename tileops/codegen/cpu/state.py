@@ -52,10 +52,6 @@ class Writer:
                 stack.enter_context(self.block(head))
             yield
 
-    def text(self) -> str:
-        """All lines, each with its end."""
-        return "\n".join(self.lines) + "\n"
-
 
 def identifier(name: str, number: int) -> str:
     """A C++ identifier for a user's name: unique by number, never a keyword."""
@@ -104,10 +100,9 @@ class LaunchState:
 
     def place(self, buffer: Buffer) -> Place:
         """Where ``buffer`` is; InternalError if it was never allocated."""
-        found = self.places.get(buffer.id)
-        if found is None:
+        if buffer.id not in self.places:
             raise InternalError(f"buffer {buffer.name} is used before its allocation")
-        return found
+        return self.places[buffer.id]
 
     def conditions(
         self, buffer: Buffer, indices: tuple[Expr, ...], ranges: Ranges
@@ -115,11 +110,8 @@ class LaunchState:
         """What must hold for an element of a global buffer to exist and ``ranges`` do not show."""
         extents = self.place(buffer).extents
         for at, extent, bound in zip(indices, buffer.shape, extents, strict=True):
-            lower, upper = needs_guard(at, extent, ranges)
-            if lower:
-                yield Condition(at, extent, True, bound)
-            if upper:
-                yield Condition(at, extent, False, bound)
+            may_break = zip((True, False), needs_guard(at, extent, ranges), strict=True)
+            yield from (Condition(at, extent, lower, bound) for lower, may in may_break if may)
 
     def root(self, buffer: Buffer) -> int:
         """The id of the buffer whose storage ``buffer`` names: its own, or a view's source."""
@@ -127,10 +119,9 @@ class LaunchState:
 
     def name(self, var: Var) -> str:
         """The C++ name of a variable in scope."""
-        found = self.names.get(var.id)
-        if found is None:
+        if var.id not in self.names:
             raise InternalError(f"variable {var.name} is used outside its scope")
-        return found
+        return self.names[var.id]
 
     def declare(self, var: Var, interval: Interval = ANY) -> str:
         """Give ``var`` its C++ name and its interval, cut to what its integer dtype can hold."""

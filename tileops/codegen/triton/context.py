@@ -93,8 +93,7 @@ class Context:
 
     def synthetic_vars(self, count: int) -> tuple[Var, ...]:
         """New variables for a nest that the program does not spell out."""
-        numbers = itertools.islice(self._numbers, count)
-        return tuple(Var(INT32, -n, f"axis{n}") for n in numbers)
+        return tuple(Var(INT32, -n, f"axis{n}") for n in itertools.islice(self._numbers, count))
 
     @contextmanager
     def nest(self, extents: Sequence[int]) -> Iterator[tuple[Var, ...]]:
@@ -143,10 +142,9 @@ class Context:
 
     def storage(self, buffer: Buffer) -> Storage:
         """How an on-chip buffer is held."""
-        found = self.storages.get(buffer.id)
-        if found is None:
+        if buffer.id not in self.storages:
             raise InternalError(f"codegen: buffer {buffer.name} is used before its allocation")
-        return found
+        return self.storages[buffer.id]
 
     def declare_view(self, buffer: Buffer, source: Buffer) -> None:
         """Make ``buffer`` another name, shape or dtype of the storage of ``source``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import emit_expr
 from tileops.codegen.triton.text import Val, call, convert, infix, number
@@ -14,15 +16,11 @@ from tileops.ir.stmt import Launch
 
 def flat_grid(launch: Launch) -> Expr:
     """The number of blocks of a launch."""
-    constant = 1
+    constants = [value for e in launch.grid if (value := const_value(e)) is not None]
     total: Expr = fold.const(1)
-    for extent in launch.grid:
-        value = const_value(extent)
-        if value is None:
-            total = fold.mul(total, extent)
-        else:
-            constant *= value
-    return fold.mul(total, fold.const(constant))
+    for extent in (e for e in launch.grid if const_value(e) is None):
+        total = fold.mul(total, extent)
+    return fold.mul(total, fold.const(math.prod(constants)))
 
 
 def emit_block_vars(ctx: Context) -> str:

@@ -55,14 +55,11 @@ class Liveness:
         for b in {b.id: b for s in inner for b in written_buffers(s)}.values():
             root = self.root(b.id)
             reads_by_other_name = any(r != b.id and self.root(r) == root for r in reads)
-            whole = b.is_on_chip and writes_whole(stmt, b) and self._same_shape(b)
+            same_width = self.buffers.get(root, b).dtype.bits == b.dtype.bits
+            whole = b.is_on_chip and same_width and writes_whole(stmt, b)
             if whole and not reads_by_other_name:
                 killed.add(root)
         return frozenset(killed)
-
-    def _same_shape(self, buffer: Buffer) -> bool:
-        root = self.buffers.get(self.root(buffer.id))
-        return root is None or root.id == buffer.id or root.dtype.bits == buffer.dtype.bits
 
     def _kills_of(self, body: ir.Body) -> Ids:
         return _NONE.union(*map(self.kills, body))

@@ -108,7 +108,7 @@ class Params:
     def _use(self, param: KernelParam) -> str:
         return self._used.setdefault(param.name, param).name
 
-    def finish(self, hidden: Sequence[KernelParam] = ()) -> tuple[KernelParam, ...]:
+    def finish(self, hidden: Sequence[KernelParam]) -> tuple[KernelParam, ...]:
         """The parameters in order; ``hidden`` are workspaces that the program does not name."""
         params = (*self._used.values(), *hidden)
         return tuple(sorted(params, key=lambda p: (_KIND_ORDER.index(p.kind), p.index)))

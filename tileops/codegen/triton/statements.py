@@ -55,7 +55,7 @@ def _emit_address_view(ctx: Context, stmt: ir.AddressView) -> None:
 
 
 def _emit_alloc(ctx: Context, stmt: ir.Alloc) -> None:
-    buffer = stmt.buffer
+    buffer, storage = stmt.buffer, None
     if ctx.memory.holds(buffer):
         return
     if ctx.space.rank:
@@ -65,9 +65,8 @@ def _emit_alloc(ctx: Context, stmt: ir.Alloc) -> None:
                 f"an array allocated inside T.Parallel, with a view or in a nest of run-time "
                 f"extents: `{buffer.name}`"
             )
-        ctx.declare(buffer, Storage(buffer, (), (), (), ctx.space.padded))
-    else:
-        ctx.declare(buffer)
+        storage = Storage(buffer, (), (), (), ctx.space.padded)
+    ctx.declare(buffer, storage)
     if stmt.init is not None:
         with ctx.nested(mask=None):
             store_element(ctx, buffer, (), emit_expr(ctx, stmt.init))

@@ -141,27 +141,23 @@ def _whole(a: Val, dtype: DType) -> Val:
     narrow = dtype.bits < 32 or (dtype.bits == 32 and a.dtype == "float64")
     if not dtype.is_signed:
         a = _bounded("maximum", a, 0)  # the number, where the other is a NaN
-        return _cut(_bounded("minimum", a, most) if narrow else a, dtype)
-    has_nan = a.dtype.bits == 32 and dtype.bits < 64
-    if not has_nan:
-        x = strict(a)
-        a = where(infix("==", x, x), x, typed(number(0.0, a.dtype)))
-    if narrow:
-        keep = "propagate_nan=tl.PropagateNan.ALL" if has_nan else ""
-        a = _bounded("minimum", _bounded("maximum", a, least, keep), most, keep)
-    return _cut(a, dtype)
-
-
-def _cut(a: Val, dtype: DType) -> Val:
-    """A float that the integer's dtype holds, without its fraction."""
+        a = _bounded("minimum", a, most) if narrow else a
+    else:
+        has_nan, keep = a.dtype.bits == 32 and dtype.bits < 64, ""
+        if has_nan:
+            keep = ", propagate_nan=tl.PropagateNan.ALL"
+        else:
+            x = strict(a)
+            a = where(infix("==", x, x), x, typed(number(0.0, a.dtype)))
+        if narrow:
+            a = _bounded("minimum", _bounded("maximum", a, least, keep), most, keep)
     return _converted(_converted(a, INT32) if dtype.bits < 32 else a, dtype)
 
 
 def _bounded(name: str, a: Val, bound: int, keep: str = "") -> Val:
     """``a`` or the bound, a value of its dtype."""
     limit = strict(number(float(bound), a.dtype))
-    last = f", {keep}" if keep else ""
-    return Val(f"tl.{name}({strict(a).text}, {limit.text}{last})", a.dtype, a.axes)
+    return Val(f"tl.{name}({strict(a).text}, {limit.text}{keep})", a.dtype, a.axes)
 
 
 def _converted(a: Val, dtype: DType) -> Val:

@@ -188,9 +188,8 @@ def _store_elements(
     plan = plan_of(ctx, storage, indices)
     if not is_placed(plan):
         raise ctx.needs_memory(buffer)
-    axes = [p.axis if p.kind in ("axis", "shift") else None for p in plan]
+    axes, mask = [p.axis if p.kind != "same" else None for p in plan], ctx.scope.mask
     used = frozenset(a for a in axes if a is not None)
-    mask = ctx.scope.mask
     if not value.axes <= used or (mask is not None and not mask.axes <= used):
         raise ctx.unsupported(
             f"several points of the nest write one element of `{buffer.name}`; "
@@ -237,8 +236,8 @@ def _is_row_major(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> bo
 
 def is_placed(plan: Sequence[Index]) -> bool:
     """True if lanes write to a tile in order: each dimension by one axis, or at one index."""
-    axes = [p.axis for p in plan if p.kind in ("axis", "shift")]
-    return not any(p.kind == "any" for p in plan) and len(set(axes)) == len(axes)
+    axes = [p.axis for p in plan if p.kind != "same"]
+    return all(p.kind != "any" for p in plan) and len(set(axes)) == len(axes)
 
 
 def _place(
