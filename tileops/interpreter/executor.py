@@ -56,12 +56,18 @@ def interpret(
     values, tensors = _bind(program, args)
     buffers = (*program.workspaces, *code.workspaces)
     workspaces = [_workspace(b, values) for b in buffers]
+    known: dict[str, Sequence[torch.Tensor | float]] = {
+        "tensor": tensors,
+        "workspace": workspaces,
+        "size": [values[size.var.id] for size in program.sizes],
+        "scalar": [values[scalar.var.id] for scalar in program.scalars()],
+    }
     by_buffer = {p.buffer.id: t for p, t in zip(program.tensors(), tensors, strict=True)}
     show = partial(_show, program, code, by_buffer)
     for launch in code.launches:
         grid = int(evaluate(launch.grid, values))
         if grid > 0:
-            operands = [_operand(p, program, values, tensors, workspaces) for p in launch.params]
+            operands = [_operand(p, known, values) for p in launch.params]
             tables = _tables(program, launch)
             job = process.Job(code.source, launch, grid, operands, tables, reachable, show)
             try:
@@ -135,20 +141,11 @@ def _poisoned(made: torch.Tensor, dtype: DType) -> torch.Tensor:
 
 
 def _operand(
-    param: KernelParam,
-    program: Program,
-    values: Values,
-    tensors: list[torch.Tensor],
-    workspaces: list[torch.Tensor],
+    param: KernelParam, known: Mapping[str, Sequence[torch.Tensor | float]], values: Values
 ) -> torch.Tensor | float:
-    if param.kind == "tensor":
-        return tensors[param.index]
-    if param.kind == "workspace":
-        return workspaces[param.index]
-    if param.kind == "size":
-        return values[program.sizes[param.index].var.id]
-    if param.kind == "scalar":
-        return values[program.scalars()[param.index].var.id]
+    """What a launch gets for ``param``; ``known`` are the operands of each kind but host's."""
+    if param.kind in known:
+        return known[param.kind][param.index]
     if param.kind == "host" and param.value is not None:
         value: float = evaluate(param.value, values)
         return value

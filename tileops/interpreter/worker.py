@@ -48,8 +48,9 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                 functions[key]["inspect_values"] = _inspector(stdin, stdout, arguments)
                 functions[key][request["entry"]][(request["grid"],)](*arguments)
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {_cause(error)}"}
-            _answer(stdout, {**answer, "assertion": _failed_assertion(error)}, [])
+            cause = _cause(error)
+            said = f"{type(error).__name__}: {type(cause).__name__}: {cause}"
+            _answer(stdout, {"error": said, "assertion": _failed_assertion(cause)}, [])
             continue
         for table in tables:
             _move(table, [(new, size, old) for old, size, new in moves])
@@ -95,16 +96,14 @@ def _move(table: torch.Tensor, moves: list[tuple[int, int, int]]) -> None:
                 table[n] = new + address - old
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {error}"
+    return error
 
 
 def _failed_assertion(error: BaseException) -> int | None:
     """The line of ``kernel.py`` whose device assertion failed; None for other errors."""
-    while error.__cause__ is not None:
-        error = error.__cause__
     if not isinstance(error, AssertionError):
         return None
     frames = traceback.extract_tb(error.__traceback__)

@@ -276,19 +276,15 @@ def _identities(op: str, a: Expr, b: Expr) -> Expr | None:
         return None
     a_value = a.value if isinstance(a, Const) else None
     b_value = b.value if isinstance(b, Const) else None
-    if op == "add":
-        return b if a_value == 0 else a if b_value == 0 else None
-    if op == "sub" and b_value == 0:
-        return a
-    if op == "mul":
-        if a_value == 0 or b_value == 0:
+    match op, a_value, b_value:
+        case ("add", 0, _) | ("mul", 1, _):
+            return b
+        case ("add" | "sub", _, 0) | ("mul" | "floordiv" | "ceildiv" | "truncdiv", _, 1):
+            return a
+        case ("mul", 0, _) | ("mul", _, 0) | ("floormod" | "truncmod", _, 1):
             return const(0, a.dtype)
-        return b if a_value == 1 else a if b_value == 1 else None
-    if op in ("floordiv", "ceildiv", "truncdiv") and b_value == 1:
-        return a
-    if op in ("floormod", "truncmod") and b_value == 1:
-        return const(0, a.dtype)
-    return None
+        case _:
+            return None
 
 
 def unary(op: str, a: Expr) -> Expr:

@@ -89,13 +89,7 @@ def walk(body: Body) -> Iterator[Stmt]:
 
 def regions(stmt: Stmt) -> tuple[Region, ...]:
     """The regions that are a statement's own operands (not those of nested statements)."""
-    found = []
-    for value in _operands(stmt):
-        if isinstance(value, Region):
-            found.append(value)
-        elif isinstance(value, tuple):
-            found.extend(v for v in value if isinstance(v, Region))
-    return tuple(found)
+    return tuple([v for v in _flat(_operands(stmt)) if isinstance(v, Region)])
 
 
 def operand_names(stmt: Stmt) -> list[str]:
@@ -111,19 +105,21 @@ def _operands(stmt: Stmt) -> list[object]:
 def exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that are a statement's own operands, those inside its regions included."""
     found: list[Expr] = []
-    _collect_exprs(_operands(stmt), found)
-    return tuple(found)
-
-
-def _collect_exprs(values: Iterable[object], found: list[Expr]) -> None:
-    for value in values:
+    for value in _flat(_operands(stmt)):
         if isinstance(value, Expr):
             found.append(value)
         elif isinstance(value, Region):
-            found += value.starts
-            found += value.extents
-        elif isinstance(value, tuple):
-            _collect_exprs(value, found)
+            found += (*value.starts, *value.extents)
+    return tuple(found)
+
+
+def _flat(values: Iterable[object]) -> Iterator[object]:
+    """``values``, those in tuples one by one."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def map_stmt_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
@@ -215,13 +211,11 @@ def written_buffers(stmt: Stmt) -> tuple[Buffer, ...]:
 
 
 def _buffers(stmt: Stmt, names: tuple[str, ...]) -> Iterator[Buffer]:
-    for name in names:
-        value = getattr(stmt, name)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Region):
-                yield item.buffer
-            elif isinstance(item, Buffer):
-                yield item
+    for value in _flat(getattr(stmt, name) for name in names):
+        if isinstance(value, Region):
+            yield value.buffer
+        elif isinstance(value, Buffer):
+            yield value
 
 
 def view_roots(body: Body) -> dict[int, Buffer]:
