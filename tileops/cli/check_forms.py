@@ -13,7 +13,7 @@ from types import ModuleType
 
 from tileops import language
 from tileops.alias import elsewhere
-from tileops.frontend import expressions, rewrite
+from tileops.frontend.rewrite import REFUSED
 from tileops.language import unsupported
 
 LANGUAGE = "tileops.language"
@@ -22,7 +22,6 @@ _PACKAGES = ("tileops", "tilelang")
 Form = ast.expr | ast.stmt | ast.alias
 Found = Iterator[tuple[Form, str, str]]
 
-_REFUSED = {**rewrite.REFUSED, **expressions.REFUSED}
 _OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _COLLECTIONS = (ast.List, ast.Tuple, ast.Dict, ast.Set, *_COMPREHENSIONS)
@@ -176,8 +175,8 @@ def _form(node: ast.AST, buffers: set[str]) -> Found:
     """What is not supported about one node of a program."""
     kind = type(node).__name__
     match node:
-        case ast.expr() | ast.stmt() if kind in _REFUSED:
-            yield node, _REFUSED[kind], _IN_PROGRAM
+        case ast.expr() | ast.stmt() if kind in REFUSED:
+            yield node, REFUSED[kind], _IN_PROGRAM
         case ast.For() | ast.While():
             yield from _loop(node)
         case ast.Assign(targets=targets):

@@ -11,8 +11,6 @@ from tileops.language.buffers import VarRef
 from tileops.language.tracer import OpenRegion, Tracer
 from tileops.language.value import Value, is_scalar, to_expr
 
-_MISSING = object()
-
 
 class Branch:
     """An ``if`` while its branches are traced.
@@ -39,8 +37,9 @@ class Branch:
         self.assigned: set[str] = set()
         self.closed: OpenRegion | None = None
         self._then: Body = ()
-        self._after_then: dict[str, object] = {}
-        self._after_else: dict[str, object] = {}
+        # The names after each branch.
+        self.after_then: Mapping[str, object] = {}
+        self.after_else: Mapping[str, object] = {}
         self._const_only = (
             symbolic and isinstance(cond, Value) and tracer.depends_on_consts_only(cond.expr)
         )
@@ -56,10 +55,6 @@ class Branch:
             return True
         return bool(self._cond)
 
-    def after_then(self, names: Mapping[str, object]) -> None:
-        """Note what the first branch assigned."""
-        self._after_then = dict(names)
-
     def begin_else(self) -> bool:
         """Start the second branch; True if it runs."""
         if self.symbolic:
@@ -68,16 +63,12 @@ class Branch:
             return True
         return not self._cond
 
-    def end(self, names: Mapping[str, object] | None) -> None:
+    def end(self) -> None:
         """Finish the second branch and record the ``if``."""
-        self._after_else = dict(names) if names is not None else {}
-        if not self.symbolic:
-            return
-        orelse = self._close()
+        orelse = self._close() if self.symbolic else ()
         if self._records and (self._then or orelse):
-            self._tracer.emit(
-                If(fold.truth(to_expr(self._cond)), self._then, orelse, loc=self._loc)
-            )
+            cond = fold.truth(to_expr(self._cond))
+            self._tracer.emit(If(cond, self._then, orelse, loc=self._loc))
 
     def _open(self, kind: str) -> None:
         if self._records:
@@ -87,8 +78,8 @@ class Branch:
 
     def _close(self) -> Body:
         if self._records:
-            self.closed = self._tracer.region
-            return self._tracer.close_region()
+            self.closed = self._tracer.close_region()
+            return self.closed.body
         if not self._const_only:
             self._tracer.conditional_depth -= 1
         return ()
@@ -99,18 +90,14 @@ class Branch:
 
     def merges(self, name: str) -> bool:
         """True if ``name`` was assigned in a branch on sizes and has a value after it."""
-        if not self._selects:
-            return False
-        return name in self._after_then or name in self._after_else
+        return self._selects and (name in self.after_then or name in self.after_else)
 
     def merged(self, name: str) -> object:
         """What ``name`` is after an ``if`` on sizes."""
-        a = self._after_then.get(name, _MISSING)
-        b = self._after_else.get(name, _MISSING)
-        if a is b or b is _MISSING:
+        a = self.after_then.get(name, self.after_else.get(name))
+        b = self.after_else.get(name, a)
+        if a is b:
             return a
-        if a is _MISSING:
-            return b
         if is_scalar(a) and is_scalar(b):
             return Value(fold.select(to_expr(self._cond), to_expr(a), to_expr(b)))
         if self._const_only:

@@ -1,4 +1,4 @@
-"""A rewritten function running: its arguments, and the hooks that its statements call."""
+"""A rewritten function running: its arguments, the macros that it calls, and its hooks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
-from types import CellType, CodeType, FunctionType
-from typing import cast
+from types import CellType, FunctionType
+from typing import Any, cast
 
 from tileops.errors import ProgramError, ProgramSyntaxError, ProgramTypeError, ProgramValueError
 from tileops.frontend.branches import Branch
-from tileops.frontend.expressions import HOOKS
 from tileops.frontend.inspections import Inspections
 from tileops.frontend.rewrite import rewritten
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr
-from tileops.ir.stmt import Assert, Break, Continue, If, While
+from tileops.ir.stmt import Assert, Break, Continue, If, Stmt, While
 from tileops.language.arithmetic import maximum, minimum
 from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
 from tileops.language.launch import KernelFrame
-from tileops.language.loops import LoopFrame, not_a_loop, range_, serial
-from tileops.language.parameter_types import OpenDType
+from tileops.language.loops import REWRITTEN, LoopFrame, not_a_loop, range_, serial
+from tileops.language.parameter_types import OpenDType, Ref, Var
 from tileops.language.tracer import OpenRegion, Tracer
 from tileops.language.value import (
     Value,
@@ -55,25 +54,72 @@ def run(
     """
     code, locations = rewritten(func)
     cells = dict(zip(func.__code__.co_freevars, func.__closure__ or (), strict=True))
-    cells[HOOKS] = CellType(_Frame(tracer, locations, arguments, declare_parameter, calls))
+    cells[REWRITTEN] = CellType(_Frame(tracer, locations, arguments, declare_parameter, calls))
     closure = tuple(cells[name] for name in code.co_freevars)
     instance = FunctionType(code, func.__globals__, func.__name__, None, closure)
-    by_position, by_name = _bound(func.__code__, arguments)
+    own = func.__code__
+    names = iter(own.co_varnames)
+    by_position = [arguments[name] for name in islice(names, own.co_argcount)]
+    by_name = {name: arguments[name] for name in islice(names, own.co_kwonlyargcount)}
+    if own.co_flags & inspect.CO_VARARGS:
+        by_position += cast("tuple[object, ...]", arguments[next(names)])
+    if own.co_flags & inspect.CO_VARKEYWORDS:
+        by_name.update(cast("Mapping[str, object]", arguments[next(names)]))
     return instance(*by_position, **by_name)
 
 
-def _bound(
-    code: CodeType, arguments: Mapping[str, object]
-) -> tuple[list[object], dict[str, object]]:
-    """The arguments that a function of ``code`` takes by position and those it takes by name."""
-    names = iter(code.co_varnames)
-    by_position = [arguments[name] for name in islice(names, code.co_argcount)]
-    by_name = {name: arguments[name] for name in islice(names, code.co_kwonlyargcount)}
-    if code.co_flags & inspect.CO_VARARGS:
-        by_position += cast("tuple[object, ...]", arguments[next(names)])
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        by_name.update(cast("Mapping[str, object]", arguments[next(names)]))
-    return by_position, by_name
+# Each call takes several frames of Python's stack, which has a thousand.
+_DEEPEST = 64
+
+
+def inline_macro(
+    tracer: Tracer, func: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> object:
+    """Trace a macro into the running program; what it returns.
+
+    Parameters annotated T.Ref, or T.Var as long as they can be assigned to, are passed by
+    reference; other scalars are bound to what they are now.
+    """
+    caller, names = tracer.location, tracer.names
+    calls = () if caller is None else ((func.__name__, replace(caller, calls=())), *caller.calls)
+    if len(calls) > _DEEPEST:
+        raise ProgramError(
+            f"macro {func.__name__}: macros call each other more than {_DEEPEST} deep; a macro "
+            "that calls itself needs a condition that Python decides",
+            location=caller,
+        )
+    signature = inspect.signature(func)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ProgramTypeError(f"macro {func.__name__}: {error}", location=caller) from error
+    bound.apply_defaults()
+    arguments: dict[str, object] = {}
+    for name, value in bound.arguments.items():
+        annotation = signature.parameters[name].annotation
+        word = annotation.split(".")[-1] if isinstance(annotation, str) else None
+        if annotation is Ref or word == "Ref":
+            arguments[name] = _reference(func, name, value, caller)
+        elif (annotation is Var or word == "Var") and isinstance(value, (Element, RegionRef)):
+            arguments[name] = value
+        else:
+            if isinstance(value, VarRef):
+                value.fresh = False
+            arguments[name] = snapshot(name, value)
+    result = run(tracer, func, arguments, calls=calls)
+    tracer.location = caller
+    tracer.names = names
+    return result
+
+
+def _reference(func: FunctionType, name: str, value: object, caller: object) -> object:
+    if isinstance(value, (Element, RegionRef)) or not isinstance(value, (Value, bool, int, float)):
+        return value
+    raise ProgramTypeError(
+        f"macro {func.__name__}: `{name}` is passed by reference and needs a T.alloc_var, an "
+        "element or a slice",
+        location=caller,  # type: ignore[arg-type]
+    )
 
 
 class _Frame:
@@ -96,23 +142,20 @@ class _Frame:
         self._calls = calls
         self._declare_parameter = declare_parameter
         self._base = len(tracer.regions)
-        self._refs: dict[str, Element | RegionRef] = {}
+        self._refs = {n: v for n, v in parameters.items() if isinstance(v, (Element, RegionRef))}
         self._scopes: dict[str, OpenRegion | None] = dict.fromkeys(parameters, tracer.region)
         self._branches: list[Branch] = []
         self._loops: list[LoopFrame | None] = []
         self._while_conditions: list[Expr] = []
         self._runs_body = True
         self._ended: Branch | None = None
-        for name, value in parameters.items():
-            if isinstance(value, (Element, RegionRef)):
-                self._refs[name] = value
 
     # -- places and names ------------------------------------------------------------------------
     def at(self, number: int, names: tuple[str, ...] = ()) -> None:
         """The statement that runs next, and the names of what it makes."""
         place = self._locations[number]
         self._tracer.location = replace(place, calls=self._calls) if self._calls else place
-        self._tracer.set_names(names)
+        self._tracer.names = list(names)
 
     def read(self, name: str, value: object) -> object:
         """The value of a name that is assigned in a region; an error after the region."""
@@ -138,11 +181,9 @@ class _Frame:
         self._scopes[name] = self._tracer.region
         for branch in self._branches:
             branch.assigned.add(name)
-        return (
-            value.snapshot(name)
-            if isinstance(value, (RegionRef, Vector))
-            else snapshot(name, value)
-        )
+        if isinstance(value, (RegionRef, Vector)):
+            return value.snapshot(name)
+        return snapshot(name, value)
 
     def _check_carried(self, name: str) -> None:
         """Refuse to change a name from before the loop: each iteration would see it."""
@@ -194,9 +235,9 @@ class _Frame:
         if function is builtins.range:
             return range_
         if function is builtins.min:
-            return lambda *args, **kwargs: _extreme(builtins.min, minimum, args, kwargs)
+            return partial(_extreme, builtins.min, minimum)
         if function is builtins.max:
-            return lambda *args, **kwargs: _extreme(builtins.max, maximum, args, kwargs)
+            return partial(_extreme, builtins.max, maximum)
         return Inspections(self._tracer).stand_in(function)
 
     # -- expressions -----------------------------------------------------------------------------
@@ -272,7 +313,7 @@ class _Frame:
 
     def middle(self, names: Mapping[str, object]) -> None:
         """Between the branches of an ``if`` that assigns names."""
-        self._branches[-1].after_then(names)
+        self._branches[-1].after_then = dict(names)
 
     def restores(self, name: str) -> bool:
         """True if ``name`` gets its value from before the ``if`` back, for the second branch."""
@@ -290,9 +331,9 @@ class _Frame:
         return self._branches[-1].begin_else()
 
     def end_if(self, names: Mapping[str, object] | None = None) -> None:
-        branch = self._branches.pop()
-        self._ended = branch
-        branch.end(names)
+        self._ended = branch = self._branches.pop()
+        branch.after_else = dict(names or {})
+        branch.end()
 
     def merges(self, name: str) -> bool:
         """True if ``name`` gets the value that the condition selects; else it ends here."""
@@ -338,10 +379,8 @@ class _Frame:
         """Start a ``while``; False if its body never runs."""
         tracer = self._tracer
         self._loops.append(None)
-        raw = (
-            to_expr(cond, "the condition of `while`") if is_scalar(cond) else fold.const(bool(cond))
-        )
-        expr = fold.truth(raw)
+        known = cond if is_scalar(cond) else bool(cond)
+        expr = fold.truth(to_expr(known, "the condition of `while`"))
         if isinstance(expr, Const) and expr.value:
             raise ProgramError("the condition of `while` is always true")
         tracer.check_expr_alive(expr)
@@ -358,25 +397,22 @@ class _Frame:
         """End a ``while`` and record it."""
         self._loops.pop()
         cond = self._while_conditions.pop()
-        region = self._tracer.region
-        loc = region.loc if region is not None else None
-        body = self._tracer.close_region()
+        region = self._tracer.close_region()
         if not (isinstance(cond, Const) and not cond.value):
-            self._tracer.emit(While(cond, body, loc=loc))
+            self._tracer.emit(While(cond, region.body, loc=region.loc))
 
     def break_(self) -> None:
-        self._jump("break")
-        self._tracer.emit(Break())
+        self._jump("break", Break())
 
     def continue_(self) -> None:
-        self._jump("continue")
-        self._tracer.emit(Continue())
+        self._jump("continue", Continue())
 
-    def _jump(self, what: str) -> None:
+    def _jump(self, what: str, stmt: Stmt) -> None:
         if self._loops and (loop := self._loops[-1]) is not None and loop.kind == "parallel":
             raise ProgramValueError(
                 f"`{what}` cannot leave a T.Parallel loop, whose iterations have no order"
             )
+        self._tracer.emit(stmt)
 
     # -- blocks ------------------------------------------------------------------------------------
     def enter(self, context: object) -> object:
@@ -415,8 +451,8 @@ def _symbolic(value: object) -> bool:
 def _extreme(
     python: Callable[..., object],
     language: Callable[[object, object], object],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
+    *args: Any,  # noqa: ANN401
+    **kwargs: object,
 ) -> object:
     """``min`` and ``max`` of the language for scalars, one by one or as a list; else Python's."""
     items = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args

@@ -9,7 +9,6 @@ from tileops.errors import UnsupportedConstructError
 from tileops.ir import fold, walk
 from tileops.ir.expr import Expr, Region, Var
 from tileops.ir.stmt import (
-    Alloc,
     Assume,
     Atomic,
     Bind,
@@ -21,7 +20,6 @@ from tileops.ir.stmt import (
     Parallel,
     Stmt,
     Store,
-    View,
     While,
 )
 from tileops.language.launch import SYNC
@@ -72,13 +70,10 @@ class _Distributor:
     def _close(self, run: list[Stmt], out: list[Stmt]) -> None:
         if run:
             out.append(Parallel(self._vars, self._extents, tuple(run), **run[0].provenance))
-            self._renew()
             run.clear()
-
-    def _renew(self) -> None:
-        """Names bound by one run hold one value a thread and end with it."""
-        self._ended |= self._private
-        self._private = set()
+            # Names bound by one run hold one value a thread and end with it.
+            self._ended |= self._private
+            self._private = set()
 
     def _split(self, stmt: Stmt) -> Stmt:
         """A loop or condition of the whole block around per-thread statements."""
@@ -94,31 +89,26 @@ class _Distributor:
         return any(self._depends(walk.exprs(s)) for s in walk.walk((stmt,)))
 
     def _depends(self, exprs: Iterable[Expr]) -> bool:
-        lane = {v.id for v in self._vars} | self._private | self._ended
-        return any(
-            isinstance(e, Var) and e.id in lane for expr in exprs for e in walk.walk_expr(expr)
-        )
+        return _reads(exprs, {v.id for v in self._vars} | self._private | self._ended)
 
     def _is_elementwise(self, stmt: Stmt) -> bool:
         """True for statements that each thread can run on elements of its own."""
         for inner in walk.walk((stmt,)):
             if isinstance(inner, Atomic) and not isinstance(inner.value, Region):
                 continue
-            if not isinstance(inner, _ELEMENTWISE) or isinstance(inner, (Alloc, View)):
+            if not isinstance(inner, _ELEMENTWISE):
                 return False
             if isinstance(inner, Store) and inner.buffer.scope in ("var", "local"):
                 return False  # each thread has its own; no tile holds it
-            names = [e for x in walk.exprs(inner) for e in walk.walk_expr(x)]
-            if any(isinstance(e, Var) and e.id in self._ended for e in names):
+            if _reads(walk.exprs(inner), self._ended):
                 return False
         return True
 
 
+def _reads(exprs: Iterable[Expr], vars_: set[int]) -> bool:
+    return any(isinstance(e, Var) and e.id in vars_ for x in exprs for e in walk.walk_expr(x))
+
+
 def _bound(stmt: Stmt) -> set[int]:
-    out: set[int] = set()
-    for inner in walk.walk((stmt,)):
-        if isinstance(inner, Bind):
-            out.add(inner.var.id)
-        elif isinstance(inner, Atomic) and inner.result is not None:
-            out.add(inner.result.id)
-    return out
+    made = [getattr(s, name) for s in walk.walk((stmt,)) for name in s.DEFINES]
+    return {var.id for var in made if isinstance(var, Var)}

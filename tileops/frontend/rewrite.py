@@ -1,6 +1,6 @@
-"""The rewrite of a program's syntax tree: control flow and assignment become calls of hooks.
+"""The rewrite of a program's syntax tree: statements and expressions become calls of hooks.
 
-The rewritten function calls methods of one free variable, ``HOOKS`` (see ``frame``). User names
+The rewritten function calls methods of one free variable, ``REWRITTEN`` (see ``frame``). User names
 stay ordinary Python locals, so closures, helpers and expressions need no translation.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from types import CodeType, FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tileops.errors import ProgramSyntaxError
-from tileops.frontend.expressions import HOOKS, ExpressionRewriter, hook, hook_statement, thunk
 from tileops.frontend.scopes import (
     assigned_names,
     carried_names,
@@ -23,11 +23,12 @@ from tileops.frontend.scopes import (
     target_names,
 )
 from tileops.frontend.source import ByCode, function_tree, keep_inner, location_of
+from tileops.language.loops import REWRITTEN
 from tileops.location import Location
 
 
 class Rewritten(NamedTuple):
-    """A rewritten function: its code, with ``HOOKS`` a free name, and its statements' places."""
+    """A rewritten function: code with the free name ``REWRITTEN``, and the statements' places."""
 
     code: CodeType
     locations: tuple[Location, ...]
@@ -45,7 +46,7 @@ def rewritten(func: FunctionType) -> Rewritten:
 def _rewrite(func: FunctionType) -> Rewritten:
     tree = function_tree(func)
     file = func.__code__.co_filename
-    rewriter = _StatementRewriter(tree, file)
+    rewriter = _Rewriter(tree, file)
     changed = {
         # Not its own name: that would be a name of the factory around it.
         "name": "__tileops_function__",
@@ -57,13 +58,7 @@ def _rewrite(func: FunctionType) -> Rewritten:
     function = ast.FunctionDef(**{**vars(tree), **changed})
     factory = ast.FunctionDef(
         name="__tileops_factory__",
-        args=ast.arguments(
-            posonlyargs=[],
-            args=[ast.arg(n) for n in (HOOKS, *func.__code__.co_freevars)],
-            kwonlyargs=[],
-            kw_defaults=[],
-            defaults=[],
-        ),
+        args=_taking(REWRITTEN, *func.__code__.co_freevars),
         body=[function],
         decorator_list=[],
     )
@@ -80,19 +75,13 @@ def _rewrite(func: FunctionType) -> Rewritten:
 
 def _bare(args: ast.arguments) -> ast.arguments:
     """The parameters without annotations, and with None for each default: calls pass all values."""
-
-    def bare(parameters: list[ast.arg]) -> list[ast.arg]:
-        return [ast.copy_location(ast.arg(p.arg), p) for p in parameters]
-
-    return ast.arguments(
-        posonlyargs=bare(args.posonlyargs),
-        args=bare(args.args),
-        vararg=args.vararg,
-        kwonlyargs=bare(args.kwonlyargs),
-        kw_defaults=[None if d is None else ast.Constant(None) for d in args.kw_defaults],
-        kwarg=args.kwarg,
-        defaults=[ast.Constant(None) for _ in args.defaults],
-    )
+    changed: dict[str, Sequence[ast.AST | None]] = {
+        kind: [ast.copy_location(ast.arg(p.arg), p) for p in getattr(args, kind)]
+        for kind in ("posonlyargs", "args", "kwonlyargs")
+    }
+    changed["kw_defaults"] = [d and ast.Constant(None) for d in args.kw_defaults]
+    changed["defaults"] = [ast.Constant(None) for _ in args.defaults]
+    return ast.arguments(**{**vars(args), **changed})
 
 
 _PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
@@ -120,7 +109,7 @@ def _inner_code(code: CodeType) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType))
 
 
-# Statements, by the name of the node: some exist only in later versions of Python.
+# What the language does not have, by the name of the node: some exist only in later Pythons.
 REFUSED = {
     "Try": "`try`",
     "TryStar": "`try`",
@@ -133,43 +122,72 @@ REFUSED = {
     "Match": "`match`",
     "ClassDef": "a class definition",
     "TypeAlias": "`type`",
+    "NamedExpr": "`:=`",
+    "Await": "`await`",
+    "Yield": "`yield`",
+    "YieldFrom": "`yield`",
 }
+# Left as they are: plain Python, which runs while the program is traced.
+_PLAIN = (
+    ast.Constant, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+_OVERRIDDEN = ("range", "min", "max", "print", "breakpoint")
 
 
-class _StatementRewriter:
-    """Rewrites the statements of one function."""
+def hook(name: str, *args: ast.expr) -> ast.expr:
+    """A call of one hook."""
+    method = ast.Attribute(ast.Name(REWRITTEN, ast.Load()), name, ast.Load())
+    return ast.Call(method, list(args), [])
+
+
+def hook_statement(name: str, *args: ast.expr) -> ast.stmt:
+    """A call of one hook as a statement."""
+    return ast.Expr(hook(name, *args))
+
+
+def thunk(body: ast.expr, *names: str) -> ast.expr:
+    """A lambda; without parameters, for what may not be evaluated."""
+    return ast.Lambda(_taking(*names), body)
+
+
+def _taking(*names: str) -> ast.arguments:
+    args = [ast.arg(name) for name in names]
+    return ast.arguments(posonlyargs=[], args=args, kwonlyargs=[], kw_defaults=[], defaults=[])
+
+
+class _Rewriter:
+    """Rewrites one function; a hook checks each reading of a name that is assigned in a region."""
 
     def __init__(self, tree: ast.FunctionDef, file: str) -> None:
         self.file = file
         self.locations: list[Location] = []
-        self.expressions = ExpressionRewriter(file, region_names(tree.body))
+        self._region_names = region_names(tree.body)
         self._temporaries = 0
         self._carried: list[set[str]] = []
+        self._rewrites: dict[type[ast.AST], Callable[[Any], ast.AST]] = {
+            ast.Name: self._name,
+            ast.BoolOp: self._logic,
+            ast.UnaryOp: self._unary,
+            ast.IfExp: self._choice,
+            ast.Compare: self._comparison,
+        }
 
     # -- pieces ----------------------------------------------------------------------------------
-    def expr(self, node: ast.expr) -> ast.expr:
-        """A rewritten expression."""
-        return self.expressions.expr(node)
-
     def at(self, node: ast.AST, names: Sequence[str] = ()) -> ast.stmt:
         """The hook that tells the place of the next statement and the names of its results."""
         self.locations.append(location_of(node, self.file))
-        args: list[ast.expr] = [ast.Constant(len(self.locations) - 1)]
-        if names:
-            args.append(ast.Tuple([ast.Constant(n) for n in names], ast.Load()))
-        return hook_statement("at", *args)
+        labels = [_texts(names)] if names else []
+        return hook_statement("at", ast.Constant(len(self.locations) - 1), *labels)
 
     def temporary(self) -> str:
         """A new name that no user writes."""
         self._temporaries += 1
         return f"__tileops_{self._temporaries}"
 
-    def refuse(self, node: ast.AST, what: str, instead: str = "") -> ProgramSyntaxError:
+    def refuse(self, node: ast.AST, what: str) -> ProgramSyntaxError:
         """The error for a Python form that the language does not have."""
-        return ProgramSyntaxError(
-            f"{what} cannot be used in a tile program{instead}",
-            location=location_of(node, self.file),
-        )
+        where = location_of(node, self.file)
+        return ProgramSyntaxError(f"{what} cannot be used in a tile program", location=where)
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         """A rewritten statement list; statements after break, continue or return are dropped."""
@@ -230,7 +248,7 @@ class _StatementRewriter:
             # All right-hand sides are read before the first target changes: `a, b = b, a`.
             elements: list[ast.expr] = [
                 e if isinstance(e, ast.Starred) else hook("read_now", ast.Constant(n), e)
-                for e, n in zip(value.elts, _padded(names, len(value.elts)), strict=True)
+                for e, n in zip(value.elts, chain(names, repeat("value")), strict=False)
             ]
             value = ast.copy_location(type(value)(elements, ast.Load()), node.value)
         elif len(node.targets) > 1:
@@ -271,10 +289,8 @@ class _StatementRewriter:
 
     def bound(self, name: str, value: ast.expr) -> ast.expr:
         """The hook that binds ``name``; it is told where the name carries a value around a loop."""
-        args = [ast.Constant(name), value]
-        if any(name in carried for carried in self._carried):
-            args.append(ast.Constant(True))
-        return hook("bind", *args)
+        is_carried = any(name in carried for carried in self._carried)
+        return hook("bind", ast.Constant(name), value, *([ast.Constant(True)] * is_carried))
 
     def on_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         at, target, value = self.at(node, target_names(node.target)), node.target, node.value
@@ -334,8 +350,7 @@ class _StatementRewriter:
         if not all(isinstance(t, ast.Name) for t in targets):
             raise self.refuse(node.target, "a loop variable that is not a name")
         out: list[ast.stmt] = [self.at(node.iter, names)]
-        labels = ast.Tuple([ast.Constant(n) for n in names], ast.Load())
-        opened = hook("begin_for", self.expr(node.iter), labels)
+        opened = hook("begin_for", self.expr(node.iter), _texts(names))
         target: ast.expr = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self._carried.append(carried_names(node.body))
         body = self.block(node.body)
@@ -356,9 +371,8 @@ class _StatementRewriter:
         return out
 
     def on_With(self, node: ast.With) -> list[ast.stmt]:
-        names = [
-            n for item in node.items if item.optional_vars for n in target_names(item.optional_vars)
-        ]
+        targets = [item.optional_vars for item in node.items if item.optional_vars]
+        names = [name for target in targets for name in target_names(target)]
         out: list[ast.stmt] = [self.at(node.items[0].context_expr, names)]
         items = []
         entered: list[ast.stmt] = []
@@ -371,6 +385,70 @@ class _StatementRewriter:
         body: list[ast.stmt] = [ast.If(hook("runs_body"), [*entered, *self.block(node.body)], [])]
         return [*out, ast.With(items, body)]
 
+    # -- expressions ------------------------------------------------------------------------------
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The rewritten node, at the place of the old one; ``node`` itself stays as it is."""
+        kind = type(node)
+        if kind in _PLAIN:
+            return node
+        if kind.__name__ in REFUSED:
+            raise self.refuse(node, REFUSED[kind.__name__])
+        out = self._rewrites.get(kind, self._inside)(node)
+        if out is not node and isinstance(node, ast.expr) and not hasattr(out, "lineno"):
+            ast.copy_location(out, node)
+        return out
+
+    def expr(self, node: ast.expr) -> ast.expr:
+        """As ``visit``, for what is known to be an expression."""
+        return cast("ast.expr", self.visit(node))
+
+    def _inside(self, node: ast.AST) -> ast.AST:
+        """``node``, or where something below it was rewritten a copy that has that."""
+        changed: dict[str, object] = {}
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                new = [self.visit(v) if isinstance(v, ast.AST) else v for v in value]
+                if any(a is not b for a, b in zip(new, value, strict=True)):
+                    changed[name] = new
+            elif isinstance(value, ast.AST) and value._fields:
+                made = self.visit(value)
+                if made is not value:
+                    changed[name] = made
+        return type(node)(**{**vars(node), **changed}) if changed else node
+
+    def _logic(self, node: ast.BoolOp) -> ast.AST:
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        values = [self.expr(v) for v in node.values]
+        out = values[-1]
+        for value in reversed(values[:-1]):
+            out = ast.copy_location(hook(name, value, thunk(out)), node)
+        return out
+
+    def _unary(self, node: ast.UnaryOp) -> ast.AST:
+        if isinstance(node.op, ast.Not):
+            return hook("not_", self.expr(node.operand))
+        return self._inside(node)
+
+    def _choice(self, node: ast.IfExp) -> ast.AST:
+        test, then, orelse = (self.expr(n) for n in (node.test, node.body, node.orelse))
+        return hook("choose", test, thunk(then), thunk(orelse))
+
+    def _comparison(self, node: ast.Compare) -> ast.AST:
+        if len(node.ops) == 1:
+            return self._inside(node)
+        values = [self.expr(n) for n in (node.left, *node.comparators)]
+        a, b = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
+        ops = [thunk(ast.Compare(a, [op], [b]), "a", "b") for op in node.ops]
+        return hook("compare", ast.Tuple(ops, ast.Load()), ast.Tuple(values, ast.Load()))
+
+    def _name(self, node: ast.Name) -> ast.AST:
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if node.id in self._region_names:
+            return hook("read", ast.Constant(node.id), node)
+        return hook("builtin", node) if node.id in _OVERRIDDEN else node
+
 
 def _when(test: str, name: str, value: str) -> ast.stmt:
     """Give ``name`` what the hook ``value`` returns if the hook ``test`` says so."""
@@ -378,5 +456,5 @@ def _when(test: str, name: str, value: str) -> ast.stmt:
     return ast.If(hook(test, ast.Constant(name)), [given], [])
 
 
-def _padded(names: list[str], count: int) -> list[str]:
-    return (names + ["value"] * count)[:count]
+def _texts(texts: Sequence[str]) -> ast.expr:
+    return ast.Tuple([ast.Constant(t) for t in texts], ast.Load())

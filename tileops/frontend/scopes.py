@@ -71,10 +71,7 @@ def assigned_names(body: Sequence[ast.stmt]) -> list[str]:
     for node in own_nodes(body):
         if isinstance(node, ast.Assign):
             targets: list[ast.expr] = node.targets
-        elif (
-            isinstance(node, (ast.AugAssign, ast.AnnAssign))
-            and getattr(node, "value", None) is not None
-        ):
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
             targets = [node.target]
         else:
             continue
@@ -102,9 +99,7 @@ def region_names(body: Sequence[ast.stmt]) -> set[str]:
 
 def carried_names(body: Sequence[ast.stmt]) -> set[str]:
     """The names that a loop's body reads before it assigns them, so carried between iterations."""
-    read: set[str] = set()
-    assigned: set[str] = set()
-    carried: set[str] = set()
+    read, assigned, carried = set[str](), set[str](), set[str]()
     for event, name in _events(body):
         if event == "load":
             read.add(name)

@@ -13,11 +13,13 @@ from tileops.dtypes import names as dtype_names
 from tileops.errors import ProgramSyntaxError
 from tileops.frontend.scopes import own_nodes
 from tileops.frontend.source import ByCode, function_tree, location_of
+from tileops.language.value import dtype
 from tileops.location import Location
 
 _TENSOR_TYPES = ("Tensor", "StridedTensor", "Buffer", "ptr")
 _EAGER_MARKS = ("Kernel", "const", "empty", "alloc_global", "ClusterKernel", "CUDASourceCodeKernel")
 _DTYPES = frozenset((*dtype_names(), *aliases()))
+_BUILTIN_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,16 @@ def signature_of(func: FunctionType) -> Signature:
                 "has a name",
                 location=location_of(function_tree(func), func.__code__.co_filename),
             )
-        kind, annotation = "static", _static_annotation(parameter.annotation)
+        kind, annotation = "static", parameter.annotation
+        if isinstance(annotation, str):
+            annotation = _BUILTIN_TYPES.get(annotation, annotation)
         if facts.mode == "eager":
             node = facts.in_body.get(name, facts.in_signature.get(name))
             kind = _kind_of(func, node)
-            if kind != "static" and node is not None:
-                annotation = ast.unparse(node) if kind == "tensor" else _dtype_name(node)
+            if kind == "tensor" and node is not None:
+                annotation = ast.unparse(node)
+            elif kind == "scalar":
+                annotation = aliases().get(_last_name(node), _last_name(node))
         params.append(ParamInfo(name, kind, parameter.default, annotation))
     return Signature(facts.mode, tuple(params))
 
@@ -111,14 +117,11 @@ def _is_lazy(tree: ast.FunctionDef, nodes: Sequence[ast.AST]) -> bool:
             return True
     params = {a.arg for a in _parameters(tree)}
     for node in nodes:
-        if isinstance(node, ast.Call) and _last_name(node.func) in _EAGER_MARKS:
-            return False
-        if (
-            isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and node.target.id in params
-        ):
-            return False
+        match node:
+            case ast.Call(func=func) if _last_name(func) in _EAGER_MARKS:
+                return False
+            case ast.AnnAssign(target=ast.Name(id=name)) if name in params:
+                return False
     if any(_kind_of(None, a.annotation) == "tensor" for a in tree.args.args):
         return False
     return any(
@@ -142,12 +145,9 @@ def _annotations_in_body(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
     """The first ``name: annotation`` (without a value) of each name."""
     out: dict[str, ast.expr] = {}
     for node in nodes:
-        if (
-            isinstance(node, ast.AnnAssign)
-            and node.value is None
-            and isinstance(node.target, ast.Name)
-        ):
-            out.setdefault(node.target.id, node.annotation)
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=None):
+                out.setdefault(name, node.annotation)
     return out
 
 
@@ -166,21 +166,5 @@ def _kind_of(func: FunctionType | None, node: ast.expr | None) -> str:
     if isinstance(node, ast.Name) and func is not None:
         # `from tileops.language import int32`: a bare name is a scalar type only if it is the
         # language's.
-        return "scalar" if _is_language_dtype(func.__globals__.get(node.id)) else "static"
+        return "scalar" if isinstance(func.__globals__.get(node.id), dtype) else "static"
     return "static"
-
-
-def _is_language_dtype(value: object) -> bool:
-    return type(value).__name__ == "dtype" and isinstance(value, str)
-
-
-def _dtype_name(node: ast.expr) -> str:
-    return aliases().get(_last_name(node), _last_name(node))
-
-
-def _static_annotation(annotation: object) -> object:
-    """A static parameter's annotation; text is resolved where it names a builtin type."""
-    if isinstance(annotation, str):
-        builtin_types = {"int": int, "float": float, "bool": bool, "str": str}
-        return builtin_types.get(annotation, annotation)
-    return annotation

@@ -79,14 +79,14 @@ def keep_inner(tree: ast.FunctionDef, code: CodeType) -> None:
 
 def _lines_of(func: FunctionType) -> tuple[list[str], int]:
     """The lines of the file from the first decorator of ``func`` on, and the first's number."""
-    code = func.__code__
     try:
         lines, before = inspect.findsource(func)
     except (OSError, TypeError) as error:
+        file, first = func.__code__.co_filename, func.__code__.co_firstlineno
         raise ProgramSyntaxError(
-            f"the source of `{func.__name__}` cannot be found ({code.co_filename}); a tile program "
-            "must be defined in a file or a notebook cell, not by exec() or on the command line",
-            location=Location(code.co_filename, code.co_firstlineno),
+            f"the source of `{func.__name__}` cannot be found ({file}); a tile program must be "
+            "defined in a file or a notebook cell, not by exec() or on the command line",
+            location=Location(file, first),
         ) from error
     return lines[before:], before + 1
 
@@ -118,18 +118,15 @@ def _parse(func: FunctionType) -> ast.FunctionDef:
             location=Location(code.co_filename, code.co_firstlineno),
         )
     lines, first = _lines_of(func)
-    node = None if code.co_name == "<lambda>" else _statement_of(func, lines, first)
+    where = Location(code.co_filename, first)
+    node = None if code.co_name == "<lambda>" else _statement_of(func.__name__, lines, where)
     if not isinstance(node, ast.FunctionDef):
-        raise ProgramSyntaxError(
-            f"`{func.__name__}` must be defined with `def`",
-            location=Location(code.co_filename, first),
-        )
-    is_other = node.name != func.__name__ and node.name != code.co_name
+        text = f"`{func.__name__}` must be defined with `def`"
+        raise ProgramSyntaxError(text, location=where)
+    is_other = node.name not in (func.__name__, code.co_name)
     if is_other or (_is_recent(code.co_filename) and not _is_as_loaded(code)):
-        raise ProgramSyntaxError(
-            f"the file of `{func.__name__}` changed after it was loaded; import it again",
-            location=Location(code.co_filename, first),
-        )
+        text = f"the file of `{func.__name__}` changed after it was loaded; import it again"
+        raise ProgramSyntaxError(text, location=where)
     class_name = class_around(func)
     if class_name is not None:
         mangle(node, class_name)
@@ -173,17 +170,16 @@ def _constant(value: object) -> object:
     return repr(value)
 
 
-def _statement_of(func: FunctionType, lines: Sequence[str], first: int) -> ast.AST:
+def _statement_of(name: str, lines: Sequence[str], where: Location) -> ast.AST:
     refused: SyntaxError | tokenize.TokenError
     for block in (_indented_block, inspect.getblock):
         try:
-            return _first_statement("".join(block(lines)), first)
+            return _first_statement("".join(block(lines)), where.line)
         except (SyntaxError, tokenize.TokenError) as error:
             refused = error
     reason = refused.msg if isinstance(refused, SyntaxError) else refused.args[0]
     raise ProgramSyntaxError(
-        f"the source of `{func.__name__}` does not parse on its own: {reason}",
-        location=Location(func.__code__.co_filename, first),
+        f"the source of `{name}` does not parse on its own: {reason}", location=where
     ) from refused
 
 

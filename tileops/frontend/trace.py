@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
 
 from tileops.dtypes import DType
@@ -17,23 +18,23 @@ from tileops.errors import (
     ProgramValueError,
     UnsupportedConstructError,
 )
-from tileops.frontend.frame import run
+from tileops.frontend.frame import inline_macro, run
 from tileops.frontend.lanes import over_threads
-from tileops.frontend.macros import inline_macro
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes, dtype_variables
 from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
 from tileops.frontend.source import function_tree, location_of, refuse_own_name
 from tileops.ir import fold
 from tileops.ir.builder import activate
-from tileops.ir.expr import Expr, Region
+from tileops.ir.expr import Expr
 from tileops.ir.printer import print_expr, print_program
 from tileops.ir.program import Program, TensorParam
-from tileops.ir.stmt import Fill, Launch
+from tileops.ir.stmt import Fill
 from tileops.ir.walk import written_ids
-from tileops.language.buffers import ZERO, BufferRef
+from tileops.language.buffers import BufferRef
+from tileops.language.operands import whole
 from tileops.language.tracer import Tracer
-from tileops.language.value import ConstNeededError
+from tileops.language.value import ConstNeededError, as_tuple
 from tileops.location import Location
 from tileops.pass_configs import merged
 
@@ -79,7 +80,7 @@ def trace(
         raise
     except ProgramError as error:
         program = None
-        if tracer.const_ids and tracer.launch is not None:
+        if tracer.const_locations and tracer.launch is not None:
             # A construct of the body may need the value of a size constant; the signature does not.
             program = job.without_body()
         elif isinstance(error, ConstNeededError):
@@ -130,7 +131,7 @@ class _EagerTrace:
         if (self.target or "").startswith("interpreter"):
             tracer.for_interpreter = True
         tracer.dtypes = self.dtypes
-        tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
+        tracer.inline = partial(inline_macro, tracer)
         tracer.location = self.location
         return tracer
 
@@ -201,32 +202,21 @@ class _EagerTrace:
                 continue
             if program is not None:
                 found.append(program)
-        return _agreed(found)
+        if len(found) < 2 or len(set(map(_signature_text, found))) > 1:
+            return None
+        return dataclasses.replace(found[0], is_tried=True)
 
 
 def _with_writes_of(outline: Program, sample: Program) -> Program:
     """``outline`` whose first launch fills each parameter that ``sample`` writes."""
-    numbers = {p.buffer.id: i for i, p in enumerate(sample.params) if isinstance(p, TensorParam)}
-    written = sorted(numbers[b] for b in written_ids(sample.launches) if b in numbers)
-    fills = []
-    for i in written:
-        param = outline.params[i]
-        assert isinstance(param, TensorParam)
-        b = param.buffer
-        region = Region(b, (ZERO,) * b.ndim, b.shape)
-        fills.append(Fill(region, fold.const(0, b.dtype), loc=param.loc))
-    launches: list[Launch] = list(outline.launches)
-    if launches:
-        launches[0] = dataclasses.replace(launches[0], body=tuple(fills))
-    return dataclasses.replace(outline, launches=tuple(launches))
-
-
-def _agreed(outlines: Sequence[Program]) -> Program | None:
-    """The first of ``outlines`` if there are several and all have its signature, else None."""
-    texts = {_signature_text(p) for p in outlines}
-    if len(outlines) < 2 or len(texts) > 1:
-        return None
-    return dataclasses.replace(outlines[0], is_tried=True)
+    written = written_ids(sample.launches)
+    fills = tuple(
+        Fill(whole(BufferRef(p.buffer)), fold.const(0, p.buffer.dtype), loc=p.loc)
+        for p, run in zip(outline.tensors(), sample.tensors(), strict=True)
+        if run.buffer.id in written
+    )
+    first = [dataclasses.replace(launch, body=fills) for launch in outline.launches[:1]]
+    return dataclasses.replace(outline, launches=(*first, *outline.launches[1:]))
 
 
 def _signature_text(program: Program) -> str:
@@ -294,7 +284,7 @@ def trace_prim_func(
     location = location_of(function_tree(func), func.__code__.co_filename)
     tracer = Tracer(name)
     tracer.dtypes = None
-    tracer.inline = lambda f, a, k: inline_macro(tracer, f, a, k)
+    tracer.inline = partial(inline_macro, tracer)
     tracer.location = location
     arguments: dict[str, object] = {}
     annotated: dict[str, object] = {}
@@ -361,18 +351,10 @@ def _finish(
 
 def _outputs(tracer: Tracer, returned: object) -> tuple[tuple[int, ...], bool]:
     """Append the outputs as parameters and find what is returned: all of them and nothing else."""
-    numbers: dict[int, int] = {}
-    for buffer in tracer.outputs:
-        numbers[buffer.id] = len(tracer.params)
-        loc = tracer.output_locations[buffer.id]
-        leading = buffer.id in tracer.leading_outputs
-        tracer.params.append(
-            TensorParam(buffer.name, buffer, allocated=True, leading=leading, loc=loc)
-        )
-    is_tuple = isinstance(returned, (tuple, list))
-    values = returned if isinstance(returned, (tuple, list)) else [returned]
+    numbers = {p.buffer.id: n for n, p in enumerate(tracer.outputs, len(tracer.params))}
+    tracer.params += tracer.outputs
     returns = []
-    for value in () if returned is None else values:
+    for value in () if returned is None else as_tuple(returned):
         if not isinstance(value, BufferRef) or value.node.id not in numbers:
             raise ProgramValueError(
                 "a program returns tensors that it made with T.empty, and nothing else",
@@ -381,13 +363,12 @@ def _outputs(tracer: Tracer, returned: object) -> tuple[tuple[int, ...], bool]:
         returns.append(numbers[value.node.id])
     if len(set(returns)) != len(returns):
         raise ProgramValueError("a program returns one output twice")
-    for buffer in tracer.outputs:
-        if numbers[buffer.id] not in returns:
+    for made in tracer.outputs:
+        if numbers[made.buffer.id] not in returns:
             raise ProgramValueError(
-                f"the output `{buffer.name}` (T.empty) is not returned",
-                location=tracer.output_locations[buffer.id],
+                f"the output `{made.name}` (T.empty) is not returned", location=made.loc
             )
-    return tuple(returns), is_tuple
+    return tuple(returns), isinstance(returned, (tuple, list))
 
 
 def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:

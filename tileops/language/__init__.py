@@ -5,45 +5,18 @@ Each module lists its own in ``__all__``; here are the other spellings and the d
 
 from __future__ import annotations
 
+from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
 from tileops.dtypes import vector_parts as _vector_parts
-from tileops.language import (
-    allocation,
-    arithmetic,
-    atomics,
-    conversions,
-    copies,
-    definitions,
-    hints,
-    launch,
-    layouts,
-    loops,
-    mathematics,
-    parameter_types,
-    persistent,
-    products,
-    reductions,
-    value,
-    vectors,
-    views,
-)
+from tileops.language import arithmetic, hints, value
 from tileops.language.allocation import *
 from tileops.language.arithmetic import *
-from tileops.language.arithmetic import (
-    absolute_value,
-    logical_and,
-    logical_not,
-    logical_or,
-    maximum,
-    minimum,
-)
 from tileops.language.atomics import *
 from tileops.language.conversions import *
 from tileops.language.copies import *
 from tileops.language.definitions import *
 from tileops.language.hints import *
-from tileops.language.hints import print_values
 from tileops.language.launch import *
 from tileops.language.layouts import *
 from tileops.language.loops import *
@@ -56,29 +29,26 @@ from tileops.language.products import *
 from tileops.language.reductions import *
 from tileops.language.unsupported import lookup as _lookup
 from tileops.language.value import *
-from tileops.language.value import Value
 from tileops.language.vectors import *
 from tileops.language.vectors import VectorType as _VectorType
 from tileops.language.views import *
 
 # Other spellings of the same constructs. These shadow Python's builtins in this module only.
-abs = absolute_value
-min = minimum
-max = maximum
+abs = value.absolute
+min = arithmetic.minimum
+max = arithmetic.maximum
 cdiv = ceildiv
-all = logical_and
-any = logical_or
-And = logical_and
-Or = logical_or
-Not = logical_not
-print = print_values
+all = And = arithmetic.logical_and
+any = Or = arithmetic.logical_or
+Not = arithmetic.logical_not
+print = hints.print_values
 c2d_im2col = im2col
 Serial = serial
 Unroll = unroll
 parallel = Parallel
 Vectorized = vectorized
 WarpSpecialize = ws
-PrimExpr = Value
+PrimExpr = value.Value
 # CUDA's fast forms are the accurate functions here, which is always within their error.
 __exp = exp
 __exp2 = exp2
@@ -94,62 +64,32 @@ __pow = pow
 bool = dtype("bool")
 int4 = dtype("int4")
 int8 = dtype("int8")
-int16 = dtype("int16")
-int32 = dtype("int32")
-int64 = dtype("int64")
+int16 = short = dtype("int16")
+int32 = int = dtype("int32")
+int64 = long = dtype("int64")
 uint4 = dtype("uint4")
 uint8 = dtype("uint8")
 uint16 = dtype("uint16")
-uint32 = dtype("uint32")
+uint32 = uint = dtype("uint32")
 uint64 = dtype("uint64")
-float16 = dtype("float16")
+float16 = half = dtype("float16")
 bfloat16 = dtype("bfloat16")
 tfloat32 = dtype("tfloat32")
-float32 = dtype("float32")
-float64 = dtype("float64")
-float8_e4m3fn = dtype("float8_e4m3fn")
-float8_e4m3 = dtype("float8_e4m3")
+float32 = float = dtype("float32")
+float64 = double = dtype("float64")
+float8_e4m3fn = float8_e4m3 = dtype("float8_e4m3fn")
 float8_e5m2 = dtype("float8_e5m2")
 float8_e8m0fnu = dtype("float8_e8m0fnu")
 float4_e2m1fn = dtype("float4_e2m1fn")
-short = dtype("short")
-int = dtype("int")
-uint = dtype("uint")
-long = dtype("long")
-half = dtype("half")
-float = dtype("float")
-double = dtype("double")
 
-_OWN = [
-    "And", "Not", "Or", "PrimExpr", "Serial", "Unroll", "Vectorized", "WarpSpecialize", "__cos",
-    "__exp", "__exp2", "__exp10", "__log", "__log2", "__log10", "__pow", "__sin", "__tan", "abs",
-    "all", "any", "bfloat16", "bool", "c2d_im2col", "cdiv", "double", "float", "float4_e2m1fn",
-    "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float16", "float32",
-    "float64", "half", "int", "int4", "int8", "int16", "int32", "int64", "long", "max", "min",
-    "parallel", "print", "short", "tfloat32", "uint", "uint4", "uint8", "uint16", "uint32",
-    "uint64",
-]  # fmt: skip
-_MODULES = (
-    allocation,
-    arithmetic,
-    atomics,
-    conversions,
-    copies,
-    definitions,
-    hints,
-    launch,
-    layouts,
-    loops,
-    mathematics,
-    parameter_types,
-    persistent,
-    products,
-    reductions,
-    value,
-    vectors,
-    views,
+# All of the above: the names of the modules, the other spellings and the dtypes.
+__all__ = sorted(
+    name
+    for name, found in globals().items()
+    if (name[0] != "_" or (name.startswith("__") and name[-1] != "_"))
+    and name != "annotations"
+    and not isinstance(found, _ModuleType)
 )
-__all__ = sorted([*_OWN, *(name for module in _MODULES for name in module.__all__)])
 
 
 def __getattr__(name: str) -> _Any:  # noqa: ANN401

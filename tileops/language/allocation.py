@@ -9,10 +9,11 @@ from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConst
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Const, Expr
 from tileops.ir.printer import print_expr
+from tileops.ir.program import TensorParam
 from tileops.ir.stmt import Alloc
 from tileops.language.buffers import ONE, REDUCER_OPS, BufferRef, VarRef
 from tileops.language.operands import one_of, text_of
-from tileops.language.tracer import Tracer, require_tracer
+from tileops.language.tracer import Tracer, require_tracer, tracer_in_launch
 from tileops.language.value import INT32, as_dtype, as_tuple, index_expr, to_expr
 
 __all__ = [
@@ -50,24 +51,24 @@ def leading_shape(tracer: Tracer, what: str, shape: object) -> tuple[bool, tuple
     return is_leading, (*first, *(static_shape(what, rest) if rest or not first else ()))
 
 
-# Places in a tile are numbers of 32 bits; those of a tensor, and its bytes, of 64.
-ON_CHIP_BYTES = 2**31 - 1
-GLOBAL_BYTES = 2**63 - 1
-
-
-def check_bytes(what: str, shape: tuple[Expr, ...], dtype: DType, most: int) -> None:
-    """ProgramValueError for a buffer of constant extents that has more than ``most`` bytes."""
-    extents = [int(e.value) for e in shape if isinstance(e, Const)]
-    if len(extents) < len(shape):
-        return
-    count = math.prod(extents)
+def _made(
+    tracer: Tracer, what: str, default: str, shape: tuple[Expr, ...], dtype: DType, scope: str
+) -> Buffer:
+    """A new buffer; ProgramValueError if its extents are constant and it is too large."""
+    name = tracer.take_name(default)
+    buffer = tracer.new_buffer(name, shape, dtype, scope)
+    # Places in a tile are numbers of 32 bits; those of a tensor, and its bytes, of 64.
+    most = 2**31 - 1 if buffer.is_on_chip else 2**63 - 1
+    extents = buffer.static_shape()
+    count = 0 if extents is None else math.prod(extents)
     size = -(-count * dtype.bits // 8)
-    if size > most:
+    if extents is not None and size > most:
         raise ProgramValueError(
-            f"{what} is too large",
+            f"{what.format(name)} is too large",
             expected=f"at most {most} bytes",
             found=f"{dtype}[{', '.join(map(str, extents))}], {count} elements in {size} bytes",
         )
+    return tracer.define(buffer, permanent=not buffer.is_on_chip)
 
 
 def check_packed(
@@ -113,17 +114,14 @@ SCOPES = {
 
 
 def _alloc(construct: str, default_name: str, shape: object, dtype: object, scope: str) -> Buffer:
-    tracer = require_tracer(construct)
-    tracer.require_launch(construct)
+    tracer = tracer_in_launch(construct)
     if text_of(construct, "scope", scope) not in SCOPES:
         raise UnsupportedConstructError(f"{construct} with scope {scope!r}")
     kind = as_dtype(dtype)
     extents = static_shape(construct, shape)
     check_static(tracer, construct, extents)
-    name = tracer.take_name(default_name)
-    check_bytes(f"the tile `{name}` ({construct})", extents, kind, ON_CHIP_BYTES)
-    buffer = tracer.new_buffer(name, extents, kind, SCOPES[scope])
-    tracer.define(buffer)
+    what = f"the tile `{{}}` ({construct})"
+    buffer = _made(tracer, what, default_name, extents, kind, SCOPES[scope])
     tracer.emit(Alloc(buffer))
     return buffer
 
@@ -166,8 +164,7 @@ def alloc_var(
     Without ``init`` it starts as 0 once, at its declaration; ``init`` is stored each time the
     statement runs.
     """
-    tracer = require_tracer("T.alloc_var")
-    tracer.require_launch("T.alloc_var")
+    tracer = tracer_in_launch("T.alloc_var")
     init, scope = _var_arguments(args, init, scope)
     if scope not in ("local.var", "local"):
         raise UnsupportedConstructError(f"T.alloc_var with scope {scope!r}")
@@ -203,10 +200,8 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferR
             f"T.alloc_global of {kind} whose last dimension is known only at run time",
             expected="an even extent that is a constant or a T.const",
         )
-    name = tracer.take_name("workspace")
-    check_bytes(f"the workspace `{name}` (T.alloc_global)", extents, kind, GLOBAL_BYTES)
-    buffer = tracer.new_buffer(name, extents, kind, "global")
-    tracer.define(buffer, permanent=True)
+    what = "the workspace `{}` (T.alloc_global)"
+    buffer = _made(tracer, what, "workspace", extents, kind, "global")
     tracer.workspaces.append(buffer)
     return BufferRef(buffer)
 
@@ -249,13 +244,10 @@ def empty(*shape: object, dtype: object = "float32") -> BufferRef:
     elif len(shape) == 2 and (is_dtype_like(shape[1]) or isinstance(shape[1], str)):
         dims, dtype = (shape[0],), shape[1]
     is_leading, extents = leading_shape(tracer, "T.empty", dims)
-    check_packed("T.empty", extents[is_leading:], as_dtype(dtype))
-    name, kind = tracer.take_name("output"), DType(as_dtype(dtype))
-    check_bytes(f"the output `{name}` (T.empty)", extents, kind, GLOBAL_BYTES)
-    buffer = tracer.new_buffer(name, extents, kind, "global")
-    tracer.define(buffer, permanent=True)
-    tracer.outputs.append(buffer)
-    if is_leading:
-        tracer.leading_outputs.add(buffer.id)
-    tracer.output_locations[buffer.id] = tracer.location
+    kind = DType(as_dtype(dtype))
+    check_packed("T.empty", extents[is_leading:], kind)
+    buffer = _made(tracer, "the output `{}` (T.empty)", "output", extents, kind, "global")
+    tracer.outputs.append(
+        TensorParam(buffer.name, buffer, allocated=True, leading=is_leading, loc=tracer.location)
+    )
     return BufferRef(buffer)

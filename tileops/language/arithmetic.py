@@ -7,19 +7,10 @@ import operator
 from collections.abc import Callable
 from functools import reduce
 
+from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.language.value import (
-    Value,
-    absolute,
-    as_dtype,
-    as_tuple,
-    binary,
-    named,
-    to_expr,
-    unary,
-    wrap,
-)
+from tileops.language.value import Value, as_dtype, as_tuple, binary, named, to_expr, unary, wrap
 
 __all__ = [
     "Select", "align_up", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceildiv",
@@ -102,11 +93,6 @@ def clamp(dst: object, min_val: object, max_val: object) -> object:
     return minimum(maximum(dst, min_val), max_val)
 
 
-def absolute_value(x: object) -> Value:
-    """``|x|`` of an integer or float."""
-    return absolute(x)
-
-
 def if_then_else(cond: object, a: object, b: object) -> Value:
     """``a`` if ``cond`` holds, else ``b``; a read in the branch not taken is not performed."""
     condition = to_expr(cond, "the condition")
@@ -118,26 +104,19 @@ def Select(cond: object, a: object, b: object) -> Value:
     return if_then_else(cond, a, b)
 
 
-def logical_and(*conditions: object) -> Value:
-    """True if all conditions hold."""
-    return _logical("land", conditions)
+def _logical(name: str, op: str, text: str) -> Callable[..., Value]:
+    def function(*conditions: object) -> Value:
+        terms = as_tuple(conditions[0]) if len(conditions) == 1 else conditions
+        exprs = [fold.truth(to_expr(c, "a condition")) for c in terms]
+        if not exprs:
+            raise ProgramValueError("a logical operation needs at least one condition")
+        return wrap(reduce(lambda x, y: fold.binary(op, x, y), exprs), *terms)
+
+    return named(name, text, function)
 
 
-def logical_or(*conditions: object) -> Value:
-    """True if any condition holds."""
-    return _logical("lor", conditions)
-
-
-def _logical(op: str, conditions: tuple[object, ...]) -> Value:
-    terms = (
-        conditions[0]
-        if len(conditions) == 1 and isinstance(conditions[0], (tuple, list))
-        else conditions
-    )
-    exprs = [fold.truth(to_expr(c, "a condition")) for c in terms]
-    if not exprs:
-        raise ProgramValueError("a logical operation needs at least one condition")
-    return wrap(reduce(lambda x, y: fold.binary(op, x, y), exprs), *terms)
+logical_and = _logical("logical_and", "land", "True if all conditions hold.")
+logical_or = _logical("logical_or", "lor", "True if any condition holds.")
 
 
 def logical_not(cond: object) -> Value:
@@ -188,18 +167,20 @@ def infinity(dtype: object) -> Value:
 
 def max_value(dtype: object) -> Value:
     """The largest finite value of ``dtype``."""
-    kind = as_dtype(dtype)
-    if kind.is_float:
-        return Value(fold.const(_FLOAT_MAX[str(kind)], kind))
-    return Value(fold.const(True if kind.is_bool else kind.limits[1], kind))
+    return Value(fold.const(_limits(as_dtype(dtype))[1], as_dtype(dtype)))
 
 
 def min_value(dtype: object) -> Value:
     """The smallest finite value of ``dtype``."""
-    kind = as_dtype(dtype)
-    if kind.is_float:
-        return Value(fold.const(-_FLOAT_MAX[str(kind)], kind))
-    return Value(fold.const(False if kind.is_bool else kind.limits[0], kind))
+    return Value(fold.const(_limits(as_dtype(dtype))[0], as_dtype(dtype)))
+
+
+def _limits(dtype: DType) -> tuple[int | float, int | float]:
+    if dtype.is_bool:
+        return False, True
+    if dtype.is_float:
+        return -_FLOAT_MAX[str(dtype)], _FLOAT_MAX[str(dtype)]
+    return dtype.limits
 
 
 def index_to_coordinates(index: object, shape: object) -> list[object]:

@@ -9,11 +9,11 @@ from tileops.errors import ProgramTypeError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import Atomic
-from tileops.language.buffers import ONE, BufferRef, Element, RegionRef
+from tileops.language.buffers import BufferRef, Element, RegionRef
 from tileops.language.copies import copy_regions
 from tileops.language.layouts import note_run
 from tileops.language.operands import element_region, one_of, operand, tile
-from tileops.language.tracer import require_launch, require_tracer
+from tileops.language.tracer import require_launch, require_tracer, tracer_in_launch
 from tileops.language.value import Value, as_int, describe, named, to_expr
 
 __all__ = [
@@ -31,38 +31,27 @@ def _order(construct: str, given: object, allowed: tuple[str, ...], default: str
     return one_of(construct, "memory order", given, allowed)
 
 
-def _is_tile(value: object) -> bool:
-    return isinstance(value, (BufferRef, RegionRef))
-
-
 def _atomic(
     construct: str, op: str, dst: object, value: object, memory_order: object, return_prev: bool
 ) -> Value | None:
-    tracer = require_tracer(construct)
-    tracer.require_launch(construct)
+    tracer = tracer_in_launch(construct)
     order = _order(construct, memory_order, _ORDERS, "relaxed")
     target = operand(construct, "the destination", dst)
-    if _is_tile(target) or _is_tile(value):
-        if return_prev:
-            raise UnsupportedConstructError(
-                f"{construct}(return_prev=True) on a tile; it exists for one element"
-            )
-        _atomic_tile(construct, op, target, value, order)
-        return None
-    assert isinstance(target, Element)
-    expr = fold.cast(to_expr(value, "the value"), target.ref.node.dtype)
-    return _atomic_element(op, element_region(target), expr, order, return_prev)
-
-
-def _atomic_tile(construct: str, op: str, target: object, value: object, order: str) -> None:
-    tracer = require_tracer(construct)
+    if isinstance(target, Element) and not isinstance(value, (BufferRef, RegionRef)):
+        expr = fold.cast(to_expr(value, "the value"), target.ref.node.dtype)
+        return _atomic_element(op, element_region(target), expr, order, return_prev)
+    if return_prev:
+        raise UnsupportedConstructError(
+            f"{construct}(return_prev=True) on a tile; it exists for one element"
+        )
+    source: Region | Expr
     if isinstance(value, (BufferRef, RegionRef, Element)):
         source, region = copy_regions(construct, value, target)
-        tracer.emit_tile(construct, Atomic(op, region, source, order=order))
-        return
-    region = tile(construct, "the destination", target)
-    expr = fold.cast(to_expr(value, "the value"), region.dtype)
-    tracer.emit_tile(construct, Atomic(op, region, expr, order=order))
+    else:
+        region = tile(construct, "the destination", target)
+        source = fold.cast(to_expr(value, "the value"), region.dtype)
+    tracer.emit_tile(construct, Atomic(op, region, source, order=order))
+    return None
 
 
 def _atomic_element(
@@ -144,31 +133,27 @@ def atomic_store(dst: object, val: object, memory_order: object = "seq_cst") -> 
 
 
 def _add_neighbours(count: int, word: str) -> Callable[..., None]:
-    name = f"atomic_addx{count}"
+    construct = f"T.atomic_addx{count}"
 
     def function(dst: object, value: object, return_prev: bool = False) -> None:
-        _atomic_run(f"T.{name}", count, dst, value, return_prev)
+        require_launch(construct)
+        if return_prev:
+            raise UnsupportedConstructError(f"{construct}(return_prev=True) gives a vector")
+        target, source = (_first_of(construct, count, side) for side in (dst, value))
+        note_run(construct, target.ref.node)
+        for step in range(count):
+            where = element_region(_shifted(target, step))
+            added = fold.cast(_shifted(source, step).expr, where.dtype)
+            _atomic_element("add", where, added, "relaxed", False)
 
     text = (
         f"``dst[i] += value[i]`` atomically for {word} neighbours: each side the first, or a slice."
     )
-    return named(name, text, function)
+    return named(f"atomic_addx{count}", text, function)
 
 
 atomic_addx2 = _add_neighbours(2, "two")
 atomic_addx4 = _add_neighbours(4, "four")
-
-
-def _atomic_run(construct: str, count: int, dst: object, value: object, return_prev: bool) -> None:
-    require_launch(construct)
-    if return_prev:
-        raise UnsupportedConstructError(f"{construct}(return_prev=True) gives a vector")
-    target, source = (_first_of(construct, count, side) for side in (dst, value))
-    note_run(construct, target.ref.node)
-    for step in range(count):
-        where = Region(target.ref.node, _shifted(target, step), (ONE,) * target.ref.ndim)
-        item = Element(source.ref, _shifted(source, step))
-        _atomic_element("add", where, fold.cast(item.expr, where.dtype), "relaxed", False)
 
 
 def _first_of(construct: str, count: int, side: object) -> Element:
@@ -188,5 +173,6 @@ def _first_of(construct: str, count: int, side: object) -> Element:
     )
 
 
-def _shifted(element: Element, step: int) -> tuple[Expr, ...]:
-    return (*element.indices[:-1], fold.add(element.indices[-1], fold.const(step)))
+def _shifted(element: Element, step: int) -> Element:
+    last = fold.add(element.indices[-1], fold.const(step))
+    return Element(element.ref, (*element.indices[:-1], last))

@@ -7,15 +7,16 @@ from typing import NoReturn
 
 from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var
+from tileops.ir.expr import Binary, Buffer, Const, Expr, Load, Region, Var, comma_separated
 from tileops.ir.printer import print_expr
 from tileops.ir.stmt import Atomic, Store
 from tileops.ir.walk import walk_expr
 from tileops.language.index_arithmetic import difference
-from tileops.language.tracer import active_tracer, require_tracer
+from tileops.language.tracer import Tracer, active_tracer, require_tracer, tracer_in_launch
 from tileops.language.value import (
     Value,
     as_int,
+    as_tuple,
     bind,
     describe,
     dtype,
@@ -26,8 +27,8 @@ from tileops.language.value import (
     unwrap_int,
 )
 
-ZERO = fold.const(0)
-ONE = fold.const(1)
+ZERO: Expr = fold.const(0)
+ONE: Expr = fold.const(1)
 
 
 class Scope(str):
@@ -51,6 +52,9 @@ class _Elementwise:
     """Buffers and their slices: they have elements, and refuse arithmetic of their own."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{describe(self)}>"
 
     def _refuse(self, *_: object) -> NoReturn:
         raise ProgramTypeError(
@@ -121,11 +125,7 @@ class BufferRef(_Elementwise):
 
     def describe(self) -> str:
         """The text in error messages."""
-        extents = ", ".join(print_expr(e) for e in self.node.shape)
-        return f"{self.node.name}: {self.node.dtype}[{extents}] ({self.node.scope})"
-
-    def __repr__(self) -> str:
-        return f"<{self.describe()}>"
+        return _described(self.name, self.node, self.node.shape)
 
     def __len__(self) -> int:
         raise ProgramTypeError(f"len() of the buffer `{self.name}`; use `{self.name}.shape[0]`")
@@ -183,11 +183,7 @@ class RegionRef(_Elementwise):
 
     def describe(self) -> str:
         """The text in error messages."""
-        extents = ", ".join(print_expr(e) for e in self.region.extents)
-        return f"{self.ref.name}[...]: {self.ref.node.dtype}[{extents}] ({self.ref.node.scope})"
-
-    def __repr__(self) -> str:
-        return f"<{self.describe()}>"
+        return _described(f"{self.ref.name}[...]", self.ref.node, self.region.extents)
 
     def __getitem__(self, key: object) -> object:
         raise ProgramTypeError(f"a slice of `{self.ref.name}` cannot be indexed again")
@@ -212,7 +208,7 @@ class Element(Value):
 
     def describe(self) -> str:
         """The text in error messages."""
-        return f"the element {self.ref.name}[{', '.join(print_expr(i) for i in self.indices)}]"
+        return f"the element {self.ref.name}[{comma_separated(self.indices)}]"
 
     def store(self, value: object) -> None:
         """Record ``element = value``."""
@@ -242,8 +238,12 @@ class VarRef(Element):
         self.ref[key] = value
 
 
+def _described(name: str, node: Buffer, extents: tuple[Expr, ...]) -> str:
+    return f"{name}: {node.dtype}[{comma_separated(extents)}] ({node.scope})"
+
+
 def _index_tuple(ref: BufferRef, key: object) -> tuple[object, ...]:
-    keys = key if isinstance(key, tuple) else tuple(key) if isinstance(key, list) else (key,)
+    keys = as_tuple(key)
     if len(keys) != ref.ndim:
         raise ProgramIndexError(
             f"`{ref.name}` has {ref.ndim} dimension{'s' if ref.ndim != 1 else ''} and is indexed "
@@ -256,8 +256,8 @@ def _index_tuple(ref: BufferRef, key: object) -> tuple[object, ...]:
 def _indices(ref: BufferRef, keys: tuple[object, ...]) -> tuple[Expr, ...]:
     out = tuple(_one_index(ref, d, k) for d, k in enumerate(keys))
     tracer = active_tracer()
-    if tracer is not None and tracer.parallel_axes and ref.node.scope in ("fragment", "local"):
-        _check_parallel_index(ref, out, tracer.parallel_axes)
+    if tracer is not None and tracer.in_parallel and ref.node.scope in ("fragment", "local"):
+        _check_parallel_index(tracer, ref, out)
     return out
 
 
@@ -282,12 +282,9 @@ def _out_of_range(ref: BufferRef, dim: int, number: int) -> ProgramIndexError:
     )
 
 
-def _check_parallel_index(
-    ref: BufferRef, indices: tuple[Expr, ...], axes: tuple[tuple[Var, Expr], ...]
-) -> None:
-    tracer = active_tracer()
+def _check_parallel_index(tracer: Tracer, ref: BufferRef, indices: tuple[Expr, ...]) -> None:
     used = {e for index in indices for e in walk_expr(index) if isinstance(e, Var)}
-    for var, extent in axes:
+    for var, extent in tracer.parallel_axes:
         if var not in used:
             continue
         if ref.node.scope == "local":
@@ -295,8 +292,7 @@ def _check_parallel_index(
                 f"the local buffer `{ref.name}` is indexed by the T.Parallel variable "
                 f"`{var.name}`; a local buffer is private to one thread, use T.alloc_fragment"
             )
-        symbolic = tracer is not None and tracer.depends_on_consts_only(extent)
-        if not isinstance(extent, Const) and not symbolic:
+        if not tracer.depends_on_consts_only(extent):
             raise ProgramValueError(
                 f"the fragment `{ref.name}` is indexed by the T.Parallel variable `{var.name}`, "
                 "whose extent is not a compile-time constant",
@@ -305,17 +301,12 @@ def _check_parallel_index(
 
 
 def _slice(ref: BufferRef, keys: tuple[object, ...]) -> RegionRef:
-    starts: list[Expr] = []
-    extents: list[Expr] = []
-    for dim, key in enumerate(keys):
-        if not isinstance(key, slice):
-            starts.append(_one_index(ref, dim, key))
-            extents.append(ONE)
-            continue
-        start, extent = _slice_bounds(ref, dim, key)
-        starts.append(start)
-        extents.append(extent)
-    return RegionRef(ref, Region(ref.node, tuple(starts), tuple(extents)))
+    sides = [
+        _slice_bounds(ref, d, k) if isinstance(k, slice) else (_one_index(ref, d, k), ONE)
+        for d, k in enumerate(keys)
+    ]
+    starts, extents = zip(*sides, strict=True)
+    return RegionRef(ref, Region(ref.node, starts, extents))
 
 
 def _slice_bounds(ref: BufferRef, dim: int, key: slice) -> tuple[Expr, Expr]:
@@ -347,34 +338,21 @@ def _bound(value: object, whole: Expr) -> Expr:
     return index_expr(value, "a slice bound")
 
 
-# How a reducer of kind k combines: the expression `k(old, new)` that a store may spell out, and the
-# atomic.
+# The operator of each kind of reducer: that of a store `r[i] = r[i] + v`, and of the atomic.
 REDUCER_OPS = {
-    "sum": ("add", "add"),
-    "max": ("max", "max"),
-    "min": ("min", "min"),
-    "bitand": ("and", "and"),
-    "bitor": ("or", "or"),
-    "bitxor": ("xor", "xor"),
-}
+    "sum": "add", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor",
+}  # fmt: skip
 
 
 def store(ref: BufferRef, indices: tuple[Expr, ...], value: object) -> None:
     """Record a store of one element; the value is converted to the buffer's dtype."""
-    tracer = require_tracer(f"a store to `{ref.name}`")
-    tracer.require_launch(f"a store to `{ref.name}`")
+    tracer = tracer_in_launch(f"a store to `{ref.name}`")
     expr = to_expr(value, f"the value stored to `{ref.name}`")
-    if ref.reducer is not None and tracer.in_parallel:
-        update_reducer(ref, indices, expr)
+    if ref.reducer is None or not tracer.in_parallel:
+        tracer.emit(Store(ref.node, indices, fold.cast(expr, ref.node.dtype)))
         return
-    tracer.emit(Store(ref.node, indices, fold.cast(expr, ref.node.dtype)))
-
-
-def update_reducer(ref: BufferRef, indices: tuple[Expr, ...], expr: Expr) -> None:
-    """Record ``r[i] = op(r[i], v)`` on a reducer as one contribution of ``v``."""
-    assert ref.reducer is not None
-    op = REDUCER_OPS[ref.reducer][0]
-    current = Load(ref.node.dtype, ref.node, indices)
+    # `r[i] = op(r[i], v)` on a reducer is one contribution of `v`.
+    op, current = REDUCER_OPS[ref.reducer], Load(ref.node.dtype, ref.node, indices)
     if isinstance(expr, Binary) and expr.op == op and current in (expr.a, expr.b):
         contribute(ref, indices, expr.b if expr.a == current else expr.a)
         return
@@ -390,5 +368,5 @@ def contribute(ref: BufferRef, indices: tuple[Expr, ...], value: Expr) -> None:
     assert ref.reducer is not None
     where = Region(ref.node, indices, (ONE,) * ref.ndim)
     require_tracer("a reducer update").emit(
-        Atomic(REDUCER_OPS[ref.reducer][1], where, fold.cast(value, ref.node.dtype))
+        Atomic(REDUCER_OPS[ref.reducer], where, fold.cast(value, ref.node.dtype))
     )

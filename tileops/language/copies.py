@@ -15,7 +15,6 @@ from tileops.language.operands import (
     operand,
     same_extents,
     show,
-    squeezed_extents,
     tile,
     with_squeezed_extents,
 )
@@ -44,32 +43,21 @@ def copy(
     keyword arguments are hints.
     """
     tracer = require_tracer("T.copy")
-    a, b = operand("T.copy", "the source", src), operand("T.copy", "the destination", dst)
-    if isinstance(a, Element) and isinstance(b, Element):
-        b.store(a)
+    if isinstance(src, Element) and isinstance(dst, Element):
+        dst.store(src)
         return
-    source, target = copy_regions("T.copy", a, b)
-    tracer.emit_tile("T.copy", Copy(source, target))
+    tracer.emit_tile("T.copy", Copy(*copy_regions("T.copy", src, dst)))
 
 
 def copy_regions(construct: str, src: object, dst: object) -> tuple[Region, Region]:
     """Both sides of an elementwise tile operation as regions of equal extents."""
-    a, b = operand(construct, "the source", src), operand(construct, "the destination", dst)
-    if isinstance(a, Element):
-        target = tile(construct, "the destination", b)
-        return from_start(construct, a, target.extents), target
-    if isinstance(b, Element):
-        source = tile(construct, "the source", a)
-        return source, from_start(construct, b, source.extents)
-    source, target = tile(construct, "the source", a), tile(construct, "the destination", b)
-    both_whole = isinstance(a, BufferRef) and isinstance(b, BufferRef)
-    return _paired(construct, source, target, both_whole)
-
-
-def _paired(
-    construct: str, source: Region, target: Region, both_whole: bool
-) -> tuple[Region, Region]:
-    left, right = squeezed_extents(source), squeezed_extents(target)
+    source, target = tile(construct, "the source", src), tile(construct, "the destination", dst)
+    if isinstance(src, Element):
+        return from_start(construct, src, target.extents), target
+    if isinstance(dst, Element):
+        return source, from_start(construct, dst, source.extents)
+    both_whole = isinstance(src, BufferRef) and isinstance(dst, BufferRef)
+    left, right = source.squeezed_extents(), target.squeezed_extents()
     mismatch = ProgramValueError(
         f"{construct}: the two sides have different shapes",
         expected=f"the shape of the destination, {show(target)}",
@@ -78,8 +66,7 @@ def _paired(
     if len(left) != len(right) or (both_whole and not same_extents(left, right)):
         raise mismatch
     # The side nearer to the threads gives the extents of the copy.
-    source_leads = source.buffer.level >= target.buffer.level
-    if source_leads:
+    if source.buffer.level >= target.buffer.level:
         return source, with_squeezed_extents(target, left)
     for mine, other in zip(right, left, strict=True):
         gap = constant_difference(mine, other)
@@ -106,19 +93,14 @@ def _fill(construct: str, buffer: object, value: object) -> None:
         target.store(value)
         return
     region = tile(construct, "the target", target)
-    _check_bounds(construct, region)
-    tracer.emit_tile(construct, Fill(region, fold.cast(expr, region.dtype)))
-
-
-def _check_bounds(construct: str, region: Region) -> None:
-    for dim, (start, extent, whole) in enumerate(
-        zip(region.starts, region.extents, region.buffer.shape, strict=True)
-    ):
-        known = [int(e.value) for e in (start, extent, whole) if isinstance(e, Const)]
+    sides = zip(region.starts, region.extents, region.buffer.shape, strict=True)
+    for dim, side in enumerate(sides):
+        known = [int(e.value) for e in side if isinstance(e, Const)]
         if len(known) == 3 and known[0] + known[1] > known[2]:
             raise ProgramValueError(
                 f"{construct}: dimension {dim} ends outside the buffer", found=show(region)
             )
+    tracer.emit_tile(construct, Fill(region, fold.cast(expr, region.dtype)))
 
 
 def transpose(src: object, dst: object, annotations: object = None) -> None:
@@ -157,12 +139,8 @@ def im2col(
     if not isinstance(img, BufferRef) or img.ndim != 4:
         raise ProgramTypeError("T.im2col: the image must be a 4-D NHWC buffer")
     target = matrix("T.im2col", "the tile", col)
-    if len(squeezed_extents(target)) > 2:
+    if len(target.squeezed()) > 2:
         raise ProgramValueError("T.im2col: the tile must have two dimensions", found=show(target))
     steps = index_expr(nhw_step, "nhw_step"), index_expr(c_step, "c_step")
-    tracer.emit_tile(
-        "T.im2col",
-        Im2col(
-            img.node, target, steps[0], steps[1], int(kernel), int(stride), int(dilation), int(pad)
-        ),
-    )
+    sizes = int(kernel), int(stride), int(dilation), int(pad)
+    tracer.emit_tile("T.im2col", Im2col(img.node, target, *steps, *sizes))

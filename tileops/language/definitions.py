@@ -6,7 +6,6 @@ import functools
 import itertools
 import sys
 import warnings
-from collections.abc import Mapping
 from types import FunctionType
 
 from tileops.dtypes import DType
@@ -42,9 +41,7 @@ class Macro:
 
 def macro(func: FunctionType | None = None, **options: object) -> object:
     """Decorator: a function with control flow that is inlined where it is called."""
-    if func is None:
-        return Macro
-    return Macro(func)
+    return Macro if func is None else Macro(func)
 
 
 def const(name: str, dtype: object = "int32") -> object:
@@ -112,14 +109,8 @@ def prim_func(func: FunctionType | None = None, **options: object) -> object:
 
     Raises located ProgramErrors if the function breaks a rule of the language.
     """
-    names_in_scope = sys._getframe(1).f_locals
-    if func is None:
-        return lambda decorated: _traced(decorated, names_in_scope)
-    return _traced(func, names_in_scope)
-
-
-def _traced(func: FunctionType, names_in_scope: Mapping[str, object]) -> object:
     # Imported late: the front end imports the language's other modules.
     from tileops.frontend import make_prim_func
 
-    return make_prim_func(func, name=func.__name__, names_in_scope=names_in_scope)
+    make = functools.partial(make_prim_func, names_in_scope=sys._getframe(1).f_locals)
+    return make if func is None else make(func)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError, ProgramValueError
@@ -10,9 +10,9 @@ from tileops.ir import fold
 from tileops.ir.expr import Expr, Region
 from tileops.ir.stmt import Assert, Assume, Print
 from tileops.language.buffers import BufferRef, Element, RegionRef
-from tileops.language.operands import items_of, mapping_of, one_of, text_of, whole
-from tileops.language.tracer import require_launch, require_tracer
-from tileops.language.value import as_int, describe, to_expr
+from tileops.language.operands import items_of, mapping_of, one_of, text_of, tile
+from tileops.language.tracer import require_launch, require_tracer, tracer_in_launch
+from tileops.language.value import as_int, describe, named, to_expr
 from tileops.location import printable
 from tileops.pass_configs import options_of
 
@@ -63,48 +63,37 @@ def annotate_min_blocks_per_sm(n: object) -> None:
     state.attrs["min_blocks"] = str(count)
 
 
-def _ignored(name: str) -> None:
-    require_tracer(f"T.{name}")
-
-
 def annotate_l2_hit_ratio(ratios: object) -> None:
     """How much of a buffer should stay in L2; ignored."""
-    _ignored("annotate_l2_hit_ratio")
+    require_tracer("T.annotate_l2_hit_ratio")
 
 
 def annotate_restrict_buffers(*buffers: object) -> None:
     """A promise that buffers do not overlap; ignored."""
-    _ignored("annotate_restrict_buffers")
-
-
-def disable_warp_group_reg_alloc() -> None:
-    """A register hint; ignored."""
-    _ignored("disable_warp_group_reg_alloc")
-
-
-def no_set_max_nreg() -> None:
-    """A register hint; ignored."""
-    _ignored("no_set_max_nreg")
+    require_tracer("T.annotate_restrict_buffers")
 
 
 def annotate_producer_reg_dealloc(n: int = 24) -> None:
     """A register hint; ignored."""
-    _ignored("annotate_producer_reg_dealloc")
+    require_tracer("T.annotate_producer_reg_dealloc")
 
 
 def annotate_consumer_reg_alloc(n: int = 240) -> None:
     """A register hint; ignored."""
-    _ignored("annotate_consumer_reg_alloc")
+    require_tracer("T.annotate_consumer_reg_alloc")
 
 
-def pdl_sync() -> None:
-    """Wait for the previous launch. Launches do not overlap, so nothing is recorded."""
-    _ignored("pdl_sync")
+def _ignored(name: str, text: str) -> Callable[[], None]:
+    def function() -> None:
+        require_tracer(f"T.{name}")
+
+    return named(name, text, function)
 
 
-def pdl_trigger() -> None:
-    """Let the next launch start early; a hint that is ignored."""
-    _ignored("pdl_trigger")
+disable_warp_group_reg_alloc = _ignored("disable_warp_group_reg_alloc", "A register hint; ignored.")
+no_set_max_nreg = _ignored("no_set_max_nreg", "A register hint; ignored.")
+pdl_sync = _ignored("pdl_sync", "Wait for the previous launch. Launches do not overlap: ignored.")
+pdl_trigger = _ignored("pdl_trigger", "Let the next launch start early; a hint that is ignored.")
 
 
 def annotate_pass_configs(configs: Mapping[object, object]) -> None:
@@ -145,8 +134,7 @@ def assume(cond: object) -> None:
 
 def device_assert(cond: object, msg: str = "", no_stack_info: bool = False) -> None:
     """Check ``cond`` when the kernel runs; a failure stops the kernel with ``msg``."""
-    tracer = require_tracer("T.device_assert")
-    tracer.require_launch("T.device_assert")
+    tracer = tracer_in_launch("T.device_assert")
     # The line is not part of the message: the statement carries its location, and printed IR must
     # not depend on the program's place in its file.
     tracer.emit(Assert(fold.truth(to_expr(cond, "the condition")), printable(str(msg))))
@@ -156,18 +144,14 @@ def print_values(
     obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0
 ) -> None:
     """Print a scalar, a buffer or only a message when the kernel runs."""
-    tracer = require_tracer("T.print")
-    tracer.require_launch("T.print")
+    tracer = tracer_in_launch("T.print")
     args: tuple[Expr | Region, ...] = ()
-    if isinstance(obj, BufferRef):
-        args = (whole(obj),)
-    elif isinstance(obj, RegionRef):
-        args = (obj.region,)
+    if isinstance(obj, (BufferRef, RegionRef)):
+        args = (tile("T.print", "what it shows", obj),)
     elif isinstance(obj, str):
         msg = msg or obj
     elif obj is not None:
         args = (to_expr(obj, "what T.print shows"),)
     if not msg and isinstance(obj, (BufferRef, Element)):
         msg = obj.ref.name if isinstance(obj, Element) else obj.name
-    msg = printable(text_of("T.print", "msg", msg))
-    tracer.emit(Print(msg, args))
+    tracer.emit(Print(printable(text_of("T.print", "msg", msg)), args))

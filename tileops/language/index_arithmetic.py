@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
+
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Cast, Const, Expr, HostAttr, Select, Unary, Var
 from tileops.language.tracer import Tracer
 
+_ONE = fold.const(1)
 # A constant up to this size may be added to a size or multiply it.
 _SMALL = 1 << 24
 _CLOSED = frozenset(
@@ -29,7 +33,7 @@ def _fits(tracer: Tracer, expr: Expr) -> bool:
         case Const(value=value):
             return abs(value) <= _SMALL
         case Var(id=n):
-            return tracer.is_bounded(n)
+            return n in tracer.bounded
         case HostAttr():
             return True
         case Cast(a=a):
@@ -88,6 +92,11 @@ def difference(a: Expr, b: Expr) -> Expr:
 def are_different(a: Expr, b: Expr) -> bool:
     """True if ``a`` and ``b`` differ for all values of the variables."""
     return constant_difference(a, b) not in (None, 0)
+
+
+def product(extents: Iterable[Expr], first: Expr = _ONE) -> Expr:
+    """``first`` times each of ``extents``."""
+    return reduce(fold.mul, extents, first)
 
 
 def is_one(expr: Expr) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from types import TracebackType
+from dataclasses import dataclass
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Intrinsic, Launch
+from tileops.language.missing import by_name
 from tileops.language.operands import int_of
 from tileops.language.tracer import LaunchState, Tracer, require_launch, require_tracer
 from tileops.language.value import INT32, Value, as_int, as_tuple, has_load, index_expr
@@ -34,26 +35,25 @@ class BlockIndex(Value):
         yield self
 
 
+@dataclass(eq=False)
 class KernelFrame:
     """The context manager that T.Kernel returns. Entering it starts a launch."""
 
-    def __init__(self, tracer: Tracer, grid: tuple[Expr, ...], threads: tuple[int, ...]) -> None:
-        self._tracer = tracer
-        self._grid = grid
-        self._threads = threads
-        self._state: LaunchState | None = None
+    tracer: Tracer
+    grid: tuple[Expr, ...]
+    threads: tuple[int, ...]
 
     def __enter__(self) -> Value | tuple[Value, ...]:
-        tracer = self._tracer
+        tracer = self.tracer
         if tracer.launch is not None:
             raise ProgramValueError("T.Kernel cannot be inside another T.Kernel")
         if tracer.conditional_depth:
             raise ProgramValueError(
                 "T.Kernel cannot be under a condition that is known only at run time"
             )
-        names = [tracer.take_name(default) for default in _NAMES[: len(self._grid)]]
+        names = [tracer.take_name(default) for default in _NAMES[: len(self.grid)]]
         block_vars = tuple(tracer.new_var(name, INT32) for name in names)
-        self._state = tracer.launch = LaunchState(block_vars, self._threads)
+        tracer.launch = LaunchState(block_vars, self.threads)
         tracer.open_region("launch")
         for var in block_vars:
             tracer.define(var, bounded=True)
@@ -62,32 +62,24 @@ class KernelFrame:
         indices = tuple(BlockIndex(v) for v in block_vars)
         return indices[0] if len(indices) == 1 else indices
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
-        tracer, state = self._tracer, self._state
-        assert state is not None
-        region = tracer.region
-        loc = region.loc if region is not None else None
-        body = tracer.close_region()
+        tracer, state = self.tracer, self.tracer.require_launch("T.Kernel")
+        region = tracer.close_region()
         tracer.launch = None
         lanes = sorted(state.lanes.items())
-        tracer.lanes.append(tuple((var, self._threads[dim]) for dim, var in lanes))
+        tracer.lanes.append(tuple((var, self.threads[dim]) for dim, var in lanes))
         tracer.emit_launch(
             Launch(
-                self._grid,
+                self.grid,
                 state.block_vars,
-                math.prod(self._threads),
-                body,
+                math.prod(self.threads),
+                region.body,
                 tuple(sorted(state.attrs.items())),
                 tuple(state.safe_values.items()),
                 tuple(state.placements.values()),
-                loc=loc,
+                loc=region.loc,
             )
         )
 
@@ -120,26 +112,28 @@ def Kernel(
             raise ProgramValueError(
                 "a grid extent of T.Kernel is negative", found=str(extent.value)
             )
-    return KernelFrame(tracer, grid, _thread_extents(threads))
+    extents = as_tuple(_DEFAULT_THREADS if threads is None else threads)
+    if len(extents) > 3:
+        raise ProgramValueError("threads has at most three extents", found=repr(threads))
+    return KernelFrame(tracer, grid, tuple(map(_thread_count, extents)))
 
 
 _CLUSTERS = ("cluster", "cluster_dim", "cluster_dims", "cluster_size", "cluster_shape", "num_ctas")
 # What to write for an argument of a launch in other languages, and its names there.
-_ELSEWHERE = {
-    "write threads={value}": "thread num_threads nthreads n_threads block block_size "
-    "block_dim block_dims blockdim blockDim threads_per_block num_threads_per_block numthreads",
-    "a warp has 32 threads: threads={of_warps}": "num_warps warps n_warps",
-    "the extents of the grid come first: T.Kernel({extents}, threads=128)": "grid grid_dim "
-    "grid_dims grid_size griddim gridDim blocks blocks_per_grid num_blocks n_blocks nblocks",
-    "the pipeline belongs to a loop, for k in T.Pipelined(n, num_stages={value})": "num_stages "
-    "stages",
-    "shared memory is what T.alloc_shared takes": "shared smem shared_mem shared_memory smem_size",
-    "the kernel runs where its arguments are; leave it out": "is_cpu device target",
-    "the kernel runs on torch's current stream; leave it out": "stream",
-    "the registers of a thread follow from T.annotate_min_blocks_per_sm": "maxnreg max_registers "
-    "num_regs min_blocks_per_sm",
-    "the name belongs to the decorator, @tileops.jit(name=...)": "name",
-}
+_ELSEWHERE = """
+write threads={value} <- thread num_threads nthreads n_threads block block_size block_dim block_dims
+    blockdim blockDim threads_per_block num_threads_per_block numthreads
+a warp has 32 threads: threads={of_warps} <- num_warps warps n_warps
+the extents of the grid come first: T.Kernel({extents}, threads=128) <- grid grid_dim grid_dims
+    grid_size griddim gridDim blocks blocks_per_grid num_blocks n_blocks nblocks
+the pipeline belongs to a loop, for k in T.Pipelined(n, num_stages={value}) <- num_stages stages
+shared memory is what T.alloc_shared takes <- shared smem shared_mem shared_memory smem_size
+the kernel runs where its arguments are; leave it out <- is_cpu device target
+the kernel runs on torch's current stream; leave it out <- stream
+the registers of a thread follow from T.annotate_min_blocks_per_sm <- maxnreg max_registers num_regs
+    min_blocks_per_sm
+the name belongs to the decorator, @tileops.jit(name=...) <- name
+"""
 
 
 def _unknown_argument(word: str, value: object) -> ProgramTypeError | UnsupportedConstructError:
@@ -148,7 +142,8 @@ def _unknown_argument(word: str, value: object) -> ProgramTypeError | Unsupporte
     number = as_int(value)
     extents = as_tuple(value)
     shown = ["..." if as_int(e) is None else str(as_int(e)) for e in extents]
-    instead = next((s for s, words in _ELSEWHERE.items() if word in words.split()), "").format(
+    template = by_name(_ELSEWHERE).get(word, "")
+    instead = template.format(
         value="..." if number is None else number,
         of_warps="32 * warps" if number is None else 32 * number,
         extents=", ".join(shown),
@@ -157,13 +152,6 @@ def _unknown_argument(word: str, value: object) -> ProgramTypeError | Unsupporte
         f"T.Kernel has no argument {word!r}" + (f"; {instead}" if instead else ""),
         expected="T.Kernel(grid extents, threads=128)",
     )
-
-
-def _thread_extents(threads: object) -> tuple[int, ...]:
-    parts = as_tuple(_DEFAULT_THREADS if threads is None else threads)
-    if len(parts) > 3:
-        raise ProgramValueError("threads has at most three extents", found=repr(threads))
-    return tuple(map(_thread_count, parts))
 
 
 def _thread_count(part: object) -> int:

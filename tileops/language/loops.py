@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tileops.errors import ProgramSyntaxError, ProgramTypeError, ProgramValueError
@@ -34,24 +35,20 @@ __all__ = ["Parallel", "Pipelined", "grid", "serial", "unroll", "vectorized"]
 REWRITTEN = "__tileops_hooks__"
 
 
+@dataclass(eq=False, repr=False)
 class LoopFrame:
-    """A loop before its body is known: what ``for ... in`` iterates in a kernel function."""
+    """A loop before its body is known: what ``for ... in`` iterates in a kernel function.
 
-    def __init__(
-        self,
-        construct: str,
-        kind: str,  # a kind of For, or "parallel"
-        axes: tuple[Axis, ...],
-        stages: int = 0,
-        hints: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        self.construct = construct
-        self.kind = kind
-        self.axes = axes
-        self.stages = stages
-        self.hints = hints
-        self._vars: tuple[Var, ...] = ()
-        self._rounds: tuple[Rounds, ...] = ()
+    ``kind`` is that of a For, or "parallel".
+    """
+
+    construct: str
+    kind: str
+    axes: tuple[Axis, ...]
+    stages: int = 0
+    hints: tuple[tuple[str, str], ...] = ()
+    _vars: tuple[Var, ...] = field(default=(), init=False)
+    _rounds: tuple[Rounds, ...] = field(default=(), init=False)
 
     def _refuse(self, *_: object) -> NoReturn:
         # A rewritten program never asks for an iterator of the loop in its own `for`.
@@ -115,15 +112,14 @@ class LoopFrame:
 
     def close(self, tracer: Tracer) -> None:
         """Finish the body and record the loop."""
-        region = tracer.region
-        loc = region.loc if region is not None else None
         if self.kind == "parallel":
-            tracer.emit(self._nest(tracer.close_region(), loc))
+            region = tracer.close_region()
+            tracer.emit(self._nest(region.body, region.loc))
             return
         for var, r in zip(reversed(self._vars), reversed(self._rounds), strict=True):
-            body = tracer.close_region()
-            loop = For(self.kind, var, r.start, r.stop, body, self.stages, self.hints, loc=loc)
-            tracer.emit(loop)
+            region = tracer.close_region()
+            options = (self.stages, self.hints)
+            tracer.emit(For(self.kind, var, r.start, r.stop, region.body, *options, loc=region.loc))
 
     def _nest(self, body: Body, loc: Location | None) -> ParallelStmt:
         """The statement of a T.Parallel loop: one with the loop that is its only statement."""

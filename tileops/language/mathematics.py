@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileops.dtypes import DType, promote
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.language.operands import one_of
 from tileops.language.value import (
     BOOL,
-    FLOAT32,
     INT32,
     Value,
+    float_arguments,
     math_call,
     named,
     power,
@@ -141,18 +140,15 @@ _MODES_TEXT = """
 
 def _rounded(name: str, op: str, mode: str, *values: object) -> Value:
     one_of(f"T.{name}", "rounding_mode", mode, _MODES)
-    args = [to_expr(v, f"an argument of T.{name}") for v in values]
-    args = [a if a.dtype.is_float else fold.cast(a, FLOAT32) for a in args]
-    dtype: DType = args[0].dtype
-    for a in args[1:]:
-        dtype = promote(dtype, a.dtype)
+    args = float_arguments(name, *values)
+    dtype = args[0].dtype
     if mode != "rn" and dtype not in ("float32", "float64"):
         raise UnsupportedConstructError(
             f"T.{name} with rounding_mode={mode!r}",
             expected="operands of float32 or float64; narrower ones are rounded to nearest only",
             found=str(dtype),
         )
-    return wrap(fold.call(f"{op}_{mode}", *(fold.cast(a, dtype) for a in args)), *values)
+    return wrap(fold.call(f"{op}_{mode}", *args), *values)
 
 
 def _ieee_binary(name: str, op: str, text: str) -> Callable[..., Value]:

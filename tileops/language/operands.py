@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tileops.errors import ProgramTypeError, ProgramValueError
-from tileops.ir.expr import Expr, Region
-from tileops.ir.printer import print_expr
+from tileops.ir.expr import Expr, Region, comma_separated
 from tileops.language.buffers import ONE, ZERO, BufferRef, Element, RegionRef
 from tileops.language.index_arithmetic import are_different, is_one
 from tileops.language.value import as_int, describe
@@ -70,11 +69,6 @@ def from_start(construct: str, element: Element, extents: tuple[Expr, ...]) -> R
     return Region(element.ref.node, element.indices, full)
 
 
-def squeezed_extents(region: Region) -> tuple[Expr, ...]:
-    """The extents without those that are 1."""
-    return tuple(region.extents[d] for d in region.squeezed())
-
-
 def with_squeezed_extents(region: Region, extents: tuple[Expr, ...]) -> Region:
     """``region`` with the extents that are not 1 replaced, in order."""
     replaced = iter(extents)
@@ -87,7 +81,7 @@ def with_squeezed_extents(region: Region, extents: tuple[Expr, ...]) -> Region:
 
 def format_extents(extents: tuple[Expr, ...]) -> str:
     """``[64, N.0]``."""
-    return f"[{', '.join(print_expr(e) for e in extents)}]"
+    return f"[{comma_separated(extents)}]"
 
 
 def show(region: Region) -> str:

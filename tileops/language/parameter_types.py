@@ -15,7 +15,7 @@ from tileops.errors import (
 from tileops.language.buffers import BufferRef
 from tileops.language.tracer import DeclaredDType, Tracer, active_tracer
 from tileops.language.value import INT64, Value, as_dtype, as_tuple, dtype
-from tileops.language.views import make_view
+from tileops.language.views import make_view, strides_of
 
 __all__ = [
     "DTypeVar",
@@ -266,13 +266,8 @@ class _StridedFactory:
 
         The leading dimensions of ``...`` have one stride, that of their last one.
         """
-        dims, steps = as_tuple(shape), as_tuple(strides)
-        if len(dims) != len(steps):
-            raise ProgramValueError(
-                "T.StridedTensor needs one stride a dimension",
-                expected=f"{len(dims)} strides",
-                found=f"{len(steps)}",
-            )
+        dims = as_tuple(shape)
+        steps = strides_of("T.StridedTensor", dims, strides)
         kind = as_dtype(dtype) if variable_of(dtype) is None else _dtype(dtype)
         return TensorType(dims, kind, steps, scope or "global", variable_of(dtype))
 

@@ -12,7 +12,7 @@ from tileops.ir.expr import Const, Expr, HostAttr
 from tileops.ir.stmt import Break, If
 from tileops.language.allocation import alloc_var
 from tileops.language.buffers import VarRef
-from tileops.language.index_arithmetic import fits_its_type
+from tileops.language.index_arithmetic import fits_its_type, product
 from tileops.language.loops import LoopFrame
 from tileops.language.operands import items_of
 from tileops.language.steps import Axis
@@ -20,13 +20,6 @@ from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, INT64, Value, bind, index_expr, wrap
 
 __all__ = ["Persistent", "PersistentTileScheduler", "loop_break"]
-
-
-def _product(extents: Sequence[Expr]) -> Expr:
-    out: Expr = fold.const(1)
-    for extent in extents:
-        out = fold.mul(out, extent)
-    return out
 
 
 # The number of a tile that a block would take next ends at most this far below the end of int32.
@@ -43,12 +36,8 @@ def _tile_dtype(tracer: Tracer, domain: Sequence[Expr], given: Sequence[Expr]) -
     return INT64 if not fits or any(e.dtype == INT64 for e in given) else INT32
 
 
-def _div(a: Expr, b: Expr) -> Expr:
-    return fold.binary("floordiv", a, b)
-
-
-def _mod(a: Expr, b: Expr) -> Expr:
-    return fold.binary("floormod", a, b)
+def _divmod(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    return fold.binary("floordiv", a, b), fold.binary("floormod", a, b)
 
 
 def _grouped_coordinates(tile: Expr, domain: Sequence[Expr], group: Expr) -> tuple[Expr, ...]:
@@ -60,16 +49,15 @@ def _grouped_coordinates(tile: Expr, domain: Sequence[Expr], group: Expr) -> tup
     domain = tuple(fold.cast(e, tile.dtype) for e in domain)
     last = domain[-1]
     group = fold.binary("min", fold.cast(group, tile.dtype), last)
-    in_group = fold.mul(_product(domain[:-1]), group)
-    number = _div(tile, in_group)
+    in_group = fold.mul(product(domain[:-1]), group)
+    number = fold.binary("floordiv", tile, in_group)
     first = fold.mul(number, group)
     width = fold.binary("min", fold.sub(last, first), group)
-    rest = fold.sub(tile, fold.mul(number, in_group))
-    coordinates = [fold.add(first, _mod(rest, width))]
-    rest = _div(rest, width)
+    rest, inner = _divmod(fold.sub(tile, fold.mul(number, in_group)), width)
+    coordinates = [fold.add(first, inner)]
     for extent in reversed(domain[:-1]):
-        coordinates.append(_mod(rest, extent))
-        rest = _div(rest, extent)
+        rest, coordinate = _divmod(rest, extent)
+        coordinates.append(coordinate)
     return tuple(reversed(coordinates))
 
 
@@ -85,7 +73,7 @@ class _PersistentLoop(LoopFrame):
         self.wave = fold.cast(wave, dtype)
         self.index = fold.cast(index, dtype)
         self.group = group
-        waves = fold.ceildiv(_product(self.domain), self.wave)
+        waves = fold.ceildiv(product(self.domain), self.wave)
         super().__init__("T.Persistent", "serial", (Axis(fold.const(0, dtype), waves),))
 
     def open(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
@@ -97,7 +85,7 @@ class _PersistentLoop(LoopFrame):
             )
         (wave,) = super().open(tracer, ("wave",))
         tile = bind("tile", fold.add(fold.mul(wave.expr, self.wave), self.index)).expr
-        total = _product(self.domain)
+        total = product(self.domain)
         done = fold.binary("ge", tile, total)
         tracer.emit(If(done, (Break(loc=tracer.location),)))
         coordinates = _grouped_coordinates(tile, self.domain, self.group)
@@ -185,24 +173,16 @@ class PersistentTileScheduler:
         """The (m, n) coordinates of tile number ``tile``."""
         number = index_expr(tile, "the tile number")
         number = fold.cast(number, INT64 if number.dtype == INT64 else self._number_dtype())
-        group = fold.const(self._swizzle)
-        if self._column_major:
-            n, m = _grouped_coordinates(
-                number, (self._num_n, self._num_m), self._group(self._num_m, group)
-            )
-        else:
-            m, n = _grouped_coordinates(
-                number, (self._num_m, self._num_n), self._group(self._num_n, group)
-            )
+        order = -1 if self._column_major else 1
+        domain = (self._num_m, self._num_n)[::order]
+        # A swizzle of 1 walks the inner dimension as a whole.
+        group = domain[1] if self._swizzle <= 1 else fold.const(self._swizzle)
+        m, n = _grouped_coordinates(number, domain, group)[::order]
         return wrap(fold.cast(m, self._num_m.dtype)), wrap(fold.cast(n, self._num_n.dtype))
 
     def _number_dtype(self, *steps: Expr) -> DType:
         given = (self._num_m, self._num_n, *steps)
         return _tile_dtype(require_tracer("T.PersistentTileScheduler"), given[:2], given)
-
-    def _group(self, extent: Expr, group: Expr) -> Expr:
-        # A swizzle of 1 walks the inner dimension as a whole.
-        return extent if self._swizzle <= 1 else group
 
     def init(self, worker: object) -> None:
         """Start at the first tile of block ``worker``."""
@@ -213,7 +193,7 @@ class PersistentTileScheduler:
             )
         wide = self._number_dtype(self._workers)
         for part in ("tile", "m_idx", "n_idx", "current_iter"):
-            tracer.set_names((f"{self._name}_{part}",))
+            tracer.names = [f"{self._name}_{part}"]
             self._vars[part] = alloc_var(wide if part == "tile" else INT32)
             self._vars[part].fresh = False
         self._state("tile").store(worker)
@@ -228,7 +208,7 @@ class PersistentTileScheduler:
     def valid(self) -> Value:
         """True while the current tile is in the grid."""
         tile = self._state("tile").expr
-        total = _product(tuple(fold.cast(e, tile.dtype) for e in (self._num_m, self._num_n)))
+        total = product(tuple(fold.cast(e, tile.dtype) for e in (self._num_m, self._num_n)))
         return wrap(fold.binary("lt", tile, total))
 
     def next_tile(self) -> None:

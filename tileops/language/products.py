@@ -9,7 +9,7 @@ from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConst
 from tileops.ir import fold
 from tileops.ir.expr import Const, Expr, Load, Region
 from tileops.ir.stmt import Gemm
-from tileops.language.buffers import BufferRef, Element, store
+from tileops.language.buffers import ZERO, BufferRef, Element, store
 from tileops.language.index_arithmetic import are_different, is_one
 from tileops.language.operands import matrix, show
 from tileops.language.tracer import require_tracer
@@ -49,26 +49,29 @@ def gemm(
     tracer = require_tracer("T.gemm")
     if mbar is not None:
         raise UnsupportedConstructError("T.gemm(mbar=...)")
-    a, b, c = matrix("T.gemm", "A", A), matrix("T.gemm", "B", B), matrix("T.gemm", "C", C)
+    a, b, c = (matrix("T.gemm", name, given) for name, given in (("A", A), ("B", B), ("C", C)))
     for name, region in (("A", a), ("B", b), ("C", c)):
         _check_matrix(name, region)
-    m, k = _rows_columns(a, bool(transpose_A))
-    kb, n = _rows_columns(b, bool(transpose_B))
+    m, k = a.extents[-2:][:: -1 if transpose_A else 1]
+    kb, n = b.extents[-2:][:: -1 if transpose_B else 1]
     cm, cn = c.extents[-2:]
-    _check_equal("K", "A", k, a, "B", kb, b)
-    _check_equal("M", "A", m, a, "C", cm, c)
-    _check_equal("N", "B", n, b, "C", cn, c)
+    for axis, left, right, extents, sides in (
+        ("K", "A", "B", (k, kb), (a, b)),
+        ("M", "A", "C", (m, cm), (a, c)),
+        ("N", "B", "C", (n, cn), (b, c)),
+    ):
+        if are_different(*extents):
+            raise ProgramValueError(
+                f"T.gemm: {left} and {right} disagree about {axis}",
+                expected=f"{left} {show(sides[0])}",
+                found=f"{right} {show(sides[1])}",
+            )
     _check_dtypes(a.dtype, b.dtype, c.dtype)
-    share = _POLICIES.get(int(policy))
-    if share is None:
+    if int(policy) not in _POLICIES:
         raise ProgramValueError("T.gemm: unknown policy", found=repr(policy))
     clear = fold.truth(to_expr(clear_accum, "clear_accum"))
-    tracer.emit_tile("T.gemm", Gemm(a, b, c, bool(transpose_A), bool(transpose_B), clear, share))
-
-
-def _rows_columns(region: Region, transposed: bool) -> tuple[Expr, Expr]:
-    rows, columns = region.extents[-2:]
-    return (columns, rows) if transposed else (rows, columns)
+    flags = bool(transpose_A), bool(transpose_B)
+    tracer.emit_tile("T.gemm", Gemm(a, b, c, *flags, clear, _POLICIES[int(policy)]))
 
 
 def _check_matrix(name: str, region: Region) -> None:
@@ -82,17 +85,6 @@ def _check_matrix(name: str, region: Region) -> None:
         raise ProgramValueError(
             f"T.gemm: {name} must be on chip; T.copy it to a shared or fragment tile first",
             found=show(region),
-        )
-
-
-def _check_equal(
-    axis: str, left: str, a: Expr, a_region: Region, right: str, b: Expr, b_region: Region
-) -> None:
-    if are_different(a, b):
-        raise ProgramValueError(
-            f"T.gemm: {left} and {right} disagree about {axis}",
-            expected=f"{left} {show(a_region)}",
-            found=f"{right} {show(b_region)}",
         )
 
 
@@ -116,7 +108,6 @@ def _check_dtypes(a: DType, b: DType, c: DType) -> None:
 
 # -- bytes -----------------------------------------------------------------------------------------
 _BYTES = ("int8", "uint8")
-_LANES = 4
 
 
 def dp4a(A: object, B: object, C: object) -> None:
@@ -125,15 +116,16 @@ def dp4a(A: object, B: object, C: object) -> None:
     A and B are four bytes along their last dimension (int8 or uint8), C is one int32.
     """
     a, b, c = (_element(name, x) for name, x in (("A", A), ("B", B), ("C", C)))
-    for name, operand in (("A", a), ("B", b)):
-        if operand.ref.node.dtype not in _BYTES:
-            raise _wrong(name, "int8 or uint8", operand)
-    if c.ref.node.dtype != INT32:
-        raise _wrong("C", "int32", c)
+    for name, operand, dtypes in (("A", a, _BYTES), ("B", b, _BYTES), ("C", c, ("int32",))):
+        if operand.ref.node.dtype not in dtypes:
+            raise ProgramTypeError(
+                f"T.dp4a: wrong dtype of {name}",
+                expected=" or ".join(dtypes),
+                found=operand.ref.describe(),
+            )
     total: Expr = Load(INT32, c.ref.node, c.indices)
-    for n in range(_LANES):
-        product = fold.mul(_lane("A", a, n), _lane("B", b, n))
-        total = fold.add(total, product)
+    for n in range(4):
+        total = fold.add(total, fold.mul(_lane("A", a, n), _lane("B", b, n)))
     store(c.ref, c.indices, Value(total))
 
 
@@ -141,7 +133,7 @@ def _element(name: str, value: object) -> Element:
     if isinstance(value, Element):
         return value
     if isinstance(value, BufferRef):
-        return Element(value, tuple(fold.const(0) for _ in value.node.shape))
+        return Element(value, (ZERO,) * value.ndim)
     raise ProgramTypeError(
         f"T.dp4a: {name} is a buffer or an element where it starts", found=describe(value)
     )
@@ -158,9 +150,3 @@ def _lane(name: str, start: Element, n: int) -> Expr:
             found=start.ref.describe(),
         )
     return fold.cast(Load(node.dtype, node, (*indices[:-1], last)), INT32)
-
-
-def _wrong(name: str, expected: str, found: Element) -> ProgramTypeError:
-    return ProgramTypeError(
-        f"T.dp4a: wrong dtype of {name}", expected=expected, found=found.ref.describe()
-    )

@@ -33,7 +33,7 @@ from tileops.language.operands import (
     tile,
     whole,
 )
-from tileops.language.tracer import require_tracer
+from tileops.language.tracer import require_tracer, tracer_in_launch
 from tileops.language.value import BOOL, INT32, Value, describe, named, to_expr
 
 __all__ = [
@@ -61,18 +61,7 @@ def reduce(
     with extent 1 there. ``batch`` is a hint.
     """
     kind = one_of("T.reduce", "kind", reduce_type, REDUCE_KINDS)
-    _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, nan_propagate)
-
-
-def _reduce(
-    construct: str,
-    kind: str,
-    buffer: object,
-    out: object,
-    dim: int,
-    clear: bool,
-    nan_propagate: bool,
-) -> None:
+    construct = f"T.reduce_{kind}"
     tracer = require_tracer(construct)
     src, dst, axis = _operands(construct, buffer, out, dim)
     if kind in _BIT_KINDS and (src.dtype.is_float or dst.dtype.is_float):
@@ -114,18 +103,16 @@ def _check_shapes(construct: str, src: Region, dst: Region, axis: int) -> None:
     kept: tuple[Expr, ...] = (*src.extents[:axis], fold.const(1), *src.extents[axis + 1 :])
     shapes = (removed, kept) if removed else (kept,)
     # A slice such as out[stage, :] has leading extents of 1 that the source does not have.
-    dst_core = dst.extents
-    while len(dst_core) > len(kept) and is_one(dst_core[0]):
-        dst_core = dst_core[1:]
-    if any(same_extents(s, dst_core) for s in shapes):
-        return
-    if len(dst_core) == len(kept) and is_one(dst_core[0]) and same_extents(removed, dst_core[1:]):
-        return
-    raise ProgramValueError(
-        f"{construct}: the destination does not have the source's shape without dimension {axis}",
-        expected=" or ".join(format_extents(s) for s in shapes),
-        found=show(dst),
-    )
+    extents = dst.extents
+    while not any(same_extents(s, extents) for s in shapes):
+        if len(extents) < len(kept) or not is_one(extents[0]):
+            raise ProgramValueError(
+                f"{construct}: the destination does not have the source's shape without dimension "
+                f"{axis}",
+                expected=" or ".join(map(format_extents, shapes)),
+                found=show(dst),
+            )
+        extents = extents[1:]
 
 
 _NAN_TEXT = """
@@ -143,7 +130,7 @@ def _reduction(kind: str, text: str) -> Callable[..., None]:
         batch: int = 1,
         annotations: object = None,
     ) -> None:
-        _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, False)
+        reduce(buffer, out, kind, dim, clear)
 
     return named(f"reduce_{kind}", text, function)
 
@@ -158,7 +145,7 @@ def _extreme(kind: str, text: str) -> Callable[..., None]:
         nan_propagate: bool = False,
         annotations: object = None,
     ) -> None:
-        _reduce(f"T.reduce_{kind}", kind, buffer, out, dim, clear, nan_propagate)
+        reduce(buffer, out, kind, dim, clear, nan_propagate=nan_propagate)
 
     return named(f"reduce_{kind}", text + _NAN_TEXT, function)
 
@@ -176,7 +163,7 @@ def reduce_abssum(
     buffer: object, out: object, dim: int = -1, batch: int = 1, annotations: object = None
 ) -> None:
     """Sum of magnitudes along ``dim``; always starts from 0."""
-    _reduce("T.reduce_abssum", "abssum", buffer, out, dim, True, False)
+    reduce(buffer, out, "abssum", dim)
 
 
 _PLACE_TEXT = """ along ``dim``: an index from 0, into ``out`` of int32.
@@ -268,8 +255,7 @@ def reducer_init(reducer: object, init: object = None) -> None:
     tracer = require_tracer("T.reducer_init")
     ref = _reducer("T.reducer_init", reducer)
     if isinstance(init, BufferRef):
-        source, target = copy_regions("T.reducer_init", init, ref)
-        tracer.emit_tile("T.reducer_init", Copy(source, target))
+        tracer.emit_tile("T.reducer_init", Copy(*copy_regions("T.reducer_init", init, ref)))
         return
     assert ref.reducer is not None
     kind = ref.node.dtype
@@ -279,8 +265,7 @@ def reducer_init(reducer: object, init: object = None) -> None:
 
 def reducer_update(acc: object, value: object) -> None:
     """Contribute ``value`` to the element ``acc`` of a reducer, once for each iteration."""
-    tracer = require_tracer("T.reducer_update")
-    tracer.require_launch("T.reducer_update")
+    tracer_in_launch("T.reducer_update")
     if not isinstance(acc, Element):
         raise ProgramTypeError(
             "T.reducer_update takes an element of a reducer, as in acc[i]", found=describe(acc)
@@ -295,10 +280,9 @@ def finalize_reducer(
     """End a reduction: the result is in ``dst``, or in the reducer itself if ``dst`` is None."""
     tracer = require_tracer("T.finalize_reducer")
     ref = _reducer("T.finalize_reducer", reducer)
-    if dst is None:
-        return
-    source, target = copy_regions("T.finalize_reducer", BufferRef(ref.node), dst)
-    tracer.emit_tile("T.finalize_reducer", Copy(source, target))
+    if dst is not None:
+        sides = copy_regions("T.finalize_reducer", BufferRef(ref.node), dst)
+        tracer.emit_tile("T.finalize_reducer", Copy(*sides))
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -313,14 +297,11 @@ def all_of(buffer: object) -> Value:
 
 
 def _question(construct: str, kind: str, buffer: object) -> Value:
-    tracer = require_tracer(construct)
-    tracer.require_launch(construct)
+    tracer = tracer_in_launch(construct)
     if tracer.in_parallel:
         raise ProgramValueError(f"{construct} cannot be inside T.Parallel")
     region = matrix(construct, "the tile", buffer)
-    kept = [d for d in range(len(region.extents)) if d in region.squeezed()] or [
-        len(region.extents) - 1
-    ]
+    kept = region.walked()
     if len(kept) > 1:
         raise ProgramValueError(f"{construct} works along one dimension", found=describe(buffer))
     extent = region.extents[kept[0]]
@@ -329,7 +310,7 @@ def _question(construct: str, kind: str, buffer: object) -> Value:
     tracer.emit(Alloc(flags))
     tracer.emit(Alloc(result))
     i = tracer.new_var("i", DType("int32"))
-    indices = tuple(fold.add(s, i) if d == kept[0] else s for d, s in enumerate(region.starts))
+    indices = fold.region_indices(region, kept, (i,))
     flag = fold.truth(Load(region.dtype, region.buffer, indices))
     tracer.emit_defining(Parallel((i,), (extent,), (Store(flags, (i,), flag),)))
     tracer.emit(Reduce(kind, whole(BufferRef(flags)), Region(result, (ZERO,), (ONE,)), 0, True))

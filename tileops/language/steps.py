@@ -81,7 +81,10 @@ def rounds(tracer: Tracer, axis: Axis) -> Rounds:
         # All lanes of a nest run the widest range of any: there only counts from 0 overlap.
         fits = dtype == INT64 or not tracer.in_parallel
         if fits:
-            return _descending(axis, dtype)
+            # `-1 - i` counts up, and no bound wraps in it.
+            minus_one = fold.const(-1, dtype)
+            start, stop = (fold.sub(minus_one, e) for e in (axis.start, axis.stop))
+            return Rounds(dtype, start, stop, lambda var: fold.sub(minus_one, var))
     return _exact(axis, dtype, dtype if fits else INT64)
 
 
@@ -102,13 +105,6 @@ def _unsigned(axis: Axis) -> Rounds:
         return fold.add(axis.start, fold.mul(fold.cast(var, UINT64), step))
 
     return Rounds(INT64, none, stop, value)
-
-
-def _descending(axis: Axis, dtype: DType) -> Rounds:
-    """Steps of -1: ``-1 - i`` counts up, and no bound wraps in it."""
-    minus_one = fold.const(-1, dtype)
-    start, stop = (fold.sub(minus_one, e) for e in (axis.start, axis.stop))
-    return Rounds(dtype, start, stop, lambda var: fold.sub(minus_one, var))
 
 
 def _stepping(axis: Axis, dtype: DType, first: int = 0) -> Callable[[Expr], Expr]:

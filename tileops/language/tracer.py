@@ -12,15 +12,8 @@ from tileops.errors import NoBuilderError, ProgramError, ProgramTypeError, Progr
 from tileops.ir import walk
 from tileops.ir.builder import Builder, active_builder
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
-from tileops.ir.program import Size
-from tileops.ir.stmt import (
-    AddressView,
-    Body,
-    Parallel,
-    Placement,
-    Stmt,
-    View,
-)
+from tileops.ir.program import Size, TensorParam
+from tileops.ir.stmt import AddressView, Body, Parallel, Placement, Stmt, View
 from tileops.location import Location
 
 # True while programs are traced for the interpreter, which runs their prints and breakpoints.
@@ -48,6 +41,10 @@ class OpenRegion:
     loc: Location | None = None
     parallel: tuple[tuple[Var, Expr], ...] = ()
     names: list[Var | Buffer] = field(default_factory=list)
+
+    @property
+    def body(self) -> Body:
+        return tuple(self.statements)
 
     def describe(self) -> str:
         """What the user calls this region, with its line."""
@@ -94,7 +91,9 @@ class Tracer(Builder):
     of a mapping means that there may be none. ``lanes`` are, for each launch, the thread indices
     that it uses and the number of threads along each. ``for_interpreter`` records the program's
     prints and breakpoints. ``leading`` is the product of the leading dimensions, once the program
-    has used them.
+    has used them. ``names`` are the user's for what the statement creates. Index arithmetic with
+    the variables of the ids ``bounded`` is taken as not wrapping. ``const_locations`` says where
+    each size constant was made, by its variable's id.
     """
 
     def __init__(
@@ -116,35 +115,24 @@ class Tracer(Builder):
         self.dtypes: Mapping[str, DType | None] | None = {}
         self.dtype_variables: dict[str, DeclaredDType] = {}
         self.leading: Var | None = None
-        self.leading_outputs: set[int] = set()
         self.launch: LaunchState | None = None
         self.lanes: list[tuple[tuple[Var, int], ...]] = []
         self.regions: list[OpenRegion] = []
-        self.const_ids: set[int] = set()
         self.const_locations: dict[int, Location | None] = {}
-        self.outputs: list[Buffer] = []
-        self.output_locations: dict[int, Location | None] = {}
+        self.outputs: list[TensorParam] = []
         self.pending_views: list[View | AddressView] = []
         self.lazy_depth = 0
         self.conditional_depth = 0
-        self._name_hints: list[str] = []
+        self.names: list[str] = []
+        self.bounded: set[int] = set()
         self._live: dict[int, Var | Buffer] = {}
         self._dead: dict[int, str] = {}
-        self._bounded: set[int] = set()
         self._adopted: dict[Var, Var] = {}
 
     # -- names ---------------------------------------------------------------------------------
-    def set_names(self, names: tuple[str, ...]) -> None:
-        """The user's names for what the next statement creates."""
-        self._name_hints = list(names)
-
     def take_name(self, default: str) -> str:
         """The user's name for a new buffer, or ``default`` if the statement gives none."""
-        return self._name_hints.pop(0) if self._name_hints else default
-
-    def take_names(self) -> tuple[str, ...]:
-        """The names that are still to be given."""
-        return tuple(self._name_hints)
+        return self.names.pop(0) if self.names else default
 
     def define(self, made: _Named, *, bounded: bool = False, permanent: bool = False) -> _Named:
         """Make a variable or buffer usable until the innermost region closes, if there is one.
@@ -154,7 +142,7 @@ class Tracer(Builder):
         """
         self._live[made.id] = made
         if bounded:
-            self._bounded.add(made.id)
+            self.bounded.add(made.id)
         if self.regions and not permanent:
             self.regions[-1].names.append(made)
         return made
@@ -176,13 +164,8 @@ class Tracer(Builder):
         var = self.define(self.new_var(name, dtype), bounded=True, permanent=True)
         self.sizes.append(Size(var, kind))
         if kind == "const":
-            self.const_ids.add(var.id)
             self.const_locations[var.id] = self.location
         return var
-
-    def is_bounded(self, var: int) -> bool:
-        """True if index arithmetic with the variable of this id is taken as not wrapping."""
-        return var in self._bounded
 
     def leading_size(self) -> Var:
         """The product of the dimensions that ``...`` stands for, a run-time size."""
@@ -204,7 +187,7 @@ class Tracer(Builder):
     def depends_on_consts_only(self, expr: Expr) -> bool:
         """True if ``expr`` becomes a constant once the size constants are known."""
         return all(
-            e.id in self.const_ids if isinstance(e, Var) else not isinstance(e, Load)
+            e.id in self.const_locations if isinstance(e, Var) else not isinstance(e, Load)
             for e in walk.walk_expr(expr)
         )
 
@@ -217,14 +200,14 @@ class Tracer(Builder):
         self.regions.append(region)
         return region
 
-    def close_region(self) -> Body:
+    def close_region(self) -> OpenRegion:
         """Finish the innermost statement list; what it defined can no longer be used."""
         region = self.regions.pop()
         self._bodies.pop()
         for ended in region.names:
             self._live.pop(ended.id, None)
             self._dead[ended.id] = region.describe()
-        return tuple(region.statements)
+        return region
 
     @property
     def region(self) -> OpenRegion | None:
@@ -326,6 +309,13 @@ def require_tracer(construct: str) -> Tracer:
             f"{construct} was used outside a program; call it inside a function decorated with "
             "@tileops.jit or @T.prim_func"
         )
+    return tracer
+
+
+def tracer_in_launch(construct: str) -> Tracer:
+    """The running trace inside a launch; NoBuilderError naming the construct outside one."""
+    tracer = require_tracer(construct)
+    tracer.require_launch(construct)
     return tracer
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import TypeVar
+from functools import reduce
+from typing import Any, TypeVar
 
 from tileops.dtypes import DType, dtype_of, is_dtype_like, promote, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
@@ -34,10 +35,10 @@ def named(name: str, text: str, function: _Function) -> _Function:
     return function
 
 
-_Operator = Callable[["Value", object], "Value"]
+_Operator = Callable[[Any, object], "Value"]
 
 
-def _operators(op: str) -> tuple[_Operator, _Operator]:
+def operators(op: str) -> tuple[_Operator, _Operator]:
     """The methods for ``self op other`` and ``other op self``."""
     return lambda self, other: binary(op, self, other), lambda self, other: binary(op, other, self)
 
@@ -131,7 +132,9 @@ def _under(tried: int | None, expr: Expr) -> Number | None:
 def is_of_consts(expr: Expr) -> bool:
     """True in a symbolic trace for what depends on its size constants alone."""
     tracer = active_tracer()
-    return tracer is not None and bool(tracer.const_ids) and tracer.depends_on_consts_only(expr)
+    return (
+        tracer is not None and bool(tracer.const_locations) and tracer.depends_on_consts_only(expr)
+    )
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -210,19 +213,19 @@ class Value:
         )
 
     # -- operators ---------------------------------------------------------------------------------
-    __add__, __radd__ = _operators("add")
-    __sub__, __rsub__ = _operators("sub")
-    __mul__, __rmul__ = _operators("mul")
-    __truediv__, __rtruediv__ = _operators("div")
-    __floordiv__, __rfloordiv__ = _operators("floordiv")
-    __mod__, __rmod__ = _operators("floormod")
-    __and__, __rand__ = _operators("and")
-    __or__, __ror__ = _operators("or")
-    __xor__, __rxor__ = _operators("xor")
-    __lshift__, __rlshift__ = _operators("shl")
-    __rshift__, __rrshift__ = _operators("shr")
-    __lt__, __gt__ = _operators("lt")[0], _operators("gt")[0]
-    __le__, __ge__ = _operators("le")[0], _operators("ge")[0]
+    __add__, __radd__ = operators("add")
+    __sub__, __rsub__ = operators("sub")
+    __mul__, __rmul__ = operators("mul")
+    __truediv__, __rtruediv__ = operators("div")
+    __floordiv__, __rfloordiv__ = operators("floordiv")
+    __mod__, __rmod__ = operators("floormod")
+    __and__, __rand__ = operators("and")
+    __or__, __ror__ = operators("or")
+    __xor__, __rxor__ = operators("xor")
+    __lshift__, __rlshift__ = operators("shl")
+    __rshift__, __rrshift__ = operators("shr")
+    __lt__, __gt__ = operators("lt")[0], operators("gt")[0]
+    __le__, __ge__ = operators("le")[0], operators("ge")[0]
 
     def __eq__(self, other: object) -> Value:  # type: ignore[override]
         return binary("eq", self, other) if is_scalar(other) else NotImplemented
@@ -308,13 +311,8 @@ def binary(op: str, a: object, b: object) -> Value:
 
 def _are_python_ints(*operands: Expr) -> bool:
     """True for Python ints of a specialised trace, whose ``/`` gives a float."""
-    tracer = active_tracer()
-    return (
-        tracer is not None
-        and bool(tracer.const_ids)
-        and all(e.dtype.is_integer and tracer.depends_on_consts_only(e) for e in operands)
-        and any(isinstance(x, Var) for e in operands for x in walk_expr(e))
-    )
+    are_known = all(e.dtype.is_integer and is_of_consts(e) for e in operands)
+    return are_known and any(isinstance(x, Var) for e in operands for x in walk_expr(e))
 
 
 def unary(op: str, a: object) -> Value:
@@ -324,22 +322,25 @@ def unary(op: str, a: object) -> Value:
 
 def math_call(name: str, a: object, *rest: object, dtype: DType | None = None) -> Value:
     """A math function of float arguments; integers become float32 first."""
-    args = [to_expr(x, f"an argument of T.{name}") for x in (a, *rest)]
+    return wrap(fold.call(name, *float_arguments(name, a, *rest), dtype=dtype), a, *rest)
+
+
+def float_arguments(name: str, *values: object) -> list[Expr]:
+    """``values`` in one float dtype; integers become float32 first."""
+    args = [to_expr(x, f"an argument of T.{name}") for x in values]
     args = [x if x.dtype.is_float else fold.cast(x, FLOAT32) for x in args]
-    wide = args[0].dtype
-    for x in args[1:]:
-        wide = promote(wide, x.dtype)
-    return wrap(fold.call(name, *(fold.cast(x, wide) for x in args), dtype=dtype), a, *rest)
+    wide = reduce(promote, [x.dtype for x in args])
+    return [fold.cast(x, wide) for x in args]
 
 
-def absolute(a: object) -> Value:
-    """``|a|`` of a float or an integer."""
-    expr = to_expr(a)
+def absolute(x: object) -> Value:
+    """``|x|`` of an integer or float."""
+    expr = to_expr(x)
     if expr.dtype.is_bool:
         expr = fold.cast(expr, INT32)
     if isinstance(expr, Const):
-        return wrap(fold.const(abs(expr.value), expr.dtype), a)
-    return wrap(fold.call("abs", expr), a)
+        return wrap(fold.const(abs(expr.value), expr.dtype), x)
+    return wrap(fold.call("abs", expr), x)
 
 
 def power(a: object, b: object) -> Value:
@@ -377,8 +378,6 @@ def as_tuple(value: object) -> tuple[object, ...]:
 
 def as_int(value: object) -> int | None:
     """The Python int behind an int or a constant integer value, else None."""
-    if isinstance(value, bool):
-        return int(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, Value):
@@ -433,13 +432,10 @@ def snapshot(name: str, value: object) -> object:
                 "an element of a tensor can be read only inside `with T.Kernel`"
             )
         return Value(expr)
-    if not loads and not expr.dtype.is_float and _count_at_most(expr, _INLINE_NODES):
+    is_short = all(n < _INLINE_NODES for n, _ in enumerate(walk_expr(expr)))
+    if not loads and not expr.dtype.is_float and is_short:
         return Value(expr)
     return bind(name, expr)
-
-
-def _count_at_most(expr: Expr, limit: int) -> bool:
-    return all(count < limit for count, _ in enumerate(walk_expr(expr)))
 
 
 def bind(name: str, expr: Expr) -> Value:

@@ -17,22 +17,13 @@ from tileops.language.value import (
     binary,
     describe,
     named,
+    operators,
     snapshot,
     to_expr,
     unary,
 )
 
 __all__ = ["Shuffle", "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2"]
-
-_Operator = Callable[["Vector", object], "Vector"]
-
-
-def _operators(op: str) -> tuple[_Operator, _Operator]:
-    """The methods for ``self op other`` and ``other op self``."""
-    return (
-        lambda self, other: Vector.lanewise(op, self, other),
-        lambda self, other: Vector.lanewise(op, other, self),
-    )
 
 
 class Vector:
@@ -84,15 +75,16 @@ class Vector:
         pairs = zip(_spread(a, count), _spread(b, count), strict=True)
         return Vector([binary(op, x, y) for x, y in pairs])
 
-    __add__, __radd__ = _operators("add")
-    __sub__, __rsub__ = _operators("sub")
-    __mul__, __rmul__ = _operators("mul")
-    __truediv__ = _operators("div")[0]
-    __and__ = _operators("and")[0]
-    __or__ = _operators("or")[0]
-    __xor__ = _operators("xor")[0]
-    __lshift__ = _operators("shl")[0]
-    __rshift__ = _operators("shr")[0]
+    # ``binary`` gives them to ``lanewise``.
+    __add__, __radd__ = operators("add")
+    __sub__, __rsub__ = operators("sub")
+    __mul__, __rmul__ = operators("mul")
+    __truediv__ = operators("div")[0]
+    __and__ = operators("and")[0]
+    __or__ = operators("or")[0]
+    __xor__ = operators("xor")[0]
+    __lshift__ = operators("shl")[0]
+    __rshift__ = operators("shr")[0]
 
     def __neg__(self) -> Vector:
         return Vector([unary("neg", x) for x in self.lanes])
@@ -221,18 +213,19 @@ def Shuffle(vectors: Sequence[object], indices: Sequence[object]) -> Value | Vec
     return picked[0] if len(picked) == 1 else Vector(picked)
 
 
-def _two(construct: str, *values: object) -> None:
+def _pairs(construct: str, *values: object) -> list[tuple[Value, ...]]:
+    """The lanes of ``values``, which must be vectors of two."""
     for value in values:
         if not isinstance(value, Vector) or len(value) != 2:
             raise ProgramTypeError(
                 f"T.{construct} takes vectors of two lanes", found=describe(value)
             )
+    return [v.lanes for v in values if isinstance(v, Vector)]
 
 
 def _pairwise(name: str, op: str, text: str) -> Callable[[object, object], Vector]:
     def function(x: object, y: object) -> Vector:
-        _two(name, x, y)
-        return Vector.lanewise(op, x, y)
+        return Vector([binary(op, a, b) for a, b in zip(*_pairs(name, x, y), strict=True)])
 
     return named(name, text, function)
 
@@ -246,12 +239,10 @@ min2 = _pairwise("min2", "min", "The smaller of two in both lanes; a number is p
 
 def fma2(x: object, y: object, z: object) -> Vector:
     """``x * y + z`` of two lanes, rounded once."""
-    _two("fma2", x, y, z)
-    lanes = zip(_spread(x, 2), _spread(y, 2), _spread(z, 2), strict=True)
-    return Vector([Value(fold.call("fma", *(to_expr(v) for v in lane))) for lane in lanes])
+    lanes = zip(*_pairs("fma2", x, y, z), strict=True)
+    return Vector([Value(fold.call("fma", *map(to_expr, lane))) for lane in lanes])
 
 
 def abs2(x: object) -> Vector:
     """``|x|`` of two lanes."""
-    _two("abs2", x)
-    return Vector([absolute(lane) for lane in _spread(x, 2)])
+    return Vector([absolute(lane) for lane in _pairs("abs2", x)[0]])

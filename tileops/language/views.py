@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
@@ -10,9 +12,9 @@ from tileops.ir.stmt import AddressView, Bind, View
 from tileops.ir.walk import walk, walk_expr
 from tileops.language.allocation import check_packed, check_static, static_shape
 from tileops.language.buffers import BufferRef, DataPointer
-from tileops.language.index_arithmetic import are_different
+from tileops.language.index_arithmetic import are_different, product
 from tileops.language.operands import format_extents, operand
-from tileops.language.tracer import Tracer, require_tracer
+from tileops.language.tracer import Tracer, require_tracer, tracer_in_launch
 from tileops.language.value import INT64, Value, as_dtype, as_tuple, describe, index_expr
 
 __all__ = ["make_tensor", "reshape", "view"]
@@ -77,20 +79,11 @@ def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
         raise UnsupportedConstructError(
             f"{construct} takes the `.data` of a buffer of this program"
         )
-    require_tracer(construct)
     return _view_of(construct, source, static_shape("a view", shape), dtype)
 
 
-def _total_bits(shape: tuple[Expr, ...], dtype: DType) -> Expr:
-    out: Expr = fold.const(dtype.bits)
-    for extent in shape:
-        out = fold.mul(out, extent)
-    return out
-
-
 def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef:
-    tracer = require_tracer(construct)
-    tracer.require_launch(construct)
+    tracer = tracer_in_launch(construct)
     if not isinstance(src, BufferRef):
         operand(construct, "the source", src)
         raise ProgramTypeError(f"{construct} takes a whole buffer")
@@ -98,9 +91,8 @@ def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef
     extents = static_shape(construct, shape)
     if src.node.is_on_chip:
         check_static(tracer, construct, extents)
-    before = _total_bits(src.node.shape, src.node.dtype)
-    after = _total_bits(extents, dtype)
-    if are_different(before, after):
+    before = product(src.node.shape, fold.const(src.node.dtype.bits))
+    if are_different(before, product(extents, fold.const(dtype.bits))):
         raise ProgramValueError(
             f"{construct} must keep the number of bits",
             expected=f"as many bits as {src.describe()}",
@@ -136,7 +128,10 @@ def make_tensor(
     tracer = require_tracer("T.make_tensor")
     kind = as_dtype(dtype)
     dims = static_shape("T.make_tensor", shape)
-    steps = _strides(dims, strides)
+    steps = None
+    if strides is not None:
+        given = strides_of("T.make_tensor", dims, strides)
+        steps = tuple(index_expr(s, "a stride of T.make_tensor") for s in given)
     check_packed("T.make_tensor", dims, kind, steps)
     if isinstance(ptr, Value):
         return _at_address(tracer, ptr, dims, kind, steps)
@@ -150,17 +145,16 @@ def make_tensor(
     return _view_of("T.make_tensor", source, dims, kind, steps, name="tensor")
 
 
-def _strides(dims: tuple[Expr, ...], strides: object) -> tuple[Expr, ...] | None:
-    if strides is None:
-        return None
+def strides_of(construct: str, dims: Sequence[object], strides: object) -> tuple[object, ...]:
+    """``strides`` as a tuple; ProgramValueError unless there is one a dimension."""
     steps = as_tuple(strides)
     if len(steps) != len(dims):
         raise ProgramValueError(
-            "T.make_tensor needs one stride a dimension",
+            f"{construct} needs one stride a dimension",
             expected=f"{len(dims)} strides",
             found=str(len(steps)),
         )
-    return tuple(index_expr(s, "a stride of T.make_tensor") for s in steps)
+    return steps
 
 
 def _at_address(
