@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tileops.frontend.prim_func import PrimFunc, for_interpreter, make_prim_func
 from tileops.frontend.signature import ParamInfo, Signature, location_of_parameter, signature_of
-from tileops.frontend.trace import check_specialised, trace, trace_prim_func, with_out_idx
+from tileops.frontend.trace import (
+    PrimFunc,
+    check_specialised,
+    for_interpreter,
+    make_prim_func,
+    trace,
+    trace_prim_func,
+    with_out_idx,
+)
 
 __all__ = [
     "ParamInfo",

@@ -98,9 +98,15 @@ def inline_macro(
     for name, value in bound.arguments.items():
         annotation = signature.parameters[name].annotation
         word = annotation.split(".")[-1] if isinstance(annotation, str) else None
-        if annotation is Ref or word == "Ref":
-            arguments[name] = _reference(func, name, value, caller)
-        elif (annotation is Var or word == "Var") and isinstance(value, (Element, RegionRef)):
+        is_ref, is_var = annotation is Ref or word == "Ref", annotation is Var or word == "Var"
+        is_number = isinstance(value, (Value, bool, int, float)) and not isinstance(value, Element)
+        if is_ref and is_number:
+            raise ProgramTypeError(
+                f"macro {func.__name__}: `{name}` is passed by reference and needs a T.alloc_var, "
+                "an element or a slice",
+                location=caller,
+            )
+        if is_ref or (is_var and isinstance(value, (Element, RegionRef))):
             arguments[name] = value
         else:
             if isinstance(value, VarRef):
@@ -110,16 +116,6 @@ def inline_macro(
     tracer.location = caller
     tracer.names = names
     return result
-
-
-def _reference(func: FunctionType, name: str, value: object, caller: object) -> object:
-    if isinstance(value, (Element, RegionRef)) or not isinstance(value, (Value, bool, int, float)):
-        return value
-    raise ProgramTypeError(
-        f"macro {func.__name__}: `{name}` is passed by reference and needs a T.alloc_var, an "
-        "element or a slice",
-        location=caller,  # type: ignore[arg-type]
-    )
 
 
 class _Frame:
@@ -384,9 +380,7 @@ class _Frame:
         if isinstance(expr, Const) and expr.value:
             raise ProgramError("the condition of `while` is always true")
         tracer.check_expr_alive(expr)
-        region = tracer.region
-        assert region is not None
-        if region.statements:
+        if tracer.regions[-1].statements:
             # The condition needs statements of its own: test it inside the loop.
             tracer.emit(If(fold.unary("not", expr), (Break(loc=tracer.location),)))
             expr = fold.const(True)

@@ -12,12 +12,7 @@ from tileops.ir.expr import Expr, Var
 from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
 from tileops.language.allocation import check_packed, leading_shape
 from tileops.language.buffers import BufferRef
-from tileops.language.parameter_types import (
-    PointerType,
-    TensorType,
-    require_tensor_type,
-    variable_of,
-)
+from tileops.language.parameter_types import PointerType, TensorType, not_a_type, variable_of
 from tileops.language.tracer import Tracer
 from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr
@@ -104,7 +99,7 @@ class Parameters:
             raise annotation.error()
         if is_dtype_like(annotation):
             return self._scalar(name, annotation)
-        return self._tensor(name, require_tensor_type(name, annotation))
+        raise not_a_type(name, annotation)
 
     def _scalar(self, name: str, annotation: object) -> Value:
         tracer = self._tracer
@@ -114,7 +109,7 @@ class Parameters:
                 f"the scalar parameter `{name}` cannot be {kind}: a call passes Python numbers",
                 expected="an integer, bool or float dtype that a kernel parameter can have",
             )
-        var = tracer.define(tracer.new_var(name, DType(as_dtype(annotation))), permanent=True)
+        var = tracer.define(tracer.new_var(name, DType(kind)), permanent=True)
         self._declared[name] = ScalarParam(name, var, loc=tracer.location)
         return Value(var)
 

@@ -1,17 +1,18 @@
-"""Traces: from a decorated Python function to a Program."""
+"""Traces: from a decorated Python function to a Program, and PrimFunc, which has both."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType
 
 from tileops.dtypes import DType
 from tileops.errors import (
     ArgumentError,
+    ArgumentTypeError,
     ProgramError,
     ProgramSyntaxError,
     ProgramTypeError,
@@ -34,6 +35,7 @@ from tileops.ir.walk import written_ids
 from tileops.language.buffers import BufferRef
 from tileops.language.operands import whole
 from tileops.language.tracer import Tracer
+from tileops.language.tracer import for_interpreter as traces_for_interpreter
 from tileops.language.value import ConstNeededError, as_tuple
 from tileops.location import Location
 from tileops.pass_configs import merged
@@ -72,7 +74,7 @@ def trace(
     signature = signature or signature_of(func)
     job = _EagerTrace(func, name, signature, dict(static), options, target, dtypes or {})
     if consts is not None:
-        return dataclasses.replace(job.run(consts, wide_sizes=wide_sizes), dtype_vars=())
+        return replace(job.run(consts, wide_sizes=wide_sizes), dtype_vars=())
     tracer = job.new_tracer(None)
     try:
         return job.run_with(tracer)
@@ -168,9 +170,7 @@ class _EagerTrace:
                 raise (hidden_name(self.func, error) or error) from None
 
         program = _finish(self.func, tracer, body, parameters, self.options, self.location)
-        return dataclasses.replace(
-            program, dtype_vars=dtype_variables(tracer, [p.name for p in params])
-        )
+        return replace(program, dtype_vars=dtype_variables(tracer, [p.name for p in params]))
 
     def without_body(self, tried: int | None = None) -> Program | None:
         """The symbolic signature, with launches that only tell which parameters they write.
@@ -204,7 +204,7 @@ class _EagerTrace:
                 found.append(program)
         if len(found) < 2 or len(set(map(_signature_text, found))) > 1:
             return None
-        return dataclasses.replace(found[0], is_tried=True)
+        return replace(found[0], is_tried=True)
 
 
 def _with_writes_of(outline: Program, sample: Program) -> Program:
@@ -215,13 +215,13 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
         for p, run in zip(outline.tensors(), sample.tensors(), strict=True)
         if run.buffer.id in written
     )
-    first = [dataclasses.replace(launch, body=fills) for launch in outline.launches[:1]]
-    return dataclasses.replace(outline, launches=(*first, *outline.launches[1:]))
+    first = [replace(launch, body=fills) for launch in outline.launches[:1]]
+    return replace(outline, launches=(*first, *outline.launches[1:]))
 
 
 def _signature_text(program: Program) -> str:
     """What calls see of ``program``: parameters, sizes, returns, and what it writes."""
-    outer = dataclasses.replace(program, launches=(), workspaces=(), options=())
+    outer = replace(program, launches=(), workspaces=(), options=())
     return f"{print_program(outer)} {sorted(written_ids(program.launches))}"
 
 
@@ -270,19 +270,79 @@ def _resolve(
         return annotation
 
 
-def trace_prim_func(
-    func: FunctionType,
-    *,
-    name: str,
-    names_in_scope: Mapping[str, object] | None = None,
-) -> Program:
+# -- prim_funcs ------------------------------------------------------------------------------------
+@dataclass(eq=False, repr=False)
+class PrimFunc:
+    """A traced program with its Python function. Tools may use ``attrs`` freely.
+
+    ``names_in_scope`` are the caller's names that annotations use.
+    """
+
+    func: FunctionType
+    name: str
+    program: Program
+    names_in_scope: Mapping[str, object]
+    attrs: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.__name__ = self.name
+        self.__doc__ = self.func.__doc__
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """A prim_func cannot be called: ArgumentTypeError saying what to do."""
+        raise ArgumentTypeError(
+            f"the prim_func `{self.name}` is a program and not a kernel; compile it with "
+            f"tileops.compile({self.name}), or return it from a function decorated with "
+            "@tileops.jit"
+        )
+
+    def with_attr(self, key: str, value: object) -> PrimFunc:
+        """This program with one more attribute."""
+        return replace(self, attrs={**self.attrs, key: value})
+
+    def for_interpreter(self) -> PrimFunc:
+        """This program traced again, with its prints and breakpoints."""
+        with for_interpreter():
+            program = trace_prim_func(self.func, self.names_in_scope)
+        return replace(self, program=program, attrs=dict(self.attrs))
+
+    def script(self) -> str:
+        """The program's IR as text."""
+        return print_program(self.program)
+
+    def __repr__(self) -> str:
+        return f"<prim_func {self.name}>"
+
+
+@contextmanager
+def for_interpreter() -> Iterator[None]:
+    """Trace the prim_funcs of the block with their prints and breakpoints."""
+    token = traces_for_interpreter.set(True)
+    try:
+        yield
+    finally:
+        traces_for_interpreter.reset(token)
+
+
+def make_prim_func(func: FunctionType, names_in_scope: Mapping[str, object]) -> PrimFunc:
+    """What ``@T.prim_func`` does at a definition.
+
+    ``names_in_scope`` are the caller's names, for annotations under postponed evaluation.
+    """
+    texts = [a for a in func.__annotations__.values() if type(a) is str]
+    used = {name for text in texts for name in compile(text, "", "eval").co_names}
+    scope = {n: v for n, v in names_in_scope.items() if n in used}
+    return PrimFunc(func, func.__name__, trace_prim_func(func, scope), scope)
+
+
+def trace_prim_func(func: FunctionType, names_in_scope: Mapping[str, object]) -> Program:
     """Trace a function whose parameters are annotated in its signature or its body.
 
     ``names_in_scope`` are the caller's names, for annotations under postponed evaluation.
     """
     refuse_own_name(func)
     location = location_of(function_tree(func), func.__code__.co_filename)
-    tracer = Tracer(name)
+    tracer = Tracer(func.__name__)
     tracer.dtypes = None
     tracer.inline = partial(inline_macro, tracer)
     tracer.location = location
@@ -297,7 +357,7 @@ def trace_prim_func(
         if p.kind is p.VAR_KEYWORD:
             arguments[p.name] = {}
         elif p.annotation is not p.empty and p.kind is not p.VAR_POSITIONAL:
-            annotated[p.name] = _resolve(func, p.annotation, names_in_scope or {})
+            annotated[p.name] = _resolve(func, p.annotation, names_in_scope)
             order.append(p.name)
         elif p.default is not p.empty:
             arguments[p.name] = p.default
@@ -394,9 +454,7 @@ def with_out_idx(program: Program, out_idx: int | Sequence[int]) -> Program:
     if len(set(returns)) != len(returns):
         raise ArgumentError(f"{program.name}: out_idx {indices} names a parameter twice")
     params = tuple(
-        dataclasses.replace(p, allocated=True) if isinstance(p, TensorParam) and i in returns else p
+        replace(p, allocated=True) if isinstance(p, TensorParam) and i in returns else p
         for i, p in enumerate(program.params)
     )
-    return dataclasses.replace(
-        program, params=params, returns=tuple(returns), returns_tuple=len(returns) > 1
-    )
+    return replace(program, params=params, returns=tuple(returns), returns_tuple=len(returns) > 1)

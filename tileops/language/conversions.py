@@ -11,7 +11,7 @@ from tileops.ir.expr import Call, Expr
 from tileops.language.operands import one_of
 from tileops.language.unsupported import on_which_target
 from tileops.language.value import FLOAT32, Value, as_dtype, is_scalar, to_expr, wrap
-from tileops.language.vectors import Vector, convert, reinterpret_vector
+from tileops.language.vectors import Vector, as_type, convert, reinterpret_vector
 
 __all__ = ["Cast", "cast", "reinterpret"]
 
@@ -101,5 +101,4 @@ def reinterpret(value: object, dtype: object) -> Value | Vector:
             expected=f"{expr.dtype.bits} bits",
             found=f"{kind}, {kind.bits} bits",
         )
-    same: Expr = expr if expr.dtype == kind else Call(kind, "reinterpret", (expr,))
-    return wrap(same, value)
+    return wrap(as_type(expr, kind), value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.expr import Binary, Buffer, Const, Expr, Unary, Var
@@ -19,32 +21,28 @@ from tileops.location import here
 __all__ = ["Fragment", "Layout", "annotate_layout"]
 
 
+@dataclass(eq=False, repr=False)
 class Layout:
     """An index map: the place of the element at an index of ``shape``.
 
     ``forward_fn`` takes an index a dimension and gives one index or several.
     """
 
-    def __init__(self, shape: object, forward_fn: object) -> None:
-        self.shape = as_tuple(shape)
-        self.forward_fn = forward_fn
+    shape: Any
+    forward_fn: object
+
+    def __post_init__(self) -> None:
+        self.shape = as_tuple(self.shape)
 
 
+@dataclass(eq=False, repr=False)
 class Fragment(Layout):
     """An index map that also names threads: a hint for the places of a fragment's elements."""
 
-    def __init__(
-        self,
-        shape: object,
-        forward_fn: object = None,
-        forward_thread_fn: object = None,
-        replicate: int = 1,
-        forward_index_fn: object = None,
-    ) -> None:
-        super().__init__(shape, forward_fn)
-        self.forward_thread_fn = forward_thread_fn
-        self.replicate = replicate
-        self.forward_index_fn = forward_index_fn
+    forward_fn: object = None
+    forward_thread_fn: object = None
+    replicate: int = 1
+    forward_index_fn: object = None
 
 
 def annotate_layout(layout_map: Mapping[BufferRef, object]) -> None:

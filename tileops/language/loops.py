@@ -76,27 +76,17 @@ class LoopFrame:
                 found=f"{len(names)} in the `for`",
             )
         self.axes = tuple(_evaluated_once(axis) for axis in self.axes)
-        if self.kind == "parallel":
-            return self._open_parallel(tracer, names)
         self._rounds = tuple(rounds(tracer, axis) for axis in self.axes)
-        made = []
-        for name, axis, loop in zip(names, self.axes, self._rounds, strict=True):
-            var = tracer.new_var(name, loop.dtype)
-            tracer.open_region("for")
+        dtypes = [r.dtype for r in self._rounds]
+        self._vars = tuple(map(tracer.new_var, names, dtypes))
+        if self.kind == "parallel":
+            extents = [a.stop for a in self.axes]
+            tracer.open_region("parallel", tuple(zip(self._vars, extents, strict=True)))
+        for var, axis in zip(self._vars, self.axes, strict=True):
+            if self.kind != "parallel":
+                tracer.open_region("for")
             tracer.define(var, bounded=fits_its_type(tracer, axis.start, axis.stop))
-            made.append(var)
-        self._vars = tuple(made)
-        return tuple(Value(r.value(v)) for v, r in zip(made, self._rounds, strict=True))
-
-    def _open_parallel(self, tracer: Tracer, names: Sequence[str]) -> tuple[Value, ...]:
-        self._vars = tuple(
-            tracer.new_var(n, a.stop.dtype) for n, a in zip(names, self.axes, strict=True)
-        )
-        extents = [a.stop for a in self.axes]
-        tracer.open_region("parallel", tuple(zip(self._vars, extents, strict=True)))
-        for var, extent in zip(self._vars, extents, strict=True):
-            tracer.define(var, bounded=fits_its_type(tracer, extent))
-        return tuple(Value(v) for v in self._vars)
+        return tuple(Value(r.value(v)) for v, r in zip(self._vars, self._rounds, strict=True))
 
     def _check_place(self, tracer: Tracer) -> None:
         tracer.require_launch(self.construct)
@@ -104,10 +94,8 @@ class LoopFrame:
             return
         if self.kind == "pipelined":
             raise ProgramValueError("T.Pipelined cannot be inside T.Parallel")
-        region = tracer.region
-        if self.kind == "parallel" and (
-            region is None or region.kind != "parallel" or region.statements
-        ):
+        around = tracer.regions[-1]
+        if self.kind == "parallel" and (around.kind != "parallel" or around.statements):
             raise _imperfect()
 
     def close(self, tracer: Tracer) -> None:

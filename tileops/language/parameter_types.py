@@ -304,15 +304,13 @@ class Var(metaclass=_VarType):
     """
 
 
-def require_tensor_type(name: str, value: object) -> TensorType:
-    """The annotation of parameter ``name``; ProgramTypeError for anything but a tensor type."""
-    if isinstance(value, TensorType):
-        return value
+def not_a_type(name: str, value: object) -> ProgramTypeError:
+    """The error for the annotation of parameter ``name``, which is not a type."""
     if isinstance(value, (_TensorFactory, _StridedFactory)):
-        raise ProgramTypeError(
+        return ProgramTypeError(
             f"the annotation of `{name}` needs a shape, as in T.Tensor((M, N), T.float16)"
         )
-    raise ProgramTypeError(
+    return ProgramTypeError(
         f"the annotation of `{name}` is not a type of the tile language",
         expected="T.Tensor(...), T.StridedTensor(...) or a scalar dtype such as T.int32",
         found=repr(value),

@@ -144,7 +144,7 @@ class PersistentTileScheduler:
         require_tracer("T.PersistentTileScheduler")
         self._num_m = index_expr(num_m, "num_m")
         self._num_n = index_expr(num_n, "num_n")
-        workers = HostAttr(DType("int32"), "sm_count") if num_workers is None else None
+        workers = HostAttr(INT32, "sm_count") if num_workers is None else None
         self._workers: Expr = workers or index_expr(num_workers, "num_workers")
         self._swizzle = int(swizzle_size)
         self._column_major = bool(column_major)

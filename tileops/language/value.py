@@ -20,10 +20,7 @@ from tileops.location import location_of_caller
 
 __all__ = ["dtype"]
 
-BOOL = DType("bool")
-INT32 = DType("int32")
-INT64 = DType("int64")
-FLOAT32 = DType("float32")
+BOOL, INT32, INT64, FLOAT32 = fold.BOOL, fold.INT32, fold.INT64, fold.FLOAT32
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 

@@ -170,16 +170,17 @@ def reinterpret_vector(value: object, dtype: object) -> Value | Vector:
             found=f"{dtype}, {kind.bits * count} bits",
         )
     if parts is None:
-        return Value(_as_type(bits, kind))
+        return Value(as_type(bits, kind))
     unsigned = DType(f"uint{kind.bits}")
     lanes = []
     for n in range(count):
         moved = fold.binary("shr", bits, fold.const(n * kind.bits, bits.dtype))
-        lanes.append(Value(_as_type(fold.cast(moved, unsigned), kind)))
+        lanes.append(Value(as_type(fold.cast(moved, unsigned), kind)))
     return Vector(lanes)
 
 
-def _as_type(bits: Expr, kind: DType) -> Expr:
+def as_type(bits: Expr, kind: DType) -> Expr:
+    """The bits of an expression as ``kind``, which has the same width."""
     return bits if bits.dtype == kind else Call(kind, "reinterpret", (bits,))
 
 
@@ -195,7 +196,7 @@ def _bits(value: object) -> Expr:
     whole = DType(f"uint{total}")
     out: Expr = fold.const(0, whole)
     for n, lane in enumerate(lanes):
-        part = fold.cast(_as_type(lane, DType(f"uint{width}")), whole)
+        part = fold.cast(as_type(lane, DType(f"uint{width}")), whole)
         out = fold.binary("or", out, fold.binary("shl", part, fold.const(n * width, whole)))
     return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
@@ -20,11 +21,11 @@ from tileops.language.value import INT64, Value, as_dtype, as_tuple, describe, i
 __all__ = ["make_tensor", "reshape", "view"]
 
 
+@dataclass(eq=False, repr=False)
 class Pointer:
     """A T.ptr parameter in a program: T.make_tensor gives it a shape and a dtype."""
 
-    def __init__(self, node: Buffer) -> None:
-        self.node = node
+    node: Buffer
 
     @property
     def data(self) -> DataPointer:
