@@ -12,7 +12,7 @@ import pytest
 from tests.frontend import bad_programs
 from tileops.cli import check
 from tileops.cli.main import main
-from tileops.language import unsupported
+from tileops.language import missing
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,12 +83,12 @@ def test_a_file_without_the_language() -> None:
     assert report.findings == ()
 
 
-@pytest.mark.parametrize("name", unsupported.all_names())
+@pytest.mark.parametrize("name", missing.all_names())
 def test_every_unsupported_name_is_found_with_its_reason(name: str) -> None:
     source = f"import tilelang.language as T\n\ndef f():\n    return T.{name}\n"
     (finding,) = check.analyze(source).findings
     assert (finding.line, finding.column, finding.construct) == (4, 12, f"T.{name}")
-    reason = unsupported.lookup(name)
+    reason = missing.lookup(name)
     assert reason is not None
     assert finding.reason.startswith(reason.reason)
 

@@ -13,8 +13,7 @@ import tileops
 import tileops.language as T
 from tileops.errors import ProgramAttributeError
 from tileops.language.missing import INSTEAD as OF_THE_LANGUAGE
-from tileops.language.missing import OF_A_VALUE, by_name
-from tileops.language.unsupported import all_names
+from tileops.language.missing import OF_A_VALUE, all_names, by_name
 
 # What is said of each name of T, as ``T.dot``, and of each attribute of a value, as ``x.sum``.
 INSTEAD = {

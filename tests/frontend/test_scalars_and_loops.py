@@ -314,7 +314,7 @@ def test_pass_configs_and_compile_flags_of_the_body_enter_the_options() -> None:
 
 # -- what is refused -----------------------------------------------------------------------------------
 def test_every_other_name_of_the_language_raises_when_it_is_used() -> None:
-    from tileops.language.unsupported import all_names
+    from tileops.language.missing import all_names
 
     for name in all_names():
 

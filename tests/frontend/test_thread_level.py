@@ -13,7 +13,7 @@ import tileops
 import tileops.language as T
 from tests.kit.traced import body_of
 from tileops.errors import ProgramError, UnsupportedConstructError
-from tileops.language.unsupported import all_names
+from tileops.language.missing import all_names
 
 NAMES = [
     "import_source",

@@ -20,9 +20,8 @@ from tileops import language
 from tileops.cli.check_forms import LANGUAGE, Form, Found, Names, forms, missing_part
 from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.errors import TileopsError
-from tileops.language import unsupported
+from tileops.language import missing
 from tileops.language.allocation import SCOPES
-from tileops.language.missing import nearest
 
 _NO_TARGET = "tileops does not have it, on any target"
 _NO_NAME = "tileops has no such module or name"
@@ -125,8 +124,8 @@ def _imports(tree: ast.Module, names: Names) -> Found:
         name = path.removeprefix(f"{LANGUAGE}.")
         if name != path and "." not in name:
             yield from _unusable_name(node, name)
-        elif (missing := missing_part(path)) is not None:
-            yield node, missing, _NO_NAME
+        elif (part := missing_part(path)) is not None:
+            yield node, part, _NO_NAME
     for statement in ast.walk(tree):
         if isinstance(statement, ast.Import):
             modules = [alias.name for alias in statement.names]
@@ -150,11 +149,11 @@ def _unusable_name(node: Form, name: str) -> Found:
     """The finding for ``T.<name>``, unless it can be used."""
     if name in language.__all__:
         return
-    found = unsupported.lookup(name)
+    found = missing.lookup(name)
     if found is not None and vector_parts(name) is None:
         yield node, f"T.{name}", f"{found.reason}; {_NO_TARGET}"
     elif missing_part(f"{LANGUAGE}.{name}") is not None:
-        like = nearest(name, language.__all__)
+        like = missing.nearest(name, language.__all__)
         hint = f"; did you mean T.{like}?" if like else ""
         yield node, f"T.{name}", f"the tile language has no such name{hint}"
 
@@ -237,7 +236,7 @@ def _given_arguments(
 def _text_dtype(node: ast.expr) -> Found:
     """The finding for a vector type that stands as a string where a dtype does."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        found = unsupported.lookup(node.value)
-        is_vector = found is not None and found.reason == unsupported.VECTOR_TYPE
+        found = missing.lookup(node.value)
+        is_vector = found is not None and found.reason == missing.VECTOR_TYPE
         if is_vector and is_dtype_like(node.value.rpartition("x")[0]):
-            yield node, repr(node.value), f"{unsupported.VECTOR_TYPE}; {_NO_TARGET}"
+            yield node, repr(node.value), f"{missing.VECTOR_TYPE}; {_NO_TARGET}"

@@ -14,7 +14,7 @@ from types import ModuleType
 from tileops import language
 from tileops.alias import elsewhere
 from tileops.frontend.rewrite import REFUSED
-from tileops.language import unsupported
+from tileops.language import missing
 
 LANGUAGE = "tileops.language"
 _PACKAGES = ("tileops", "tilelang")
@@ -60,7 +60,7 @@ class Names:
                 continue
             self.imports.append((node, home))
             if home == LANGUAGE:
-                names = (*language.__all__, *unsupported.all_names())
+                names = (*language.__all__, *missing.all_names())
                 self._paths.update((name, f"{home}.{name}") for name in names)
 
     def path(self, node: ast.expr) -> str | None:

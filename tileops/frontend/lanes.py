@@ -23,7 +23,7 @@ from tileops.ir.stmt import (
     While,
 )
 from tileops.language.launch import SYNC
-from tileops.language.unsupported import on_which_target
+from tileops.language.missing import on_which_target
 
 _ELEMENTWISE = (Store, Bind, If, For, Assume)
 

@@ -12,9 +12,9 @@ from tileops.ir.expr import Expr, Var
 from tileops.ir.program import DTypeVariable, ScalarParam, TensorParam
 from tileops.language.allocation import check_packed, leading_shape
 from tileops.language.buffers import BufferRef
+from tileops.language.missing import UnsupportedName
 from tileops.language.parameter_types import PointerType, TensorType, not_a_type, variable_of
 from tileops.language.tracer import Tracer
-from tileops.language.unsupported import UnsupportedName
 from tileops.language.value import Value, as_dtype, index_expr
 from tileops.language.views import Pointer
 from tileops.location import Location

@@ -238,21 +238,8 @@ def _reads_from_outside(code: CodeType, name: str) -> bool:
 
 
 # -- private names: in a class `__n` means `_Class__n` ---------------------------------------
-# The fields with one identifier that Python's compiler changes.
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
-    ast.Name: ("id",),
-    ast.Attribute: ("attr",),
-    ast.arg: ("arg",),
-    ast.keyword: ("arg",),
-    ast.FunctionDef: ("name",),
-    ast.AsyncFunctionDef: ("name",),
-    ast.ClassDef: ("name",),
-    ast.ExceptHandler: ("name",),
-    ast.alias: ("name", "asname"),
-    ast.MatchAs: ("name",),
-    ast.MatchStar: ("name",),
-    ast.MatchMapping: ("rest",),
-}
+# The fields of nodes with one identifier, which Python's compiler changes.
+_IDENTIFIERS = ("id", "attr", "arg", "name", "asname", "rest")
 
 
 def class_around(func: FunctionType) -> str | None:
@@ -276,19 +263,16 @@ def mangle(function: ast.FunctionDef, class_name: str) -> None:
     pending: list[ast.AST] = list(ast.iter_child_nodes(function))
     while pending:
         node = pending.pop()
-        for field in _FIELDS.get(type(node), ()):
-            name = getattr(node, field)
-            if name is not None:
+        for field in _IDENTIFIERS:
+            name = getattr(node, field, None)
+            if isinstance(name, str):
                 setattr(node, field, _mangled(name, prefix))
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             node.names = [_mangled(name, prefix) for name in node.names]
-        # The body of a class inside is that class's.
-        inside = (
-            [*node.bases, *node.keywords, *node.decorator_list]
-            if isinstance(node, ast.ClassDef)
-            else ast.iter_child_nodes(node)
-        )
-        pending += inside
+        if isinstance(node, ast.ClassDef):  # its body is its own
+            pending += [*node.bases, *node.keywords, *node.decorator_list]
+        else:
+            pending += ast.iter_child_nodes(node)
 
 
 def _mangled(name: str, prefix: str) -> str:

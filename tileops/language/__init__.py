@@ -21,13 +21,13 @@ from tileops.language.launch import *
 from tileops.language.layouts import *
 from tileops.language.loops import *
 from tileops.language.mathematics import *
+from tileops.language.missing import lookup as _lookup
 from tileops.language.missing import unknown_construct as _unknown_construct
 from tileops.language.missing import unmangled as _unmangled
 from tileops.language.parameter_types import *
 from tileops.language.persistent import *
 from tileops.language.products import *
 from tileops.language.reductions import *
-from tileops.language.unsupported import lookup as _lookup
 from tileops.language.value import *
 from tileops.language.vectors import *
 from tileops.language.vectors import VectorType as _VectorType

@@ -8,8 +8,8 @@ from tileops.dtypes import DType, is_dtype_like, vector_parts
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Call, Expr
+from tileops.language.missing import on_which_target
 from tileops.language.operands import one_of
-from tileops.language.unsupported import on_which_target
 from tileops.language.value import FLOAT32, Value, as_dtype, is_scalar, to_expr, wrap
 from tileops.language.vectors import Vector, as_type, convert, reinterpret_vector
 

@@ -20,9 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 _DEFAULT_THREADS = 128
-_NAMES = ("bx", "by", "bz")
-_THREAD_NAMES = ("tx", "ty", "tz")
-_THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+_AXES = "xyz"
+_THREAD_TAGS = [f"threadIdx.{axis}" for axis in _AXES]
 SYNC = "sync_threads"
 
 
@@ -51,7 +50,7 @@ class KernelFrame:
             raise ProgramValueError(
                 "T.Kernel cannot be under a condition that is known only at run time"
             )
-        names = [tracer.take_name(default) for default in _NAMES[: len(self.grid)]]
+        names = [tracer.take_name(f"b{axis}") for axis in _AXES[: len(self.grid)]]
         block_vars = tuple(tracer.new_var(name, INT32) for name in names)
         tracer.launch = LaunchState(block_vars, self.threads)
         tracer.open_region("launch")
@@ -194,7 +193,7 @@ def get_thread_binding(dim: int = 0) -> Value:
     dim = _dimension("T.get_thread_binding", threads, dim, len(state.threads))
     if dim not in state.lanes:
         state.lanes[dim] = tracer.define(
-            tracer.new_var(tracer.take_name(_THREAD_NAMES[dim]), INT32),
+            tracer.new_var(tracer.take_name(f"t{_AXES[dim]}"), INT32),
             bounded=True,
             permanent=True,
         )

@@ -13,9 +13,8 @@ from tileops.ir.stmt import Break, If
 from tileops.language.allocation import alloc_var
 from tileops.language.buffers import VarRef
 from tileops.language.index_arithmetic import fits_its_type, product
-from tileops.language.loops import LoopFrame
+from tileops.language.loops import Axis, LoopFrame
 from tileops.language.operands import items_of
-from tileops.language.steps import Axis
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import INT32, INT64, Value, bind, index_expr, wrap
 

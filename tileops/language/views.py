@@ -83,12 +83,13 @@ def make_view(data: object, shape: object, dtype: DType) -> BufferRef:
     return _view_of(construct, source, static_shape("a view", shape), dtype)
 
 
-def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef:
+def _view(construct: str, src: object, shape: object, dtype: DType | None) -> BufferRef:
     tracer = tracer_in_launch(construct)
     if not isinstance(src, BufferRef):
         operand(construct, "the source", src)
         raise ProgramTypeError(f"{construct} takes a whole buffer")
     _refuse_strided(construct, src.node)
+    dtype = dtype or src.node.dtype
     extents = static_shape(construct, shape)
     if src.node.is_on_chip:
         check_static(tracer, construct, extents)
@@ -104,17 +105,15 @@ def _view(construct: str, src: object, shape: object, dtype: DType) -> BufferRef
 
 def reshape(src: object, shape: object) -> BufferRef:
     """The same storage with another shape, row-major; the number of elements stays."""
-    dtype = src.node.dtype if isinstance(src, BufferRef) else DType("float32")
-    return _view("T.reshape", src, shape, dtype)
+    return _view("T.reshape", src, shape, None)
 
 
 def view(src: object, shape: object = None, dtype: object = None) -> BufferRef:
     """The same storage with another shape or dtype; the number of bits stays."""
-    kind = as_dtype(dtype) if dtype is not None else None
-    if isinstance(src, BufferRef):
-        kind = kind or src.node.dtype
-        shape = src.shape if shape is None else shape
-    return _view("T.view", src, shape, kind or DType("float32"))
+    kind = None if dtype is None else as_dtype(dtype)
+    if shape is None and isinstance(src, BufferRef):
+        shape = src.shape
+    return _view("T.view", src, shape, kind)
 
 
 def make_tensor(
