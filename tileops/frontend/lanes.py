@@ -55,7 +55,7 @@ class _Distributor:
         for stmt in body:
             if isinstance(stmt, Intrinsic) and stmt.name == SYNC:
                 self._close(run, out)
-            elif not self._uses_lane(stmt):
+            elif not any(self._depends(walk.exprs(s)) for s in walk.walk((stmt,))):
                 self._close(run, out)
                 out.append(walk.map_bodies(stmt, self.body))
             elif self._is_elementwise(stmt):
@@ -84,9 +84,6 @@ class _Distributor:
             f"supported by tileops{on_which_target()}",
             location=stmt.loc,
         )
-
-    def _uses_lane(self, stmt: Stmt) -> bool:
-        return any(self._depends(walk.exprs(s)) for s in walk.walk((stmt,)))
 
     def _depends(self, exprs: Iterable[Expr]) -> bool:
         return _reads(exprs, {v.id for v in self._vars} | self._private | self._ended)

@@ -47,7 +47,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the tree alone says, without the function's defaults and globals; found once."""
+    """What the tree alone says, without the function's defaults and globals; found once.
+
+    ``in_body`` has the first ``name: annotation`` without a value of each name.
+    """
 
     mode: str
     in_body: dict[str, ast.expr]
@@ -63,7 +66,11 @@ def _facts(func: FunctionType) -> _Facts:
         tree = function_tree(func)
         nodes = list(own_nodes(tree.body))
         mode = "lazy" if _is_lazy(tree, nodes) else "eager"
-        in_body = _annotations_in_body(nodes) if mode == "eager" else {}
+        in_body: dict[str, ast.expr] = {}
+        for node in nodes if mode == "eager" else ():
+            match node:
+                case ast.AnnAssign(target=ast.Name(id=name), value=None):
+                    in_body.setdefault(name, node.annotation)
         found = _Facts(mode, in_body, {a.arg: a.annotation for a in _parameters(tree)})
         found = _known.put(func.__code__, found)
     return found
@@ -113,7 +120,8 @@ def is_annotated_in_body(func: FunctionType, name: str) -> bool:
 def _is_lazy(tree: ast.FunctionDef, nodes: Sequence[ast.AST]) -> bool:
     """True for a function that defines a prim_func, or only returns what another one built."""
     for node in nodes:
-        if isinstance(node, ast.FunctionDef) and any(_is_prim_func(d) for d in node.decorator_list):
+        decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+        if any(_last_name(getattr(d, "func", d)) == "prim_func" for d in decorators):
             return True
     params = {a.arg for a in _parameters(tree)}
     for node in nodes:
@@ -129,26 +137,10 @@ def _is_lazy(tree: ast.FunctionDef, nodes: Sequence[ast.AST]) -> bool:
     )
 
 
-def _is_prim_func(decorator: ast.expr) -> bool:
-    if isinstance(decorator, ast.Call):
-        decorator = decorator.func
-    return _last_name(decorator) == "prim_func"
-
-
 def _last_name(node: ast.AST | None) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _annotations_in_body(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
-    """The first ``name: annotation`` (without a value) of each name."""
-    out: dict[str, ast.expr] = {}
-    for node in nodes:
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=name), value=None):
-                out.setdefault(name, node.annotation)
-    return out
 
 
 def _kind_of(func: FunctionType | None, node: ast.expr | None) -> str:

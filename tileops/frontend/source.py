@@ -174,22 +174,19 @@ def _statement_of(name: str, lines: Sequence[str], where: Location) -> ast.AST:
     refused: SyntaxError | tokenize.TokenError
     for block in (_indented_block, inspect.getblock):
         try:
-            return _first_statement("".join(block(lines)), where.line)
+            text = "".join(block(lines))
+            # An indented function parses inside a block of its own; columns stay those of the
+            # file, and so do lines, by as many empty ones before it.
+            indented = text[:1].isspace()
+            before = "\n" * (where.line - 2) + "if 1:\n" if indented else "\n" * (where.line - 1)
+            node: ast.AST = ast.parse(before + text).body[0]
+            return node.body[0] if indented and isinstance(node, ast.If) else node
         except (SyntaxError, tokenize.TokenError) as error:
             refused = error
     reason = refused.msg if isinstance(refused, SyntaxError) else refused.args[0]
     raise ProgramSyntaxError(
         f"the source of `{name}` does not parse on its own: {reason}", location=where
     ) from refused
-
-
-def _first_statement(text: str, first: int) -> ast.AST:
-    # An indented function parses inside a block of its own; columns stay those of the file, and
-    # so do lines, by as many empty ones before it.
-    indented = text[:1].isspace()
-    before = "\n" * (first - 2) + "if 1:\n" if indented else "\n" * (first - 1)
-    node: ast.AST = ast.parse(before + text).body[0]
-    return node.body[0] if indented and isinstance(node, ast.If) else node
 
 
 def location_of(node: ast.AST, file: str) -> Location:

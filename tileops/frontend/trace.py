@@ -27,8 +27,8 @@ from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_bod
 from tileops.frontend.source import function_tree, location_of, refuse_own_name
 from tileops.ir import fold
 from tileops.ir.builder import activate
-from tileops.ir.expr import Expr
-from tileops.ir.printer import print_expr, print_program
+from tileops.ir.expr import Expr, comma_separated
+from tileops.ir.printer import print_program
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill
 from tileops.ir.walk import written_ids
@@ -237,15 +237,15 @@ def check_specialised(outline: Program, program: Program, consts: Mapping[str, i
         is_const = size.kind == "const"
         known[var.id] = fold.const(consts[var.name], var.dtype) if is_const else named[var.name]
     for told, found in zip(outline.tensors(), program.tensors(), strict=True):
-        expected = [fold.substitute(e, known) for e in _extents(told)]
-        if list(map(print_expr, expected)) != list(map(print_expr, _extents(found))):
+        expected = comma_separated(tuple(fold.substitute(e, known) for e in _extents(told)))
+        own = comma_separated(_extents(found))
+        if own != expected:
             raise ProgramValueError(
                 f"the shape of `{found.name}` depends on the number of a size constant in a way "
                 "that the signature cannot tell; write it with operators, `if` and conditional "
                 "expressions on the size",
-                expected=f"({', '.join(map(print_expr, expected))})",
-                found=f"({', '.join(map(print_expr, _extents(found)))}) for "
-                + ", ".join(f"{n} = {v}" for n, v in consts.items()),
+                expected=f"({expected})",
+                found=f"({own}) for " + ", ".join(f"{n} = {v}" for n, v in consts.items()),
                 location=found.loc,
             )
 

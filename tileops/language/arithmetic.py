@@ -119,14 +119,8 @@ logical_and = _logical("logical_and", "land", "True if all conditions hold.")
 logical_or = _logical("logical_or", "lor", "True if any condition holds.")
 
 
-def logical_not(cond: object) -> Value:
-    """True if ``cond`` does not hold."""
-    return unary("not", cond)
-
-
-def bitwise_not(a: object) -> Value:
-    """``~a`` of an integer."""
-    return unary("invert", a)
+logical_not = named("logical_not", "True if ``cond`` is false.", lambda cond: unary("not", cond))
+bitwise_not = named("bitwise_not", "``~a`` of an integer.", lambda a: unary("invert", a))
 
 
 def _bitwise(name: str, op: str, text: str) -> Callable[[object, object], Value]:

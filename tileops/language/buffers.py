@@ -284,7 +284,7 @@ def _out_of_range(ref: BufferRef, dim: int, number: int) -> ProgramIndexError:
 
 def _check_parallel_index(tracer: Tracer, ref: BufferRef, indices: tuple[Expr, ...]) -> None:
     used = {e for index in indices for e in walk_expr(index) if isinstance(e, Var)}
-    for var, extent in tracer.parallel_axes:
+    for var, extent in (axis for region in tracer.regions for axis in region.parallel):
         if var not in used:
             continue
         if ref.node.scope == "local":

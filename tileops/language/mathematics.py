@@ -74,6 +74,21 @@ isinf = _test("isinf", "True if ``x`` is infinite.")
 isfinite = _test("isfinite", "True if ``x`` is neither infinite nor NaN.")
 
 
+def atan2(y: object, x: object) -> Value:
+    """The angle of the point (``x``, ``y``)."""
+    return math_call("atan2", y, x)
+
+
+def copysign(x: object, y: object) -> Value:
+    """The magnitude of ``x`` with the sign of ``y``."""
+    return math_call("copysign", x, y)
+
+
+def fma(a: object, b: object, c: object) -> Value:
+    """``a * b + c`` with one rounding."""
+    return math_call("fma", a, b, c)
+
+
 def _bit_count(name: str, text: str) -> _Unary:
     def function(x: object) -> Value:
         expr = to_expr(x)
@@ -86,11 +101,6 @@ def _bit_count(name: str, text: str) -> _Unary:
 
 popcount = _bit_count("popcount", "The number of bits set in an integer.")
 clz = _bit_count("clz", "The number of leading zero bits of an integer.")
-
-
-def atan2(y: object, x: object) -> Value:
-    """The angle of the point (``x``, ``y``)."""
-    return math_call("atan2", y, x)
 
 
 def pow(x: object, y: object) -> Value:
@@ -109,16 +119,6 @@ def pow_of_int(x: object, y: int) -> Value:
     for _ in range(y - 1):
         out = fold.mul(out, base)
     return wrap(out, x)
-
-
-def copysign(x: object, y: object) -> Value:
-    """The magnitude of ``x`` with the sign of ``y``."""
-    return math_call("copysign", x, y)
-
-
-def fma(a: object, b: object, c: object) -> Value:
-    """``a * b + c`` with one rounding."""
-    return math_call("fma", a, b, c)
 
 
 _ROUNDS = {"ties-to-even": "nearbyint", "ties-away-from-zero": "round"}

@@ -33,13 +33,13 @@ _REGIONS = {
 class OpenRegion:
     """A statement list that is being recorded; its ``names`` end with it.
 
-    ``kind`` is launch, for, parallel, while, then or else.
+    ``kind`` is a key of the table above; ``parallel`` are the variables and extents of T.Parallel.
     """
 
     kind: str
-    statements: list[Stmt]
     loc: Location | None = None
     parallel: tuple[tuple[Var, Expr], ...] = ()
+    statements: list[Stmt] = field(default_factory=list)
     names: list[Var | Buffer] = field(default_factory=list)
 
     @property
@@ -194,9 +194,8 @@ class Tracer(Builder):
     # -- regions -------------------------------------------------------------------------------
     def open_region(self, kind: str, parallel: tuple[tuple[Var, Expr], ...] = ()) -> OpenRegion:
         """Start recording a nested statement list."""
-        statements: list[Stmt] = []
-        region = OpenRegion(kind, statements, loc=self.location, parallel=parallel)
-        self._bodies.append(statements)
+        region = OpenRegion(kind, self.location, parallel)
+        self._bodies.append(region.statements)
         self.regions.append(region)
         return region
 
@@ -213,11 +212,6 @@ class Tracer(Builder):
     def region(self) -> OpenRegion | None:
         """The innermost open region, None outside launches."""
         return self.regions[-1] if self.regions else None
-
-    @property
-    def parallel_axes(self) -> tuple[tuple[Var, Expr], ...]:
-        """The variables and extents of the open T.Parallel loops, outer first."""
-        return tuple(axis for region in self.regions for axis in region.parallel)
 
     @property
     def in_parallel(self) -> bool:

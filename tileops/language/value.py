@@ -107,23 +107,17 @@ def number_of(expr: Expr, asked: str) -> Number:
             found=f"a run-time {expr.dtype}",
             location=location_of_caller() if tracer is None else None,
         )
-    found = _under(tracer.tried, expr)
-    if found is None:
+    found = expr
+    if tracer.tried is not None:
+        sizes = {e.id: fold.const(tracer.tried, e.dtype) for e in walk_expr(expr) if type(e) is Var}
+        found = fold.substitute(expr, sizes)
+    if not isinstance(found, Const):
         raise ConstNeededError(
             f"Python asked for {what} of a size constant: `T.const` sizes have no value yet here; "
             f"{instead_before}",
             found=print_expr(expr),
         )
-    return found
-
-
-def _under(tried: int | None, expr: Expr) -> Number | None:
-    """The value of ``expr`` if each size constant is ``tried``; None if that does not tell."""
-    if tried is None:
-        return None
-    sizes = {e.id: fold.const(tried, e.dtype) for e in walk_expr(expr) if isinstance(e, Var)}
-    found = fold.substitute(expr, sizes)
-    return found.value if isinstance(found, Const) else None
+    return found.value
 
 
 def is_of_consts(expr: Expr) -> bool:
@@ -340,9 +334,9 @@ def absolute(x: object) -> Value:
     return wrap(fold.call("abs", expr), x)
 
 
-def power(a: object, b: object) -> Value:
-    """``a ** b``: repeated products for integers with a constant exponent, ``pow`` otherwise."""
-    base, exponent = to_expr(a), to_expr(b)
+def power(x: object, y: object) -> Value:
+    """``x ** y``: repeated products for integers with a constant exponent, ``pow`` otherwise."""
+    base, exponent = to_expr(x), to_expr(y)
     if base.dtype.is_integer and isinstance(exponent, Const) and exponent.dtype.is_integer:
         count = int(exponent.value)
         if count < 0:
@@ -350,8 +344,8 @@ def power(a: object, b: object) -> Value:
         out: Expr = fold.const(1, base.dtype)
         for _ in range(count):
             out = fold.mul(out, base)
-        return wrap(out, a, b)
-    return math_call("pow", a, b)
+        return wrap(out, x, y)
+    return math_call("pow", x, y)
 
 
 def as_dtype(value: object) -> DType:
