@@ -92,7 +92,8 @@ class LaunchCode:
     ``cluster``: thread blocks that run one program together (``gl.num_ctas()``); ``grid`` counts
     programs. A launch of clusters takes no tensor map. ``dependent``: the launch may start before
     the one ahead of it on the stream ends, so its text waits (``gdc_wait``) before it touches
-    memory that earlier launches use.
+    memory that earlier launches use. ``notes`` say how the
+    launch was generated, for people.
     """
 
     entry: str
@@ -106,6 +107,7 @@ class LaunchCode:
     language: str = "triton"
     cluster: int = 1
     dependent: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,7 @@ def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) ->
         registers=built.registers,
         spills=built.spills,
         tensormaps=tensor_maps(launch, metadata),
-        notes=built.notes,
+        notes=(*launch.notes, *built.notes),
     )
 
 

@@ -22,6 +22,7 @@ from tileops.errors import (
     ArgumentError,
     CompileMissError,
     InternalError,
+    SharedMemoryError,
     ToolchainError,
     UnsupportedOnTargetError,
 )
@@ -190,10 +191,7 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
             "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
         )
     start = time.perf_counter()
-    with counters.timed("generate"):
-        code = generate(request.program, request.target, request.spec)
-    with counters.timed("compile"):
-        artifact = _compile(code, request)
+    code, artifact = _generated_and_compiled(request)
     if json.loads(key.fields["toolchain"]) != tool_versions.of(request.target):
         raise _ToolsChangedError
     built = built_of(request.program, request.target, code, artifact, key)
@@ -211,6 +209,30 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
     return built
 
 
+def _generated_and_compiled(request: Request) -> tuple[KernelCode, Artifact]:
+    """Text and machine code. What Triton refuses in roles is written without them."""
+    from tileops.compiler import StageError
+
+    with counters.timed("generate"):
+        code = generate(request.program, request.target, request.spec)
+    try:
+        with counters.timed("compile"):
+            return code, _compile(code, request)
+    except (StageError, SharedMemoryError) as error:
+        if all(launch.language != "gluon" for launch in code.launches):
+            raise
+        refused = str(error).splitlines()[0]
+    log.emit("compile", f"{request.op}: Triton path: {refused}")
+    from tileops.codegen import gpu
+
+    with counters.timed("generate"):
+        code = gpu.generate_plain(
+            request.program, request.target.text_target, request.spec, refused
+        )
+    with counters.timed("compile"):
+        return code, _compile(code, request)
+
+
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
     """The text that ``program`` becomes on ``target``; needs no compiler."""
     target = target.text_target
@@ -219,9 +241,9 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
         return cpu.generate(program, target, spec)
     if target.is_gpu:
-        from tileops.codegen import triton
+        from tileops.codegen import gpu
 
-        return triton.generate(program, target, spec)
+        return gpu.generate(program, target, spec)
     raise UnsupportedOnTargetError(f"no code generator for target {target}")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from tileops.codegen.kernel_code import Specialization
 from tileops.codegen.triton.liveness import Ids, liveness_of
@@ -21,7 +22,7 @@ from tileops.errors import InternalError, UnsupportedConstructError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import Body, Launch
+from tileops.ir.stmt import Body, Launch, Stmt
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
 from tileops.passes.context import Context as PassContext
@@ -39,6 +40,9 @@ class Scope:
 
 class Context:
     """State while one launch is written."""
+
+    # Emitters of statements that only some launches have, by kind.
+    steps: Mapping[type[Stmt], Callable[[Any, Any], None]] = {}
 
     def __init__(
         self,
@@ -177,6 +181,14 @@ class Context:
         if old.dtype != new.dtype:
             text = f"({text}).to({triton_type(new.dtype)}, bitcast=True)"
         return text
+
+    def in_space(self, tile: Val, storage: Storage, axes: Sequence[int]) -> Val:
+        """A tile whose dimensions run along ``axes``, ready for operations of the current nest."""
+        return tile
+
+    def from_other_space(self, value: Val) -> Val:
+        """A value along all axes of the current nest that another nest computed."""
+        return value
 
     def define_all(self, buffer_ids: Ids) -> None:
         """Give buffers that may be used before they are written a value: zero."""

@@ -25,9 +25,15 @@ def flat_grid(launch: Launch) -> Expr:
 
 def emit_block_vars(ctx: Context) -> str:
     """Give each block variable its number, the first runs fastest; the name of the flat number."""
-    launch = ctx.launch
     pid = Val(ctx.names.fresh("pid"), INT32)
     ctx.writer.line(f"{pid.text} = tl.program_id(0)")
+    emit_block_numbers(ctx, pid)
+    return pid.text
+
+
+def emit_block_numbers(ctx: Context, pid: Val) -> None:
+    """Give each block variable its number in the block ``pid`` of the flattened grid."""
+    launch = ctx.launch
     swizzle = dict(launch.attrs).get("swizzle")
     order = [convert(emit_expr(ctx, e), INT32) for e in launch.grid]
     rest = pid
@@ -46,7 +52,6 @@ def emit_block_vars(ctx: Context) -> str:
     for var, block in zip(launch.block_vars, numbers, strict=True):
         wide = convert(block, INT64) if ctx.spec.index64 else block
         ctx.vars[var.id] = ctx.temporary(var.name, wide)
-    return pid.text
 
 
 def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[list[Val], Val]:

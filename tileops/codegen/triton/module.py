@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
@@ -12,6 +15,7 @@ from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
 from tileops.codegen.triton.writer import entry_name
 from tileops.errors import InternalError
+from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
 from tileops.ir.walk import walk
@@ -19,42 +23,89 @@ from tileops.passes.context import Context as PassContext
 from tileops.passes.pipeline import TRITON, run
 from tileops.target import Target
 
+Lines = list[tuple[str, int | None]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """One launch as text.
+
+    ``lines`` have the numbers of their statements. ``workspaces`` are global buffers beyond the
+    program's own. The head of the text needs ``helpers``, ``stages`` and ``imports``.
+    """
+
+    lines: Lines
+    launch: LaunchCode
+    workspaces: tuple[Buffer, ...] = ()
+    helpers: frozenset[str] = frozenset()
+    stages: frozenset[int] = frozenset()
+    imports: tuple[str, ...] = ()
+
+
+# Writes a launch under an entry's name; the last argument counts the workspaces before its own.
+Write = Callable[[Program, Launch, PassContext, Specialization, str, int], Written]
+
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
-    """The Triton text of a specialised program; UnsupportedConstructError if there is none."""
+    """The Triton text of a specialised program.
+
+    UnsupportedConstructError for what it cannot express.
+    """
+    return generate_with(write_launch, program, target, spec)
+
+
+def generate_with(
+    write: Write, program: Program, target: Target, spec: Specialization
+) -> KernelCode:
+    """The text of a specialised program, each launch as ``write`` has it."""
     known, own = PassContext(target), len(program.workspaces)
     program = run(TRITON, program, known)
-    launches: list[LaunchCode] = []
     workspaces = list(program.workspaces[own:])  # those that passes added
-    helpers: set[str] = set()
-    stages: set[int] = set()
-    lines: list[tuple[str, int | None]] = []
+    written: list[Written] = []
     for launch in program.launches:
-        ctx = _emitted(program, launch, known, spec)
         entry = entry_name(program.name)
         if len(program.launches) > 1:
-            entry = f"{entry}_{len(launches)}"
-        params = ctx.params.finish(ctx.memory.params(own + len(workspaces)))
-        signature = f"def {entry}({', '.join(p.name for p in params)}):"
-        lines += [("", None), ("", None), ("@triton.jit", None), (signature, launch.origin)]
-        lines += ctx.writer.finish()
-        allocs = [s.buffer for s in walk(launch.body) if isinstance(s, Alloc)]
-        described = LaunchCode(
-            entry,
-            params,
-            flat_grid(launch),
-            num_warps(launch.threads, target.warp_size),
-            max(ctx.stages, default=1),
-            shared_buffers=tuple(b for b in allocs if b.scope == "shared"),
-        )
-        launches.append(described)
-        workspaces += ctx.memory.workspaces(flat_grid(launch))
-        helpers |= ctx.helpers
-        stages |= ctx.stages
-    lines = [*((text, None) for text in _head(program, helpers, stages)), *lines]
+            entry = f"{entry}_{len(written)}"
+        made = write(program, launch, known, spec, entry, own + len(workspaces))
+        workspaces += made.workspaces
+        written.append(made)
+    lines: Lines = [(text, None) for text in _head(program, written)]
+    lines += [line for made in written for line in made.lines]
     statements = {n: number for n, (_, number) in enumerate(lines, 1) if number is not None}
     source = "\n".join(text for text, _ in lines) + "\n"
-    return KernelCode("triton", source, tuple(launches), statements, tuple(workspaces))
+    launches = tuple(made.launch for made in written)
+    return KernelCode("triton", source, launches, statements, tuple(workspaces))
+
+
+def write_launch(
+    program: Program,
+    launch: Launch,
+    known: PassContext,
+    spec: Specialization,
+    entry: str,
+    workspaces: int,
+) -> Written:
+    """A launch as one Triton function."""
+    ctx = _emitted(program, launch, known, spec)
+    params = ctx.params.finish(ctx.memory.params(workspaces))
+    signature = f"def {entry}({', '.join(p.name for p in params)}):"
+    lines: Lines = [("", None), ("", None), ("@triton.jit", None), (signature, launch.origin)]
+    allocs = [s.buffer for s in walk(launch.body) if isinstance(s, Alloc)]
+    described = LaunchCode(
+        entry,
+        params,
+        flat_grid(launch),
+        num_warps(launch.threads, known.target.warp_size),
+        max(ctx.stages, default=1),
+        shared_buffers=tuple(b for b in allocs if b.scope == "shared"),
+    )
+    return Written(
+        lines + ctx.writer.finish(),
+        described,
+        tuple(ctx.memory.workspaces(flat_grid(launch))),
+        frozenset(ctx.helpers),
+        frozenset(ctx.stages),
+    )
 
 
 def num_warps(threads: int, warp_size: int = 32) -> int:
@@ -79,12 +130,15 @@ def _emitted(program: Program, launch: Launch, known: PassContext, spec: Special
         return ctx
 
 
-def _head(program: Program, helpers: set[str], stages: set[int]) -> list[str]:
+def _head(program: Program, written: list[Written]) -> list[str]:
+    helpers = frozenset[str]().union(*(made.helpers for made in written))
+    stages = frozenset[int]().union(*(made.stages for made in written))
+    imports = dict.fromkeys(line for made in written for line in made.imports)
     lines = [f'"""Triton kernels of the program {program.name}."""', ""]
-    lines += ["import triton", "import triton.language as tl"]
+    lines += ["import triton", "import triton.language as tl", *imports]
     if "libdevice" in helpers:
         lines.append("from triton.language.extra import libdevice")
     if stages:
         lines.append("")
         lines += [f"STAGES_{n} = tl.constexpr({n})" for n in sorted(stages)]
-    return lines + function_lines(helpers)
+    return lines + function_lines(set(helpers))

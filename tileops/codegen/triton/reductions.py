@@ -36,6 +36,7 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
     result = tile if axis is None else reduced(ctx, kind, tile, axis, nan)
     with ctx.nest([extents[d] for d, _ in stmt.pairs()]) as vars_:
         result = Val(result.text, result.dtype, ctx.space.all_axes(), result.prec)
+        result = ctx.from_other_space(result)
         dims = tuple(d for _, d in stmt.pairs())
         if not stmt.clear:
             old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)

@@ -32,6 +32,8 @@ def emit_body(ctx: Context, body: ir.Body, live: Ids) -> None:
                 _CONTROL[type(stmt)](ctx, stmt, after)
             elif type(stmt) in _SIMPLE:
                 _SIMPLE[type(stmt)](ctx, stmt)
+            elif type(stmt) in ctx.steps:
+                ctx.steps[type(stmt)](ctx, stmt)
             else:
                 kind = type(stmt).__name__.lower()
                 raise ctx.unsupported(f"`{kind}` is not supported on target {ctx.target}")

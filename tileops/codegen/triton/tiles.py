@@ -66,6 +66,8 @@ def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
         return halves
     if not is_placed(plan) or any(p.kind == "shift" for p in plan):
         return _gather(ctx, storage, name, storage.kept(indices))
+    if all(p.kind == "axis" for p in plan):
+        name = ctx.in_space(name, storage, [p.axis for p in plan])
     return _take(ctx, name, list(storage.padded), plan)
 
 

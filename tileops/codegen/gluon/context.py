@@ -1,0 +1,155 @@
+"""The state of one role being written: Triton's, with a layout for every tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tileops.codegen.gluon.layouts import Layouts
+from tileops.codegen.gluon.maps import Maps
+from tileops.codegen.gluon.steps import STEPS
+from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.space import Space, shape_text, subscript
+from tileops.codegen.triton.storage import Storage
+from tileops.codegen.triton.text import PRODUCT, Val, triton_type
+from tileops.dtypes import INT32
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Var
+from tileops.ir.schedule import Descriptor, Ring, Schedule
+from tileops.passes.hopper import Unfit
+
+
+class RoleContext(Context):
+    """State while one role of a launch is written.
+
+    Lanes of a nest have the layout of the nest's box. A tile is brought to it where the nest reads
+    it, and to its own where it is stored; conversions between equal layouts cost nothing.
+    """
+
+    steps = STEPS
+    layouts: Layouts
+    # Of each buffer that a ring holds, by id.
+    fed: Mapping[int, tuple[Ring, Descriptor]]
+
+    def enter(self, schedule: Schedule, layouts: Layouts, maps: Maps) -> None:
+        """Take up a role of ``schedule``."""
+        self._lanes: dict[str, str] = {}
+        self.schedule, self.layouts, self.maps = schedule, layouts, maps
+        self.fed = {
+            b.id: (r, d)
+            for r in schedule.rings
+            for b, d in zip(r.buffers, r.descriptors, strict=True)
+        }
+        for ring in schedule.rings:
+            self.writer.line(f"{self.count(ring)} = 0")
+        if schedule.first_row is not None:
+            rows, last = schedule.rows, schedule.rows * (schedule.groups - 1)
+            self.vars[schedule.first_row.id] = Val(f"group * {rows}", INT32, prec=PRODUCT)
+            self.scope = replace(
+                self.scope,
+                ranges=self.scope.ranges.with_span(
+                    schedule.first_row, fold.const(0), fold.const(last + 1)
+                ),
+            )
+
+    def lane(self, space: Space, axis: int) -> Val:
+        """The lane numbers along one axis of a space, in the layout of its box."""
+        key = f"{space.padded} {axis}"
+        name = self._lanes.get(key)
+        if name is None:
+            one = space.rank == 1
+            laid = (
+                self.layouts.tile(space.padded) if one else self.layouts.slice(space.padded, axis)
+            )
+            name = self.names.fresh(f"lane_{'x'.join(map(str, space.padded))}_{axis}")
+            text = f"gl.arange(0, {space.padded[axis]}, layout={laid})"
+            expanded = "" if one else subscript(a == axis for a in range(space.rank))
+            self.writer.prologue(f"{name} = {text}{expanded}")
+            self._lanes[key] = name
+        return Val(name, INT32, frozenset({axis}))
+
+    def iota(self, size: int, axis: int = 0, rank: int = 1) -> str:
+        """Refused: a count of its own has no layout to agree with."""
+        raise Unfit("one element or a part of a tile in registers is accessed", self.loc)
+
+    @contextmanager
+    def over(self, vars_: Sequence[Var], extents: Sequence[int]) -> Iterator[None]:
+        """A nest over ``vars_``; Unfit where its box is padded or has more than two dimensions."""
+        if any(self.padding(e) != e for e in extents):
+            raise Unfit(f"a nest of {' x '.join(map(str, extents))} points", self.loc)
+        if sum(e != 1 for e in extents) > 2:
+            raise Unfit(f"a nest of {len(extents)} dimensions", self.loc)
+        with super().over(vars_, extents):
+            yield
+
+    def declare(self, buffer: Buffer, storage: Storage | None = None) -> None:
+        """Hold an on-chip buffer in a variable; Unfit where the tile would be padded."""
+        super().declare(buffer, storage)
+        held = self.storages[buffer.id]
+        if held.padded != held.extents:
+            raise Unfit(f"`{buffer.name}` has an extent that is not a power of two", self.loc)
+
+    def declare_view(self, buffer: Buffer, source: Buffer) -> None:
+        """Make ``buffer`` another name of global memory; Unfit for a tile."""
+        if source.is_on_chip:
+            raise Unfit(f"`{buffer.name}` is a view of a tile", self.loc)
+        super().declare_view(buffer, source)
+
+    def in_space(self, tile: Val, storage: Storage, axes: Sequence[int]) -> Val:
+        """A tile in the layout of the current nest's box."""
+        if list(axes) != sorted(axes):
+            raise Unfit("a tile is read transposed", self.loc)
+        if len(axes) == self.space.rank:
+            laid = self.layouts.tile(self.space.padded)
+        else:
+            laid = self.layouts.slice(self.space.padded, axes[0])
+        if laid == self.layouts.tile(storage.padded):
+            return tile
+        return Val(f"gl.convert_layout({tile.text}, {laid})", tile.dtype)
+
+    def from_other_space(self, value: Val) -> Val:
+        """A value that another nest computed, in the layout of this one."""
+        if not self.space.rank:
+            return value
+        laid = self.layouts.tile(self.space.padded)
+        return Val(f"_laid({value.text}, {laid})", value.dtype, value.axes)
+
+    def assign(self, buffer: Buffer, text: str) -> None:
+        """Write ``name = text``, in the layout of the buffer's own shape."""
+        shape = self.storages[buffer.id].tile_shape
+        super().assign(buffer, f"_laid({text}, {self.layouts.tile(shape)})" if shape else text)
+
+    def _define(self, buffer_id: int) -> None:
+        storage = self.storages.get(buffer_id)
+        if storage is None or buffer_id in self.defined or not storage.tile_shape:
+            super()._define(buffer_id)
+            return
+        zero = "False" if storage.dtype.is_bool else "0"
+        laid = self.layouts.tile(storage.tile_shape)
+        self.writer.line(
+            f"{self.tile_names[buffer_id]} = gl.full({shape_text(storage.tile_shape)}, {zero}, "
+            f"{triton_type(storage.dtype)}, {laid})"
+        )
+        self.defined.add(buffer_id)
+
+    # -- rings -----------------------------------------------------------------------------------
+    def count(self, ring: Ring) -> str:
+        """The variable that counts the rounds of a ring in this role."""
+        return f"n_{ring}"
+
+    def slot(self, ring: Ring, behind: int = 0) -> str:
+        """The number of the slot of this round, or of one ``behind``."""
+        if ring.depth == 1:
+            return "0"
+        before = f" + {ring.depth - behind}" if behind else ""
+        return (
+            f"({self.count(ring)}{before}) % {ring.depth}"
+            if behind
+            else f"{self.count(ring)} % {ring.depth}"
+        )
+
+    def parity(self, ring: Ring) -> str:
+        """Text of the parity of this round."""
+        rounds = self.count(ring) if ring.depth == 1 else f"{self.count(ring)} // {ring.depth}"
+        return f"{rounds} & 1"

@@ -1,0 +1,62 @@
+"""The descriptors of a launch: parameters that the host makes from a tensor's address and sizes."""
+
+from __future__ import annotations
+
+from tileops.codegen.kernel_code import KernelParam, TensorMapSpec
+from tileops.codegen.triton.writer import Names
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr
+from tileops.ir.program import Program
+from tileops.ir.schedule import Descriptor, Schedule
+
+
+class Maps:
+    """Names of the descriptors, slots and staging tiles of one schedule."""
+
+    def __init__(self, schedule: Schedule, names: Names) -> None:
+        fetched = [d for r in schedule.rings for d in r.descriptors]
+        self._names = {
+            d: names.fresh(f"{d.tensor.name}_desc")
+            for d in dict.fromkeys((*fetched, *schedule.staged))
+        }
+        self._staging = {d: names.fresh(f"{d.tensor.name}_tile") for d in schedule.staged}
+        self._slots = {b.id: names.fresh(b.name) for r in schedule.rings for b in r.buffers}
+
+    def descriptor(self, descriptor: Descriptor) -> str:
+        """The parameter that holds a descriptor."""
+        return self._names[descriptor]
+
+    def staging(self, descriptor: Descriptor) -> str:
+        """The shared tile through which a box leaves."""
+        return self._staging[descriptor]
+
+    def slots(self, buffer: Buffer) -> str:
+        """The shared memory of a ring's buffer, all slots."""
+        return self._slots[buffer.id]
+
+    def params(self, program: Program) -> list[KernelParam]:
+        """The descriptors as parameters of the kernel."""
+        tensors = [t.buffer.id for t in program.tensors()]
+        return [
+            KernelParam(
+                name,
+                "tensormap",
+                tensors.index(d.tensor.id),
+                "tensordesc",
+                str(d.tensor.dtype),
+                tensormap=TensorMapSpec(d.box, d.tensor.shape, _strides(d.tensor), d.swizzle),
+            )
+            for d, name in self._names.items()
+        ]
+
+
+def _strides(buffer: Buffer) -> tuple[Expr, ...]:
+    """The strides in elements; row-major where the tensor has none of its own."""
+    if buffer.strides is not None:
+        return buffer.strides
+    out: list[Expr] = []
+    step: Expr = fold.const(1, fold.INT64)
+    for extent in reversed(buffer.shape):
+        out.append(step)
+        step = fold.mul(step, fold.cast(extent, fold.INT64))
+    return tuple(reversed(out))

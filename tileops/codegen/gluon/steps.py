@@ -1,0 +1,140 @@
+"""The text of a schedule's steps: waits, signals, fetches and asynchronous products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tileops.codegen.triton.elements import extents_of, load_region
+from tileops.codegen.triton.expressions import emit_condition, emit_expr
+from tileops.codegen.triton.functions import converted
+from tileops.codegen.triton.text import convert
+from tileops.dtypes import INT32
+from tileops.ir.expr import Buffer, Region
+from tileops.ir.program import const_value
+from tileops.ir.schedule import (
+    Acquire,
+    Advance,
+    Await,
+    Fetch,
+    Issue,
+    Release,
+    Settle,
+    Staged,
+)
+from tileops.ir.stmt import Stmt
+from tileops.passes.hopper import Unfit
+
+if TYPE_CHECKING:
+    from tileops.codegen.gluon.context import RoleContext
+
+
+def _emit_acquire(ctx: RoleContext, stmt: Acquire) -> None:
+    ring, slot = stmt.ring, ctx.slot(stmt.ring)
+    ctx.writer.line(f"mbarrier.wait({ring}_empty.index({slot}), ({ctx.parity(ring)}) ^ 1)")
+    ctx.writer.line(f"mbarrier.expect({ring}_full.index({slot}), {ring.bytes})")
+
+
+def _emit_fetch(ctx: RoleContext, stmt: Fetch) -> None:
+    ring, slot = stmt.ring, ctx.slot(stmt.ring)
+    place = [b.id for b in ring.buffers].index(stmt.dst.buffer.id)
+    descriptor = ctx.maps.descriptor(ring.descriptors[place])
+    ctx.writer.line(
+        f"tma_load({descriptor}, {_coordinates(ctx, stmt.src)}, {ring}_full.index({slot}), "
+        f"{ctx.maps.slots(stmt.dst.buffer)}.index({slot}))"
+    )
+
+
+def _coordinates(ctx: RoleContext, region: Region) -> str:
+    starts = [convert(emit_expr(ctx, start), INT32).text for start in region.starts]
+    return f"[{', '.join(starts)}]"
+
+
+def _emit_await(ctx: RoleContext, stmt: Await) -> None:
+    ring = stmt.ring
+    ctx.writer.line(f"mbarrier.wait({ring}_full.index({ctx.slot(ring)}), {ctx.parity(ring)})")
+
+
+def _emit_release(ctx: RoleContext, stmt: Release) -> None:
+    ring, known = stmt.ring, const_value(stmt.when)
+    when = "" if known else f", pred={emit_condition(ctx, stmt.when).text}"
+    ctx.writer.line(
+        f"mbarrier.arrive({ring}_empty.index({ctx.slot(ring, stmt.behind)}), count=1{when})"
+    )
+
+
+def _emit_advance(ctx: RoleContext, stmt: Advance) -> None:
+    ctx.writer.line(f"{ctx.count(stmt.ring)} += 1")
+
+
+def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
+    a = _operand(ctx, stmt.a, stmt, transposed=stmt.transpose_a)
+    b = _slot_text(ctx, stmt.b.buffer, transposed=stmt.transpose_b)
+    acc = ctx.tile_name(stmt.c.buffer)
+    fresh = ", use_acc=False" if const_value(stmt.clear) else ""
+    line = f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}{fresh}, is_async=True)"
+    ctx.writer.line(line)
+    ctx.defined.add(stmt.c.buffer.id)
+
+
+def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool) -> str:
+    if region.buffer.id in ctx.fed:
+        return _slot_text(ctx, region.buffer, transposed=transposed, part=region)
+    shape = stmt.c.static_extents()
+    if shape is None:
+        raise Unfit("a product with run-time extents", stmt.loc)
+    laid = ctx.layouts.operand(shape, region.dtype.bits)
+    return f"gl.convert_layout({ctx.tile_name(region.buffer)}, {laid})"
+
+
+def _slot_text(
+    ctx: RoleContext, buffer: Buffer, *, transposed: bool, part: Region | None = None
+) -> str:
+    """The matrix in the current slot of a ring; of ``part``, the rows of this group."""
+    ring, descriptor = ctx.fed[buffer.id]
+    text = f"{ctx.maps.slots(buffer)}.index({ctx.slot(ring)})"
+    if len(descriptor.box) != 2:
+        matrix = [e for e in buffer.static_shape() or () if e != 1]
+        text = f"{text}.reshape({matrix})"
+    if part is not None and not part.is_whole():
+        rows = ctx.schedule.rows
+        text = f"{text}.slice(group * {rows}, {rows}, {int(transposed)})"
+    return f"{text}.permute((1, 0))" if transposed else text
+
+
+def _emit_settle(ctx: RoleContext, stmt: Settle) -> None:
+    names = [ctx.tile_name(b) for b in stmt.results]
+    deps = f"({', '.join(names)},)"
+    ctx.writer.line(
+        f"{', '.join(names)} = hopper.warpgroup_mma_wait({stmt.outstanding}, deps={deps})"
+    )
+
+
+def _emit_staged(ctx: RoleContext, stmt: Staged) -> None:
+    """A tile to shared memory, and from there to the tensor."""
+    extents, dims = extents_of(ctx, stmt.src), stmt.src.squeezed()
+    with ctx.nest([extents[d] for d in dims]) as vars_:
+        value = converted(ctx, load_region(ctx, stmt.src, dims, vars_), stmt.dst.dtype)
+    name = ctx.maps.staging(stmt.descriptor)
+    if ctx.schedule.groups > 1:
+        name += ".index(group)"
+    shaped = name
+    if len(stmt.descriptor.box) != len(dims):
+        shaped = f"{name}.reshape({[extents[d] for d in dims]})"
+    ctx.writer.line("tma.store_wait(0)")
+    ctx.writer.line(f"{shaped}.store({value.text})")
+    ctx.writer.line("hopper.fence_async_shared()")
+    descriptor = ctx.maps.descriptor(stmt.descriptor)
+    ctx.writer.line(f"tma_store({descriptor}, {_coordinates(ctx, stmt.dst)}, {name})")
+
+
+STEPS: dict[type[Stmt], Callable[[RoleContext, Any], None]] = {
+    Acquire: _emit_acquire,
+    Fetch: _emit_fetch,
+    Await: _emit_await,
+    Release: _emit_release,
+    Advance: _emit_advance,
+    Issue: _emit_issue,
+    Settle: _emit_settle,
+    Staged: _emit_staged,
+}

@@ -1,0 +1,83 @@
+"""The text of a program for a GPU: launches in roles on Hopper where they fit, else Triton's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tileops.codegen.gluon import emit_roles
+from tileops.codegen.kernel_code import KernelCode, Specialization
+from tileops.codegen.triton.module import Written, generate_with, write_launch
+from tileops.codegen.triton.params import address_sizes
+from tileops.ir.program import Program
+from tileops.ir.stmt import Gemm, Launch
+from tileops.ir.walk import walk
+from tileops.passes.context import Context
+from tileops.passes.hopper import Unfit, schedule_launch
+from tileops.target import Target
+
+_HOPPER = 90
+# Pass configs that ask for a kernel without roles, and without TMA.
+_SWITCHES = ("tl.disable_warp_specialized", "tl.disable_tma_lower")
+
+
+def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
+    """The text of a specialised program.
+
+    UnsupportedConstructError for what neither form can express.
+    """
+    return generate_with(_write, program, target, spec)
+
+
+def generate_plain(
+    program: Program, target: Target, spec: Specialization, refused: str
+) -> KernelCode:
+    """The text without roles, for a program whose roles a compiler ``refused``."""
+
+    def write(
+        program: Program,
+        launch: Launch,
+        known: Context,
+        spec: Specialization,
+        entry: str,
+        workspaces: int,
+    ) -> Written:
+        written = write_launch(program, launch, known, spec, entry, workspaces)
+        return _noted(written, f"{entry}: Triton path: {refused}")
+
+    return generate_with(write, program, target, spec)
+
+
+def _write(
+    program: Program,
+    launch: Launch,
+    known: Context,
+    spec: Specialization,
+    entry: str,
+    workspaces: int,
+) -> Written:
+    note: str | None = None
+    if _may_have_roles(program, launch, known.target, spec):
+        aligned = address_sizes(program)
+        try:
+            schedule = schedule_launch(
+                program, launch, known.ranges(program, launch), aligned, known.target.shared_limit
+            )
+            return emit_roles(program, launch, schedule, known, spec, entry)
+        except Unfit as unfit:
+            line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
+            note = f"{entry}: Triton path: {line}{unfit.reason}"
+    written = write_launch(program, launch, known, spec, entry, workspaces)
+    return written if note is None else _noted(written, note)
+
+
+def _noted(written: Written, note: str) -> Written:
+    return replace(written, launch=replace(written.launch, notes=(note,)))
+
+
+def _may_have_roles(program: Program, launch: Launch, target: Target, spec: Specialization) -> bool:
+    if target.kind != "cuda" or target.capability != _HOPPER or not spec.fast or spec.index64:
+        return False
+    options = dict(program.options)
+    if any(options.get(name, "false") != "false" for name in _SWITCHES):
+        return False
+    return any(isinstance(s, Gemm) for s in walk(launch.body))

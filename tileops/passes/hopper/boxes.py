@@ -1,0 +1,99 @@
+"""Which copies the tensor memory accelerator (TMA) can do, and the box that each moves."""
+
+from __future__ import annotations
+
+from tileops.ir.expr import Binary, Buffer, Cast, Expr, Region, Var
+from tileops.ir.program import Program, const_value
+from tileops.ir.schedule import Descriptor
+from tileops.ir.stmt import Copy, Launch
+from tileops.passes.hopper.unfit import Unfit
+
+# Of cuTensorMapEncodeTiled (CUDA driver API): ranks, extents of a box, alignment in bytes.
+_MOST_RANK = 5
+_MOST_EXTENT = 256
+_ALIGNMENT = 16
+_SWIZZLES = (128, 64, 32)
+
+
+class Boxes:
+    """The boxes of one launch, under the facts of a *fast* kernel.
+
+    There every pointer is 16-byte aligned and every run-time size in ``aligned`` is divisible by
+    16.
+    """
+
+    def __init__(self, program: Program, launch: Launch, aligned: frozenset[int]) -> None:
+        self._tensors = {t.buffer.id for t in program.tensors() if not t.raw}
+        self._safe = {b.id: value for b, value in launch.safe_values}
+        self._aligned = aligned
+
+    def fetched(self, copy: Copy) -> Descriptor:
+        """The box of a copy from a tensor into the whole of a shared buffer."""
+        if copy.src.dtype != copy.dst.dtype:
+            raise Unfit(f"the copy converts {copy.src.dtype} to {copy.dst.dtype}", copy.loc)
+        if not copy.dst.is_whole():
+            raise Unfit(f"the copy fills a part of `{copy.dst.buffer.name}`", copy.loc)
+        safe = self._safe.get(copy.src.buffer.id)
+        if safe is not None and const_value(safe) != 0:
+            raise Unfit(f"`{copy.src.buffer.name}` has a safe value, and TMA gives 0", copy.loc)
+        return self._box(copy.src, copy)
+
+    def stored(self, copy: Copy) -> Descriptor:
+        """The box of a copy from a tile to a tensor."""
+        return self._box(copy.dst, copy)
+
+    def _box(self, region: Region, copy: Copy) -> Descriptor:
+        buffer = region.buffer
+        if buffer.id not in self._tensors:
+            raise Unfit(f"`{buffer.name}` is not a tensor argument", copy.loc)
+        box = region.static_extents()
+        if box is None:
+            raise Unfit(f"the box of `{buffer.name}` has run-time extents", copy.loc)
+        if len(box) > _MOST_RANK:
+            raise Unfit(
+                f"`{buffer.name}` has {len(box)} dimensions, TMA takes {_MOST_RANK}", copy.loc
+            )
+        inner = box[-1] * buffer.dtype.bytes
+        for extent in box:
+            if extent & (extent - 1) or not extent:
+                raise Unfit(f"the box of `{buffer.name}` has an extent of {extent}", copy.loc)
+        if any(extent > _MOST_EXTENT for extent in box[:-1]):
+            raise Unfit(f"the box of `{buffer.name}` is longer than {_MOST_EXTENT}", copy.loc)
+        swizzle = next((s for s in _SWIZZLES if inner >= s), None)
+        if swizzle is None:
+            raise Unfit(f"a row of the box of `{buffer.name}` has {inner} bytes", copy.loc)
+        self._require_strides(buffer, copy)
+        return Descriptor(buffer, box, swizzle)
+
+    def _require_strides(self, buffer: Buffer, copy: Copy) -> None:
+        if buffer.strides is None:
+            suffixes = [buffer.shape[d + 1 :] for d in range(len(buffer.shape) - 1)]
+            fits = all(self._divides(factors, buffer.dtype.bytes) for factors in suffixes)
+        else:
+            *outer, last = buffer.strides
+            if const_value(last) != 1:
+                raise Unfit(f"the last stride of `{buffer.name}` is not 1", copy.loc)
+            fits = all(self._divides((stride,), buffer.dtype.bytes) for stride in outer)
+        if not fits:
+            raise Unfit(f"a stride of `{buffer.name}` is not a multiple of 16 bytes", copy.loc)
+
+    def _divides(self, factors: tuple[Expr, ...], unit: int) -> bool:
+        """True if the product of ``factors``, in elements of ``unit`` bytes, is aligned."""
+        known = unit
+        for factor in factors:
+            known *= self._known_factor(factor)
+        return known % _ALIGNMENT == 0
+
+    def _known_factor(self, expr: Expr) -> int:
+        """A number that certainly divides the value."""
+        value = const_value(expr)
+        if value is not None:
+            return max(1, abs(value))
+        match expr:
+            case Var(id=n):
+                return _ALIGNMENT if n in self._aligned else 1
+            case Cast(a=a):
+                return self._known_factor(a)
+            case Binary(op="mul", a=a, b=b):
+                return self._known_factor(a) * self._known_factor(b)
+        return 1

@@ -1,0 +1,403 @@
+"""The roles of a launch: what loads by TMA, what computes, and the rings between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tileops.dtypes import DType
+from tileops.ir import fold
+from tileops.ir.expr import Buffer, Expr, Load, Var
+from tileops.ir.program import Program, const_value
+from tileops.ir.schedule import (
+    Acquire,
+    Advance,
+    Await,
+    Descriptor,
+    Fetch,
+    Issue,
+    Release,
+    Ring,
+    Schedule,
+    Settle,
+    Staged,
+)
+from tileops.ir.stmt import Alloc, Bind, Body, Copy, For, Gemm, If, Launch, Stmt
+from tileops.ir.walk import (
+    exprs,
+    fresh_ids,
+    read_buffers,
+    sub_bodies,
+    walk,
+    walk_expr,
+    with_bodies,
+    written_buffers,
+)
+from tileops.location import Location
+from tileops.passes.analyze_ranges import Ranges
+from tileops.passes.hopper.boxes import Boxes
+from tileops.passes.hopper.mask_after import mask_after
+from tileops.passes.hopper.overlap_products import overlap_products
+from tileops.passes.hopper.segment_masks import reversed_blocks, segment_masks
+from tileops.passes.hopper.split_rows import split_rows
+from tileops.passes.hopper.unfit import Unfit
+
+_OPERANDS = ("float16", "bfloat16")
+# A slot more than a role works on, so that loads and products overlap.
+_LEAST_DEPTH = 2
+_GROUP_ROWS = 64  # of a wgmma instruction, which four warps run together
+_LANES = 32
+_RESULTS = 64
+_TRUE = fold.const(True, DType("bool"))
+
+
+def schedule_launch(
+    program: Program, launch: Launch, ranges: Ranges, aligned: frozenset[int], shared_limit: int
+) -> Schedule:
+    """The schedule of a launch; Unfit where it has no form in roles.
+
+    ``ranges`` are known where the launch begins, ``aligned`` the run-time sizes that are divisible
+    by 16.
+    """
+    launch = replace(launch, body=mask_after(launch.body, ranges.inside(launch)))
+    split = _Split(launch, Boxes(program, launch, aligned))
+    load, math = split.roles()
+    if not split.rings:
+        raise Unfit("no matrix product reads a tile that a loop loads from a tensor", launch.loc)
+    first_row = Var(fold.INT32, next(fresh_ids(program)), "first_row")
+    schedule = Schedule(tuple(split.rings), tuple(split.staged), split.warps(), load, math)
+    schedule = _in_groups(schedule, split.rows, first_row)
+    known = ranges.inside(launch)
+    if schedule.first_row is not None:
+        last = schedule.rows * (schedule.groups - 1)
+        known = known.with_span(first_row, fold.const(0), fold.const(last + 1))
+    late = overlap_products(schedule.math, known)
+    schedule = replace(
+        schedule,
+        math=segment_masks(late, known),
+        persistent=all(_is_deferred(s) for s in walk(math)),
+        backwards=reversed_blocks(launch.body, launch.block_vars),
+    )
+    return _fitted(schedule, shared_limit, launch)
+
+
+def _in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
+    """The schedule with a group of four warps for each 64 rows, where rows do not meet."""
+    groups = rows // _GROUP_ROWS
+    if groups not in (2, 3):
+        return schedule
+    try:
+        math = split_rows(schedule, rows, groups, first_row)
+    except Unfit:
+        return schedule
+    staged = tuple(dict.fromkeys(s.descriptor for s in walk(math) if isinstance(s, Staged)))
+    return replace(
+        schedule, math=math, staged=staged, groups=groups, warps=4,
+        rows=rows // groups, first_row=first_row,
+    )  # fmt: skip
+
+
+def _is_deferred(stmt: Stmt) -> bool:
+    """False for a wait that lets no product stay in flight inside a loop."""
+    return not (isinstance(stmt, Release) and stmt.behind == 0 and stmt.ring.depth > 1)
+
+
+def _fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
+    """The schedule with rings as deep as asked for where they fit, else shallower."""
+    while schedule.shared_bytes > limit:
+        deepest = max(ring.depth for ring in schedule.rings)
+        if deepest <= _LEAST_DEPTH:
+            raise Unfit(
+                f"its rings need {schedule.shared_bytes} bytes of shared memory, and there are "
+                f"{limit}",
+                launch.loc,
+            )
+        shallower = {r: replace(r, depth=min(r.depth, deepest - 1)) for r in schedule.rings}
+        schedule = replace(
+            schedule,
+            rings=tuple(shallower.values()),
+            load=_with_rings(schedule.load, shallower),
+            math=_with_rings(schedule.math, shallower),
+        )
+    return schedule
+
+
+def _with_rings(body: Body, rings: dict[Ring, Ring]) -> Body:
+    out: list[Stmt] = []
+    for stmt in body:
+        ring = getattr(stmt, "ring", None)
+        if ring is not None:
+            stmt = replace(stmt, ring=rings[ring])  # type: ignore[call-arg]
+        bodies = tuple(_with_rings(inner, rings) for inner in sub_bodies(stmt))
+        out.append(with_bodies(stmt, bodies))
+    return tuple(out)
+
+
+def operands(gemm: Gemm) -> tuple[Buffer, Buffer]:
+    """The buffers that a product multiplies."""
+    return gemm.a.buffer, gemm.b.buffer
+
+
+@dataclass
+class _Group:
+    """Copies of one statement list that are first and last read by the same of its statements."""
+
+    first: int
+    last: int
+    copies: list[Copy]
+    ring: Ring
+
+
+class _Split:
+    """Both roles of one launch, as they are found."""
+
+    def __init__(self, launch: Launch, boxes: Boxes) -> None:
+        self.rings: list[Ring] = []
+        self.staged: list[Descriptor] = []
+        self._launch, self._boxes = launch, boxes
+        self._gemms = [s for s in walk(launch.body) if isinstance(s, Gemm)]
+        self._written = {b.id for s in walk(launch.body) for b in written_buffers(s)}
+        self._fed = self._fed_buffers()
+        for gemm in self._gemms:
+            self._check_gemm(gemm)
+
+    @property
+    def rows(self) -> int:
+        """The rows of the products, the same of all."""
+        found = {(g.c.static_extents() or (0,))[-2] for g in self._gemms}
+        if len(found) != 1:
+            raise Unfit("the products differ in rows", self._launch.loc)
+        return found.pop()
+
+    def warps(self) -> int:
+        """Warps of one group for all rows: 16 rows each at least, 64 results a thread at most."""
+        most = self.rows // 16
+        columns = max((g.c.static_extents() or (0,))[-1] for g in self._gemms)
+        wanted = self.rows * columns // (_LANES * _RESULTS)
+        if most < 4:
+            raise Unfit(f"the products have {self.rows} rows, wgmma has 64", self._launch.loc)
+        return max(4, min(8, most, wanted))
+
+    def roles(self) -> tuple[Body, Body]:
+        """The statements of the load role and of the math role."""
+        return self._roles(self._launch.body, stages=0)
+
+    # -- what may be loaded ----------------------------------------------------------------------
+    def _fed_buffers(self) -> dict[int, Descriptor]:
+        """The shared operands of products, each with the box of the one copy that fills it."""
+        wanted = {b.id: b for g in self._gemms for b in operands(g) if b.scope == "shared"}
+        fed: dict[int, Descriptor] = {}
+        for buffer in wanted.values():
+            writers = [s for s in walk(self._launch.body) if buffer in written_buffers(s)]
+            readers = [s for s in walk(self._launch.body) if buffer in read_buffers(s)]
+            if len(writers) != 1 or not isinstance(writers[0], Copy) or self._in_tile(writers[0]):
+                if all(g.b.buffer is not buffer for g in self._gemms):
+                    continue  # it is held in registers
+                raise Unfit(
+                    f"`{buffer.name}` is not filled by one copy from a tensor", self._loc(writers)
+                )
+            if not all(isinstance(s, Gemm) for s in readers):
+                raise Unfit(f"`{buffer.name}` is read by more than products", self._loc(readers))
+            copy = writers[0]
+            if copy.src.buffer.id in self._written:
+                raise Unfit(f"`{copy.src.buffer.name}` is written in this launch", copy.loc)
+            if any(
+                isinstance(e, Load) and e.buffer.is_on_chip
+                for x in exprs(copy)
+                for e in walk_expr(x)
+            ):
+                raise Unfit("an address of the copy is read from a tile", copy.loc)
+            fed[buffer.id] = self._boxes.fetched(copy)
+        return fed
+
+    @staticmethod
+    def _in_tile(copy: Copy) -> bool:
+        return copy.src.buffer.is_on_chip
+
+    def _loc(self, stmts: list[Stmt]) -> Location | None:
+        return stmts[0].loc if stmts else self._launch.loc
+
+    def _check_gemm(self, gemm: Gemm) -> None:
+        a, b, c = gemm.a, gemm.b, gemm.c
+        if b.buffer.id not in self._fed:
+            raise Unfit(f"the second operand `{b.buffer.name}` is not loaded by a copy", gemm.loc)
+        if a.dtype != b.dtype or str(a.dtype) not in _OPERANDS or c.dtype != "float32":
+            raise Unfit(f"a product of {a.dtype} and {b.dtype} into {c.dtype}", gemm.loc)
+        if gemm.transpose_a and a.buffer.id not in self._fed:
+            raise Unfit(f"`{a.buffer.name}` is transposed in registers", gemm.loc)
+        if not all(r.is_whole() and len(r.squeezed()) == 2 for r in (a, b, c)):
+            raise Unfit("an operand is a part of its buffer", gemm.loc)
+        if const_value(gemm.clear) is None:
+            raise Unfit("whether the product starts from zero is known at run time only", gemm.loc)
+        (k,) = {a.static_extents()[0 if gemm.transpose_a else 1]}  # type: ignore[index]
+        if k % 16:
+            raise Unfit(f"the product sums {k} terms", gemm.loc)
+
+    # -- roles -----------------------------------------------------------------------------------
+    def _roles(self, body: Body, stages: int) -> tuple[Body, Body]:
+        groups = self._groups(body, stages)
+        load: list[Stmt] = []
+        math: list[Stmt] = []
+        fetched: set[int] = set()
+        for place, stmt in enumerate(body):
+            math += [Await(g.ring, **stmt.provenance) for g in groups if g.first == place]
+            if isinstance(stmt, Copy) and stmt.dst.buffer.id in self._fed:
+                fetched.add(stmt.dst.buffer.id)
+                for group in groups:
+                    if stmt in group.copies and fetched >= {c.dst.buffer.id for c in group.copies}:
+                        load += self._fetches(group)
+            else:
+                inner_load, inner_math = self._of(stmt)
+                load += inner_load
+                math += inner_math
+            for group in groups:
+                if group.last == place:
+                    math += [
+                        Release(group.ring, 0, _TRUE, **stmt.provenance),
+                        Advance(group.ring, **stmt.provenance),
+                    ]
+        return tuple(load), tuple(math)
+
+    def _groups(self, body: Body, stages: int) -> list[_Group]:
+        found: dict[tuple[int, int], _Group] = {}
+        for place, copy in enumerate(body):
+            if not (isinstance(copy, Copy) and copy.dst.buffer.id in self._fed):
+                continue
+            uses = [
+                n
+                for n, s in enumerate(body)
+                if any(copy.dst.buffer in operands(g) for g in _gemms(s))
+            ]
+            if not uses or uses[0] < place:
+                raise Unfit(f"`{copy.dst.buffer.name}` is not read where it is loaded", copy.loc)
+            key = (uses[0], uses[-1])
+            name = f"ring{len(self.rings)}"
+            depth = max(_LEAST_DEPTH, stages) if stages else 1
+            if key not in found:
+                found[key] = _Group(*key, [], Ring(name, (), (), depth))
+                self.rings.append(found[key].ring)
+            found[key].copies.append(copy)
+        for group in found.values():
+            before = self.rings.index(group.ring)
+            buffers = tuple(c.dst.buffer for c in group.copies)
+            group.ring = replace(
+                group.ring, buffers=buffers, descriptors=tuple(self._fed[b.id] for b in buffers)
+            )
+            self.rings[before] = group.ring
+        return list(found.values())
+
+    def _fetches(self, group: _Group) -> Iterator[Stmt]:
+        where = group.copies[-1].provenance
+        yield Acquire(group.ring, **where)
+        for copy in group.copies:
+            yield Fetch(copy.src, copy.dst, group.ring, **copy.provenance)
+        yield Advance(group.ring, **where)
+
+    def _of(self, stmt: Stmt) -> tuple[Body, Body]:
+        """What a statement becomes in each role."""
+        match stmt:
+            case Alloc(buffer=buffer) if buffer.id in self._fed:
+                return (), ()
+            case Gemm():
+                issue = Issue(
+                    stmt.a, stmt.b, stmt.c, stmt.transpose_a, stmt.transpose_b, stmt.clear,
+                    stmt.policy, **stmt.provenance,
+                )  # fmt: skip
+                return (), (issue, Settle(0, (stmt.c.buffer,), **stmt.provenance))
+            case Bind(value=value) if _is_pure(value):
+                return (stmt,), (stmt,)
+            case For():
+                stages = stmt.stages if stmt.kind == "pipelined" else 0
+                load, math = self._roles(stmt.body, max(stages, 1))
+                loop = replace(stmt, kind="serial", stages=0, body=math)
+                after: Body = ()
+                if (deferred := _deferred(loop)) is not None:
+                    loop, after = deferred
+                return _loading(replace(loop, body=load), load), (loop, *after)
+            case If():
+                if any(_is_fed_copy(s, self._fed) for s in walk((stmt,))) and not _is_pure(
+                    stmt.cond
+                ):
+                    raise Unfit("what decides over a copy is read from a tile", stmt.loc)
+                (load, math), (load_else, math_else) = (
+                    self._roles(stmt.then, 1),
+                    self._roles(stmt.orelse, 1),
+                )
+                branch = replace(stmt, then=math, orelse=math_else)
+                other = replace(stmt, then=load, orelse=load_else)
+                return _loading(other, load + load_else), (branch,)
+            case Copy(src=src, dst=dst) if src.buffer.is_on_chip and not dst.buffer.is_on_chip:
+                return (), (self._leaving(stmt),)
+            case _ if any(_is_fed_copy(s, self._fed) for s in walk((stmt,))):
+                raise Unfit(f"a copy in a {type(stmt).__name__.lower()} loop", stmt.loc)
+            case _:
+                return (), (stmt,)
+
+    def _leaving(self, copy: Copy) -> Stmt:
+        """A copy from a tile to a tensor: through shared memory where it is a box."""
+        try:
+            descriptor = self._boxes.stored(copy)
+        except Unfit:
+            return copy
+        if not copy.src.is_whole() or descriptor.tensor.id in self._read_tensors():
+            return copy
+        if descriptor not in self.staged:
+            self.staged.append(descriptor)
+        return Staged(copy.src, copy.dst, descriptor, **copy.provenance)
+
+    def _read_tensors(self) -> set[int]:
+        return {b.id for s in walk(self._launch.body) for b in read_buffers(s)}
+
+
+def _gemms(stmt: Stmt) -> Iterator[Gemm]:
+    return (s for s in walk((stmt,)) if isinstance(s, Gemm))
+
+
+def _is_fed_copy(stmt: Stmt, fed: dict[int, Descriptor]) -> bool:
+    return isinstance(stmt, Copy) and stmt.dst.buffer.id in fed
+
+
+def _is_pure(expr: Expr) -> bool:
+    """True if every role can evaluate the expression: it reads no tile."""
+    return not any(isinstance(e, Load) and e.buffer.is_on_chip for e in walk_expr(expr))
+
+
+def _loading(stmt: Stmt, load: Body) -> Body:
+    """The statement in the load role; nothing where it loads nothing."""
+    return (stmt,) if any(isinstance(s, Fetch) for s in walk(load)) else ()
+
+
+def _deferred(loop: For) -> tuple[For, Body] | None:
+    """The loop with products of one iteration in flight while the next ones start.
+
+    Only where nothing but products touches the results; a slot is then released an iteration later.
+    What follows the loop settles the last ones. None where the loop has another form.
+    """
+    kinds = [type(s) for s in loop.body if not isinstance(s, Bind)]
+    awaits, settles = kinds.count(Await), kinds.count(Settle)
+    if kinds != [Await, *itertools.chain(*[(Issue, Settle)] * settles), Release, Advance]:
+        return None
+    if awaits != 1 or not settles:
+        return None
+    issues = [s for s in loop.body if isinstance(s, Issue)]
+    results = tuple(dict.fromkeys(s.c.buffer for s in issues))
+    if any(const_value(s.clear) for s in issues):
+        return None
+    body: list[Stmt] = []
+    for stmt in loop.body:
+        match stmt:
+            case Settle():
+                continue
+            case Release(ring=ring):
+                body.append(Settle(len(issues), results, **stmt.provenance))
+                later = fold.binary("gt", loop.var, loop.start)
+                body.append(Release(ring, 1, later, **stmt.provenance))
+            case _:
+                body.append(stmt)
+    ran = fold.binary("gt", loop.stop, loop.start)
+    after = (
+        Settle(0, results, **loop.provenance),
+        Release(ring, 1, ran, **loop.provenance),
+    )
+    return replace(loop, body=tuple(body)), after
