@@ -96,8 +96,11 @@ class Binder {
     if (__builtin_expect(rule.leading, 0)) flatten(rule);
     if (__builtin_expect(static_cast<std::size_t>(facts.rank) != rule.shape.size(), 0))
       fail_rank(call_, rule);
-    for (std::size_t i = 0; i < rule.shape.size(); ++i)
-      bind_dim(rule, i, extent_of(rule, facts, i));
+    for (std::size_t i = 0; i < rule.shape.size(); ++i) {
+      const int64_t extent = extent_of(rule, facts, i);
+      bind_dim(rule, i, extent);
+      call_.fast &= extent != 0;  // no tensor map has an extent of zero
+    }
     if (rule.contiguous)
       check_contiguous(rule, facts);
     else

@@ -68,13 +68,14 @@ class Boxes:
     def _require_strides(self, buffer: Buffer, copy: Copy) -> None:
         if buffer.strides is None:
             suffixes = [buffer.shape[d + 1 :] for d in range(len(buffer.shape) - 1)]
-            fits = all(self._divides(factors, buffer.dtype.bytes) for factors in suffixes)
         else:
+            if any(const_value(stride) in (None, 0) for stride in buffer.strides):
+                raise Unfit(f"a stride of `{buffer.name}` is known at run time only", copy.loc)
             *outer, last = buffer.strides
             if const_value(last) != 1:
                 raise Unfit(f"the last stride of `{buffer.name}` is not 1", copy.loc)
-            fits = all(self._divides((stride,), buffer.dtype.bytes) for stride in outer)
-        if not fits:
+            suffixes = [(stride,) for stride in outer]
+        if not all(self._divides(factors, buffer.dtype.bytes) for factors in suffixes):
             raise Unfit(f"a stride of `{buffer.name}` is not a multiple of 16 bytes", copy.loc)
 
     def _divides(self, factors: tuple[Expr, ...], unit: int) -> bool:
