@@ -168,7 +168,7 @@ def test_a_refusal_of_triton_leads_to_an_ordinary_kernel(monkeypatch: pytest.Mon
     from tileops.codegen.gluon import module
     from tileops.jit import compiling
 
-    wrong = module._HELPERS.replace("gl.convert_layout", "gl.no_such_function")
+    wrong = module._HELPERS.replace("gl.set_auto_layout", "gl.no_such_function")
     monkeypatch.setattr(module, "_HELPERS", wrong)
     request = compiling.Request(
         traced(product(), "refused"), HOPPER, Specialization(fast=True), "refused", "test"
