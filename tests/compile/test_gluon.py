@@ -116,6 +116,30 @@ def test_the_other_version_of_triton_compiles_it_too() -> None:
     assert done.stdout.startswith("3.6")
 
 
+def test_a_process_that_infers_a_layout_exits_silently() -> None:
+    script = """
+from tests.compile import gluon_matmul
+from tileops.compiler import compile_kernel
+from tileops.target import parse_target
+
+rows = "gl.arange(0, ROWS, gl.SliceLayout(1, layout))"
+source = gluon_matmul.SOURCE.replace("    c.store(", f"    total += {rows}[:, None]\\n    c.store(")
+assert rows in source
+code = gluon_matmul.code(gluon_matmul.program(), source)
+compile_kernel(code, parse_target("cuda:sm_90"), {})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        env=settings.child_environment({}),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr == ""
+
+
 def test_the_key_names_the_content_of_gluons_files() -> None:
     files = {str(path) for path in toolchain_of(HOPPER, content_hash).files}
     for name in ("_runtime.py", "language/_semantic.py", "language/nvidia/hopper/tma.py"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -108,6 +109,19 @@ def _replace_tools(stack: ExitStack, folder: Path, knobs: Any, nvidia: Any, amd:
         if hasattr(module, name):
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, functions)
+
+
+def clear_gluon_at_exit() -> None:
+    """Gluon's modules cleared when Python exits: Triton 3.9 reports leaked objects otherwise.
+
+    Once Triton infers a layout in Gluon (for ``x[:, None]``, say), its C++ holds classes of Gluon's
+    until the process ends. Their methods hold the globals of their modules, and through those most
+    of Triton. Python clears the globals of a module at exit only if something holds the module
+    itself, so each one becomes a global of its own.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith("triton.experimental.gluon"):
+            vars(module)["_held_until_exit"] = module
 
 
 class _Functions:

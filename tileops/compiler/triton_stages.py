@@ -275,6 +275,9 @@ def _source_class(language: str) -> Any:
     if language == "gluon":
         from triton.experimental.gluon._runtime import GluonASTSource
 
+        from tileops.compiler.triton_environment import clear_gluon_at_exit
+
+        clear_gluon_at_exit()
         return GluonASTSource
     from triton.compiler.compiler import ASTSource
 
