@@ -23,16 +23,18 @@ from tileops.ir.schedule import (
     Settle,
     Staged,
 )
-from tileops.ir.stmt import Alloc, Bind, Body, Copy, For, Gemm, If, Launch, Stmt
+from tileops.ir.stmt import Alloc, Atomic, Bind, Body, Copy, For, Gemm, If, Launch, Stmt
 from tileops.ir.walk import (
     exprs,
     fresh_ids,
     read_buffers,
     sub_bodies,
+    view_roots,
     walk,
     walk_expr,
     with_bodies,
     written_buffers,
+    written_ids,
 )
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
@@ -157,7 +159,11 @@ class _Split:
         self.staged: list[Descriptor] = []
         self._launch, self._boxes = launch, boxes
         self._gemms = [s for s in walk(launch.body) if isinstance(s, Gemm)]
-        self._written = {b.id for s in walk(launch.body) for b in written_buffers(s)}
+        self._written = written_ids(launch.body)
+        self._roots = view_roots(launch.body)
+        # The variables whose values the math role alone has.
+        self._private: set[int] = set()
+        self._find_private()
         self._fed = self._fed_buffers()
         for gemm in self._gemms:
             self._check_gemm(gemm)
@@ -183,6 +189,29 @@ class _Split:
         """The statements of the load role and of the math role."""
         return self._roles(self._launch.body, stages=0)
 
+    # -- what both roles know --------------------------------------------------------------------
+    def _find_private(self) -> None:
+        for stmt in walk(self._launch.body):
+            match stmt:
+                case Bind(var=var, value=value) if not self._is_pure(value):
+                    self._private.add(var.id)
+                case Atomic(result=Var(id=result)):
+                    self._private.add(result)
+
+    def _is_pure(self, expr: Expr) -> bool:
+        """True if every role can evaluate the expression.
+
+        It reads no tile, no tensor that the launch writes, and nothing that comes from them.
+        """
+        return not any(
+            (isinstance(e, Load) and self._is_private(e.buffer))
+            or (isinstance(e, Var) and e.id in self._private)
+            for e in walk_expr(expr)
+        )
+
+    def _is_private(self, buffer: Buffer) -> bool:
+        return buffer.is_on_chip or self._roots.get(buffer.id, buffer).id in self._written
+
     # -- what may be loaded ----------------------------------------------------------------------
     def _fed_buffers(self) -> dict[int, Descriptor]:
         """The shared operands of products, each with the box of the one copy that fills it."""
@@ -202,11 +231,7 @@ class _Split:
             copy = writers[0]
             if copy.src.buffer.id in self._written:
                 raise Unfit(f"`{copy.src.buffer.name}` is written in this launch", copy.loc)
-            if any(
-                isinstance(e, Load) and e.buffer.is_on_chip
-                for x in exprs(copy)
-                for e in walk_expr(x)
-            ):
+            if not all(map(self._is_pure, exprs(copy))):
                 raise Unfit("an address of the copy is read from a tile", copy.loc)
             fed[buffer.id] = self._boxes.fetched(copy)
         return fed
@@ -305,9 +330,10 @@ class _Split:
                     stmt.policy, **stmt.provenance,
                 )  # fmt: skip
                 return (), (issue, Settle(0, (stmt.c.buffer,), **stmt.provenance))
-            case Bind(value=value) if _is_pure(value):
+            case Bind(value=value) if self._is_pure(value):
                 return (stmt,), (stmt,)
             case For():
+                self._require_pure(stmt, stmt.start, stmt.stop)
                 stages = stmt.stages if stmt.kind == "pipelined" else 0
                 load, math = self._roles(stmt.body, max(stages, 1))
                 loop = replace(stmt, kind="serial", stages=0, body=math)
@@ -316,10 +342,7 @@ class _Split:
                     loop, after = deferred
                 return _loading(replace(loop, body=load), load), (loop, *after)
             case If():
-                if any(_is_fed_copy(s, self._fed) for s in walk((stmt,))) and not _is_pure(
-                    stmt.cond
-                ):
-                    raise Unfit("what decides over a copy is read from a tile", stmt.loc)
+                self._require_pure(stmt, stmt.cond)
                 (load, math), (load_else, math_else) = (
                     self._roles(stmt.then, 1),
                     self._roles(stmt.orelse, 1),
@@ -333,6 +356,13 @@ class _Split:
                 raise Unfit(f"a copy in a {type(stmt).__name__.lower()} loop", stmt.loc)
             case _:
                 return (), (stmt,)
+
+    def _require_pure(self, stmt: Stmt, *deciding: Expr) -> None:
+        """Unfit where the load role cannot evaluate what decides over a copy."""
+        if not all(map(self._is_pure, deciding)) and any(
+            _is_fed_copy(s, self._fed) for s in walk((stmt,))
+        ):
+            raise Unfit("what decides over a copy is read from a tile", stmt.loc)
 
     def _leaving(self, copy: Copy) -> Stmt:
         """A copy from a tile to a tensor: through shared memory where it is a box."""
@@ -356,11 +386,6 @@ def _gemms(stmt: Stmt) -> Iterator[Gemm]:
 
 def _is_fed_copy(stmt: Stmt, fed: dict[int, Descriptor]) -> bool:
     return isinstance(stmt, Copy) and stmt.dst.buffer.id in fed
-
-
-def _is_pure(expr: Expr) -> bool:
-    """True if every role can evaluate the expression: it reads no tile."""
-    return not any(isinstance(e, Load) and e.buffer.is_on_chip for e in walk_expr(expr))
 
 
 def _loading(stmt: Stmt, load: Body) -> Body:
