@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tileops import settings
 from tileops.codegen.gluon import emit_roles
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton.module import Written, generate_with, write_launch
@@ -12,7 +13,7 @@ from tileops.ir.program import Program
 from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.passes.context import Context
-from tileops.passes.hopper import Unfit, schedule_launch
+from tileops.passes.hopper import Unfit, check_schedule, schedule_launch
 from tileops.target import Target
 
 _HOPPER = 90
@@ -59,9 +60,10 @@ def _write(
     if _may_have_roles(program, launch, known.target, spec):
         aligned = address_sizes(program)
         try:
-            schedule = schedule_launch(
-                program, launch, known.ranges(program, launch), aligned, known.target.shared_limit
-            )
+            limit, ranges = known.target.shared_limit, known.ranges(program, launch)
+            schedule = schedule_launch(program, launch, ranges, aligned, limit)
+            if settings.current().verify_ir:
+                check_schedule(schedule, launch, ranges, limit, entry)
             return emit_roles(program, launch, schedule, known, spec, entry)
         except Unfit as unfit:
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "

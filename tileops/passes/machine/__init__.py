@@ -1,0 +1,1 @@
+"""An abstract Hopper multiprocessor that runs the roles of a schedule, for the checker."""
