@@ -174,7 +174,7 @@ def _publish(folder: Path, directory: Directory, refused: list[str]) -> int:
     refused += [f"programs/{folder.name}/{name}: in no manifest" for name in _prune(folder, entry)]
     for path in (*sorted(path for path in folder.rglob("*") if path.is_dir()), folder):
         files.sync_directory(path)
-    return int(_is_placed(folder, directory))
+    return int(usage.put_in_place(folder, directory, folder.name))
 
 
 def _prune(folder: Path, entry: Entry) -> list[str]:
@@ -191,22 +191,3 @@ def _prune(folder: Path, entry: Entry) -> list[str]:
         with contextlib.suppress(OSError):
             (folder / name).parent.rmdir()  # if it was the last one there
     return extra
-
-
-def _is_placed(folder: Path, directory: Directory) -> bool:
-    """Put an entry in its place; False if a whole one is there."""
-    final = directory.programs / folder.name
-    for is_last in (False, True):
-        try:
-            if os.path.lexists(final):
-                read_entry(final, directory.trust, folder.name)
-                return False
-        except (DamagedError, OSError):
-            usage.discard(directory, final)
-        try:
-            folder.rename(final)
-            break
-        except OSError:  # another process may have been faster
-            if is_last:
-                raise
-    return True

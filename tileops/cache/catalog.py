@@ -9,7 +9,7 @@ from typing import Any
 
 from tileops.cache import scripts, usage
 from tileops.cache.directory import Directory, Resolved, here
-from tileops.cache.entry import DamagedError, Entry, read_entry, read_head
+from tileops.cache.entry import DamagedError, Entry, problem_of, read_entry, read_head
 from tileops.cache.key import Key
 from tileops.errors import CacheError
 
@@ -87,15 +87,11 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
 
 def verify(where: Resolved | None = None) -> list[tuple[Path, str | None]]:
     """Each entry's folder, with what is wrong with it or None."""
-    results: list[tuple[Path, str | None]] = []
-    for directory in where or here():
-        for stored in usage.stored_entries(directory):
-            try:
-                read_entry(stored.path, directory.trust, stored.path.name)
-                results.append((stored.path, None))
-            except (DamagedError, OSError) as error:
-                results.append((stored.path, str(error)))
-    return results
+    return [
+        (stored.path, problem_of(stored.path, directory.trust))
+        for directory in where or here()
+        for stored in usage.stored_entries(directory)
+    ]
 
 
 def nearest(key: Key, among: Iterable[Item]) -> Item | None:

@@ -100,8 +100,8 @@ def new_entry(key: Key, built: Built, keep: tuple[str, ...]) -> Entry:
         for name, data in built.files.items()
         if built.required is None or name in built.required or _is_kept(name, keep)
     }
-    files[PROGRAM] = key.fields["ir"].encode()
-    files[OPTIONS] = _options_text(key).encode()
+    options = "".join(f"{name}: {key.fields[name]}\n" for name in FIELDS if name != "ir")
+    files |= {PROGRAM: key.fields["ir"].encode(), OPTIONS: options.encode()}
     for name in (*files, *(built.links or {})):
         if not is_name(name) or name == MANIFEST:
             raise InternalError(f"cache entry: {name!r} cannot be the name of a file")
@@ -115,10 +115,6 @@ def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
     return "all" in keep or suffix in keep or suffix not in STAGES
 
 
-def _options_text(key: Key) -> str:
-    return "".join(f"{name}: {key.fields[name]}\n" for name in FIELDS if name != "ir")
-
-
 def write_entry(folder: Path, entry: Entry) -> None:
     """Write ``entry`` into the new ``folder``, manifest last, and wait for the disk. OSError."""
     os.mkdir(folder, 0o755)  # noqa: PTH102
@@ -129,22 +125,17 @@ def write_entry(folder: Path, entry: Entry) -> None:
         write_file(folder / name, data)
     for name, target in sorted(entry.links.items()):
         os.symlink(target, folder / name)  # noqa: PTH211
-    write_file(folder / MANIFEST, _manifest_text(entry).encode())
-    for name in (*folders, ""):
-        sync_directory(folder / name)
-
-
-def _manifest_text(entry: Entry) -> str:
-    fields = {name: text for name, text in entry.key.fields.items() if name != "ir"}
     content = {
         "format": FORMAT,
         "hash": entry.hash,
-        "key": fields,  # the IR is program.txt
-        "files": {name: fact_of(data) for name, data in sorted(entry.files.items())},
+        "key": {n: text for n, text in entry.key.fields.items() if n != "ir"},  # in program.txt
+        "files": {name: fact_of(data) for name, data in entry.files.items()},
         "links": dict(entry.links),
         "manifest": dict(entry.manifest),
     }
-    return sealed(content)
+    write_file(folder / MANIFEST, sealed(content).encode())
+    for name in (*folders, ""):
+        sync_directory(folder / name)
 
 
 def sealed(content: Mapping[str, Any]) -> str:
@@ -193,6 +184,15 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
     return Entry(key, folder, content["manifest"], files, content["links"])
 
 
+def problem_of(folder: Path, trust: Trust) -> str | None:
+    """What is wrong with the entry in ``folder``, whose name is its hash; None if it is whole."""
+    try:
+        read_entry(folder, trust, folder.name)
+    except (DamagedError, OSError) as error:
+        return str(error)
+    return None
+
+
 def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:
     """Key and manifest of the entry in ``folder``, its other files unread; errors as read_entry."""
     with _damage_explained(folder):
@@ -230,13 +230,13 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
     content = json.loads(text.decode("ascii"))
     if content["format"] != FORMAT:
         raise DamagedError(f"{folder / MANIFEST} has format {content['format']!r:.20}")
-    problem = _problem_of(content)
+    problem = _fault_in(content)
     if problem is not None:
         raise DamagedError(f"{folder / MANIFEST}: {problem}")
     return dict(content)
 
 
-def _problem_of(content: Mapping[str, Any]) -> str | None:
+def _fault_in(content: Mapping[str, Any]) -> str | None:
     """What in a manifest has a wrong form; files and key are compared with it elsewhere."""
     files, links, manifest = content["files"], content["links"], content["manifest"]
     for name, fact in files.items():
@@ -279,18 +279,12 @@ def _verify_links(folder: Path, links: Mapping[str, str], files: Mapping[str, An
     for name, target in links.items():
         path = f"{folder}/{name}"
         try:
-            is_right = _is_link_to(path, target, files[target])
+            if os.path.islink(path):  # noqa: PTH114
+                is_right = os.readlink(path) == target  # noqa: PTH115
+            else:  # a copy of its target, where an entry was copied without links
+                digest = hashlib.sha256(read_file(path)).hexdigest()
+                is_right = digest == files[target]["sha256"]
         except OSError as error:
             raise _damage_or_failure(path, error) from None
         if not is_right:
             raise DamagedError(f"{path} is not a link to {target}")
-
-
-def _is_link_to(path: str, target: str, fact: Mapping[str, Any]) -> bool:
-    try:
-        return os.readlink(path) == target  # noqa: PTH115
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    # A copy of its target, where an entry was copied without links.
-    return bool(hashlib.sha256(read_file(path)).hexdigest() == fact["sha256"])

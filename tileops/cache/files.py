@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 # Never writable by group or others, whatever the umask: such files would be refused when read.
@@ -91,7 +92,9 @@ def replace_file(path: Path, data: bytes, staging: Path) -> None:
     """
     try:
         write_file(staging, data)
-        _put(staging, path)
+        if path.is_dir() and not path.is_symlink():
+            remove(path)
+        os.replace(staging, path)  # noqa: PTH105
     except OSError as error:
         remove(staging)
         if error.errno != errno.EXDEV or staging.parent == path.parent:
@@ -99,29 +102,18 @@ def replace_file(path: Path, data: bytes, staging: Path) -> None:
         replace_file(path, data, path.with_name(f".{staging.name}"))
 
 
-def _put(staging: Path, path: Path) -> None:
-    try:
-        os.replace(staging, path)  # noqa: PTH105
-    except IsADirectoryError:
-        remove(path)
-        os.replace(staging, path)  # noqa: PTH105
-
-
 def remove(path: Path) -> bool:
     """Remove a file, link or tree, as far as it can be; True if nothing is left."""
     # More than once: on a network file system EBUSY and ESTALE pass by themselves.
-    return any(_remove_once(path) for _ in range(_REMOVE_TRIES))
-
-
-def _remove_once(path: Path) -> bool:
-    try:
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)  # noqa: PTH108
-    except OSError:
-        return not os.path.lexists(path)
-    return not os.path.lexists(path)
+    for _ in range(_REMOVE_TRIES):
+        with suppress(OSError):
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)  # noqa: PTH108
+        if not os.path.lexists(path):
+            return True
+    return False
 
 
 def children(folder: Path) -> list[Path]:

@@ -148,50 +148,31 @@ class Store:
         return entry
 
     def _store(self, entry: Entry, directory: Directory) -> Entry:
-        final = directory.programs / entry.hash
         try:
             try:
-                self._place(entry, directory, final)
+                self._place(entry, directory)
             except FileNotFoundError:
                 # Somebody cleared the cache meanwhile, staging included; not again at once.
-                self._place(entry, directory, final)
+                self._place(entry, directory)
         except OSError as error:
             _trouble(f"cannot store in {directory.root}: {error}")
             return entry
+        final = directory.programs / entry.hash
         self._keep_bounded(final, entry, directory)
         return dataclasses.replace(entry, path=final)
 
-    def _place(self, entry: Entry, directory: Directory, final: Path) -> None:
+    def _place(self, entry: Entry, directory: Directory) -> None:
         stage = staging.fresh(directory, entry.hash[:12])
         try:
             make_directories(directory.programs)
             write_entry(stage, entry)
-            self._rename(stage, final, directory, entry.hash)
+            if usage.put_in_place(stage, directory, entry.hash):
+                sync_directory(directory.programs)
+            else:
+                remove(stage)  # another process was faster; its entry is as good
         except OSError:
             remove(stage)
             raise
-
-    def _rename(self, stage: Path, final: Path, directory: Directory, entry_hash: str) -> None:
-        if os.path.lexists(final) and self._is_whole(final, directory, entry_hash):
-            remove(stage)  # another process was faster; its entry is as good
-            return
-        try:
-            if os.path.lexists(final):
-                usage.discard(directory, final)
-            os.rename(stage, final)  # noqa: PTH104
-        except OSError:
-            # Lost the race between the look and the rename: take the winner's, if it is whole.
-            if not self._is_whole(final, directory, entry_hash):
-                raise
-            remove(stage)
-        sync_directory(directory.programs)
-
-    def _is_whole(self, final: Path, directory: Directory, entry_hash: str) -> bool:
-        try:
-            read_entry(final, directory.trust, entry_hash)
-        except (DamagedError, OSError):
-            return False
-        return True
 
     def _keep_bounded(self, final: Path, entry: Entry, directory: Directory) -> None:
         limit = settings.current().cache_limit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import gzip
 import lzma
 import tarfile
 import zlib
@@ -22,8 +23,8 @@ _XZ_MEMORY = 128 << 20  # what xz -9 needs is 65 MiB
 # What reading a hostile or torn archive raises. ValueError and IndexError: bad numbers in headers.
 # RecursionError: headers of headers.
 _TORN = (
-    tarfile.TarError, EOFError, ValueError, LookupError, zlib.error, lzma.LZMAError, MemoryError,
-    RecursionError,
+    tarfile.TarError, EOFError, ValueError, LookupError, zlib.error, gzip.BadGzipFile,
+    lzma.LZMAError, MemoryError, RecursionError,
 )  # fmt: skip
 
 
@@ -190,32 +191,12 @@ def _unpacked(file: IO[bytes]) -> Callable[[int], bytes]:
     """A function that gives the next bytes, at most as many as asked for, none at the end."""
     start = file.read(6)
     file.seek(0)
+    if start.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=file).read
     for magic, make in _DECOMPRESSORS:
         if start.startswith(magic):
             return _Decompressed(file, make).read
     return file.read
-
-
-class _Zlib:
-    """The interface of bz2's and lzma's decompressors for gzip."""
-
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._inner.unconsumed_tail
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
 def _zstd() -> Any:  # noqa: ANN401
@@ -227,7 +208,6 @@ def _zstd() -> Any:  # noqa: ANN401
 
 
 _DECOMPRESSORS: tuple[tuple[bytes, Callable[[], Any]], ...] = (
-    (b"\x1f\x8b", _Zlib),
     (b"BZh", bz2.BZ2Decompressor),
     (b"\xfd7zXZ\x00", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
     (b"\x28\xb5\x2f\xfd", _zstd),

@@ -15,6 +15,7 @@ from pathlib import Path
 from tileops import forks
 from tileops.cache import files, scripts, staging
 from tileops.cache.directory import Directory
+from tileops.cache.entry import problem_of
 
 # Eviction goes down to this share of the limit, so that one scan of the directory pays for many
 # compiles: at 1,000 entries a scan takes about as long as 1 % of one compile.
@@ -239,6 +240,23 @@ def _tidy(directory: Directory, asides: list[Path]) -> None:
     for aside in asides:
         files.remove(aside)
     scripts.sweep(directory)
+
+
+def put_in_place(stage: Path, directory: Directory, entry_hash: str) -> bool:
+    """Rename the entry in ``stage`` to its place; False if a whole one is there. Raises OSError."""
+    final = directory.programs / entry_hash
+    for is_last in (False, True):
+        if os.path.lexists(final):
+            if problem_of(final, directory.trust) is None:
+                return False
+            discard(directory, final)
+        try:
+            os.rename(stage, final)  # noqa: PTH104
+            break
+        except OSError:  # another process may have been faster
+            if is_last:
+                raise
+    return True
 
 
 def discard(directory: Directory, path: Path) -> bool:
