@@ -26,7 +26,6 @@ from tileops.cache.files import (
     make_directories,
     read_file,
     remove,
-    replace_file,
 )
 from tileops.cache.locks import KeyLocks
 
@@ -387,7 +386,7 @@ def write_table(directory: Directory, script: Path) -> None:
             lines.append(
                 [str(key.get("device", "?")), sizes, bucket, static, time, words(best.config)]
             )
-    place(directory, script / "tuning" / TABLE, scripts.aligned(lines).encode())
+    staging.place(directory, script / "tuning" / TABLE, scripts.aligned(lines).encode())
 
 
 def milliseconds(latency: float, noisy: bool) -> str:
@@ -402,10 +401,5 @@ def words(values: object) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def place(directory: Directory, path: Path, data: bytes) -> None:
-    """Put a file of ``directory`` in its place in one step. Raises OSError."""
-    replace_file(path, data, staging.fresh(directory, path.name))
-
-
 def _replace(directory: Directory, path: Path, content: Mapping[str, Any]) -> None:
-    place(directory, path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+    staging.place(directory, path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())

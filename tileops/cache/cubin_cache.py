@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tileops import forks, log, settings
+from tileops import log, settings
 from tileops.cache import files, staging
 from tileops.cache.directory import Directory, here
-from tileops.cache.entry import fact_of
+from tileops.cache.entry import DamagedError, fact_of, read_verified
 from tileops.cache.key import canonical
 
 _FOLDER = "cubins"
@@ -74,13 +73,10 @@ class CubinCache:
     def get(self, key: CacheKey) -> CacheEntry | None:
         """The entry of ``key`` from memory, then disk; None if there is none."""
         name = key.hash()
-        with forks.guard:
-            found = self._memory.get(name)
-        if found is not None or not self._enable_disk:
-            return found
-        found = self._read(key, name)
-        if found is not None:
-            with forks.guard:
+        found = self._memory.get(name)
+        if found is None and self._enable_disk:
+            found = self._read(key, name)
+            if found is not None:
                 self._memory[name] = found
         return found
 
@@ -88,8 +84,7 @@ class CubinCache:
         """Keep ``entry`` in memory and on disk; InternalError if its metadata is not plain JSON."""
         name = entry.key.hash()
         facts = canonical(entry.metadata)
-        with forks.guard:
-            self._memory[name] = entry
+        self._memory[name] = entry
         folder = self.cache_dir if self._enable_disk else None
         if folder is None:
             return
@@ -100,8 +95,7 @@ class CubinCache:
 
     def clear(self, *, disk: bool = False) -> None:
         """Forget the entries in memory; with ``disk`` remove their files too, and no others."""
-        with forks.guard:
-            self._memory.clear()
+        self._memory.clear()
         folder = self.cache_dir if disk else None
         if folder is None:
             return
@@ -109,7 +103,7 @@ class CubinCache:
             if _FILE.fullmatch(path.name):
                 files.remove(path)
         if self._given is not None:
-            files.remove(_own(self._given).state)
+            files.remove(_staged_in(self._given).state)
 
     def _read(self, key: CacheKey, name: str) -> CacheEntry | None:
         folder = self.cache_dir
@@ -121,51 +115,46 @@ class CubinCache:
             facts = json.loads(files.read_file(folder / f"{name}.json", limit=_LIMIT, trust=trust))
             if facts["format"] != _FORMAT or facts["hash"] != name:
                 return None
-            ptx = _verified(folder / f"{name}.ptx", facts["ptx"], trust)
-            cubin = facts["cubin"]
-            data = _verified(folder / f"{name}.cubin", cubin, trust) if cubin else None
-            return CacheEntry(key, ptx.decode("utf-8"), data, dict(facts["metadata"]))
+            found = {
+                part: read_verified(f"{folder / name}.{part}", facts[part], trust)
+                for part in ("ptx", "cubin")
+                if facts[part] is not None
+            }
+            ptx = found["ptx"].decode("utf-8")
+            return CacheEntry(key, ptx, found.get("cubin"), dict(facts["metadata"]))
         except FileNotFoundError:
             return None
         except (OSError, files.UntrustedError) as error:
             log.warn_once("cache", f"tileops cache: cannot use {folder}: {error}")
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except (DamagedError, ValueError, LookupError, TypeError, RecursionError) as error:
             log.warn_once(f"damaged:{name}", f"damaged cache entry {folder / name}: {error}")
         return None
 
 
-def _verified(path: Path, fact: Mapping[str, Any], trust: files.Trust) -> bytes:
-    data = files.read_file(path, limit=_LIMIT, trust=trust)
-    if fact_of(data) != fact:
-        raise ValueError(f"{path} is not what was written")
-    return data
-
-
 def _write(folder: Path, name: str, entry: CacheEntry, facts: str) -> None:
     files.make_directories(folder)
-    # A folder of the caller's own has its own staging: it may be on another file system.
-    private = here().private
-    place = _own(folder)
-    if private is not None and folder == private.root / _FOLDER:
-        place = private
+    place = _staged_in(folder)
     staging.sweep(place)
-    ptx = entry.ptx_source.encode()
+    parts = {"cubin": entry.cubin_bytes, "ptx": entry.ptx_source.encode()}
     content = {
         "format": _FORMAT,
         "hash": name,
         "key": json.loads(canonical(vars(entry.key))),
         "metadata": json.loads(facts),
-        "ptx": fact_of(ptx),
-        "cubin": fact_of(entry.cubin_bytes) if entry.cubin_bytes is not None else None,
+        **{part: None if data is None else fact_of(data) for part, data in parts.items()},
     }
-    parts = {"ptx": ptx, "json": (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()}
-    if entry.cubin_bytes is not None:
-        parts = {"cubin": entry.cubin_bytes, **parts}
-    for suffix, data in parts.items():  # the facts last: they say that the others are whole
-        files.replace_file(folder / f"{name}.{suffix}", data, staging.fresh(place, suffix))
+    # Last: it says that the others are whole.
+    parts["json"] = (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+    for part, data in parts.items():
+        if data is not None:
+            staging.place(place, folder / f"{name}.{part}", data)
 
 
-def _own(folder: Path) -> Directory:
+def _staged_in(folder: Path) -> Directory:
+    """The directory that stages files for ``folder``: one of the caller's own stages its own."""
+    private = here().private
+    if private is not None and folder == private.root / _FOLDER:
+        return private
     return Directory(folder, True, files.Trust(shared=False))
 
 
@@ -175,23 +164,18 @@ def default_directory() -> Path | None:
     return private.root / _FOLDER if private is not None else None
 
 
-_global: CubinCache | None = None
+_global = CubinCache()
 
 
 def get_global_cache() -> CubinCache:
     """The cubin cache of this process."""
-    global _global
-    with forks.guard:
-        if _global is None:
-            _global = CubinCache()
-        return _global
+    return _global
 
 
 def set_global_cache(cache: CubinCache) -> None:
     """Use ``cache`` as the cubin cache of this process."""
     global _global
-    with forks.guard:
-        _global = cache
+    _global = cache
 
 
 def __getattr__(name: str) -> object:

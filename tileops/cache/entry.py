@@ -174,7 +174,7 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
         trust.require(folder, status)
         content = _read_manifest(folder, trust)
         files = {
-            name: _read_verified(f"{folder}/{name}", fact, trust)
+            name: read_verified(f"{folder}/{name}", fact, trust)
             for name, fact in content["files"].items()
         }
         _verify_links(folder, content["links"], content["files"])
@@ -197,7 +197,7 @@ def read_head(folder: Path, trust: Trust) -> tuple[Key, dict[str, Any]]:
     """Key and manifest of the entry in ``folder``, its other files unread; errors as read_entry."""
     with _damage_explained(folder):
         content = _read_manifest(folder, trust)
-        text = _read_verified(f"{folder}/{PROGRAM}", content["files"][PROGRAM], trust)
+        text = read_verified(f"{folder}/{PROGRAM}", content["files"][PROGRAM], trust)
         return _key(content, text), content["manifest"]
 
 
@@ -257,12 +257,13 @@ def is_name(name: str) -> bool:
     return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
 
 
-def _read_verified(path: str, fact: Mapping[str, Any], trust: Trust) -> bytes:
+def read_verified(path: str, fact: Mapping[str, Any], trust: Trust) -> bytes:
+    """The file ``path``, whose size and SHA-256 ``fact`` gives; errors as ``read_entry``."""
     try:
         data = read_file(path, limit=fact["size"], trust=trust)
     except OSError as error:
         raise _damage_or_failure(path, error) from None
-    if len(data) != fact["size"] or hashlib.sha256(data).hexdigest() != fact["sha256"]:
+    if fact_of(data) != fact:
         raise DamagedError(f"{path} is not what was written")
     return data
 

@@ -16,7 +16,7 @@ from typing import Any
 from tileops import log
 from tileops.cache import staging
 from tileops.cache.directory import Directory, here
-from tileops.cache.files import UntrustedError, make_directories, read_file, replace_file
+from tileops.cache.files import UntrustedError, make_directories, read_file
 from tileops.cache.key import canonical
 
 _FORMAT = 3
@@ -103,7 +103,7 @@ def remember(
     try:
         path = _path(private, identity)
         make_directories(path.parent)
-        replace_file(path, json.dumps(content, indent=1).encode(), staging.fresh(private, "fact"))
+        staging.place(private, path, json.dumps(content, indent=1).encode())
     except (OSError, UntrustedError) as error:
         log.warn_once("cache", f"tileops cache: cannot write in {private.root}: {error}")
 

@@ -18,7 +18,7 @@ from tileops import log
 from tileops.cache import staging
 from tileops.cache.directory import Directory, here
 from tileops.cache.entry import Entry
-from tileops.cache.files import children, make_directories, remove, replace_file
+from tileops.cache.files import children, make_directories, remove
 from tileops.cache.key import canonical
 from tileops.cache.locks import file_lock
 
@@ -103,19 +103,24 @@ def _is_shown(folder: Path, table: _Table, program: str) -> bool:
 
 def _record(directory: Directory, script: Script, row: dict[str, Any]) -> None:
     folder = script.folder(directory)
-    _make_way(folder)
-    make_directories(folder / "programs")
-    with file_lock(folder / ".lock", _LOCK_SECONDS):
-        _add_row(directory, script, row)
-
-
-def _make_way(folder: Path) -> None:
-    """Remove other things that have the names of the lock and of the links' folder."""
-    if (folder / ".lock").is_dir():
-        shutil.rmtree(folder / ".lock", ignore_errors=True)
-    links = folder / "programs"
+    lock, links = folder / ".lock", folder / "programs"
+    # Other things may have the names of the lock and of the links' folder.
+    if lock.is_dir():
+        shutil.rmtree(lock, ignore_errors=True)
     if links.is_symlink() or links.is_file():
         remove(links)
+    make_directories(links)
+    with file_lock(lock, _LOCK_SECONDS):
+        # Evicted programs leave the table with the next compile.
+        rows = [old for old in dispatch_rows(folder) if _is_there(directory, old)]
+        if row not in rows:
+            rows.append(row)
+        hashes = _programs(rows)
+        _link(links, hashes)
+        content = {"format": FORMAT, "name": script.name, "rows": rows}
+        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+        staging.place(directory, folder / DISPATCH, text.encode())
+        staging.place(directory, folder / TABLE, render_table(rows, hashes).encode())
 
 
 def rows_of(directory: Directory, name: str) -> list[dict[str, Any]]:
@@ -163,25 +168,11 @@ def _rows_in(text: bytes) -> list[dict[str, Any]]:
 
 
 def _is_row(row: object) -> bool:
-    if not isinstance(row, dict) or not isinstance(row.get("when"), dict):
-        return False
-    program = row.get("program")
-    return isinstance(program, str) and _PROGRAM.fullmatch(program) is not None
-
-
-def _add_row(directory: Directory, script: Script, row: dict[str, Any]) -> None:
-    folder = script.folder(directory)
-    # Evicted programs leave the table with the next compile.
-    rows = [old for old in dispatch_rows(folder) if _is_there(directory, old)]
-    if row not in rows:
-        rows.append(row)
-    hashes = _programs(rows)
-    _link(folder / "programs", hashes)
-    content = {"format": FORMAT, "name": script.name, "rows": rows}
-    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-    replace_file(folder / DISPATCH, text.encode(), staging.fresh(directory, DISPATCH))
-    table = render_table(rows, hashes)
-    replace_file(folder / TABLE, table.encode(), staging.fresh(directory, TABLE))
+    match row:
+        case {"program": str(program), "when": dict()}:
+            return _PROGRAM.fullmatch(program) is not None
+        case _:
+            return False
 
 
 def _is_there(directory: Directory, row: Mapping[str, Any]) -> bool:
@@ -228,7 +219,7 @@ def clear(directory: Directory) -> None:
     """Remove all scripts, their links, tables and tunings, and nothing that is not one."""
     # The directory may be one that holds other things under the name ``scripts``.
     for folder in _folders(directory):
-        if _is_script(folder):
+        if any((folder / name).exists() for name in (DISPATCH, "programs", "tuning")):
             remove(folder)
             with suppress(OSError):
                 folder.parent.rmdir()
@@ -276,7 +267,3 @@ def _removed_if_dead(directory: Directory, folder: Path) -> bool:
     with suppress(OSError):
         folder.parent.rmdir()
     return True
-
-
-def _is_script(folder: Path) -> bool:
-    return any(os.path.exists(folder / name) for name in (DISPATCH, "programs", "tuning"))  # noqa: PTH110

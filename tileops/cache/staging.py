@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tileops.cache.directory import Directory
-from tileops.cache.files import make_directories, remove
+from tileops.cache.files import make_directories, remove, replace_file
 
 # Longer than any compile (ten minutes), with room for clocks that differ between machines.
 _STALE_SECONDS = 3600.0
@@ -27,6 +27,11 @@ def fresh(directory: Directory, name: str) -> Path:
     """A path in staging that nobody uses; makes the folder. Raises OSError."""
     make_directories(directory.staging)
     return directory.staging / f"{name}.{_processes()}.{os.getpid()}.{os.urandom(6).hex()}"
+
+
+def place(directory: Directory, path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError."""
+    replace_file(path, data, fresh(directory, path.name))
 
 
 @functools.cache

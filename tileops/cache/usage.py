@@ -201,8 +201,7 @@ def add_size(directory: Directory, size: int) -> int | None:
 
 def restart_size(directory: Directory, total: int) -> None:
     """Begin the estimate anew from what a scan found. Raises OSError."""
-    staged = staging.fresh(directory, "size")
-    files.replace_file(directory.state / "size", f"{total}\n".encode(), staged)
+    staging.place(directory, directory.state / "size", f"{total}\n".encode())
 
 
 def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset()) -> list[Path]:

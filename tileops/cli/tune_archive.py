@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from tileops.autotuner import database
-from tileops.cache import tar_reader
+from tileops.cache import staging, tar_reader
 from tileops.cache.directory import Directory
 from tileops.cache.files import UntrustedError, make_directories, read_file, remove
 from tileops.errors import CacheError
@@ -76,7 +76,7 @@ def load(directory: Directory, file: Path) -> int:
             if place.name == database.ROWS:
                 database.merge_rows(place.parent, data)
             elif database.read_json(place) is None:
-                database.place(directory, place, data)
+                staging.place(directory, place, data)
             changed.add(place.parent)
     for script in {folder.parent.parent for folder in changed}:
         database.write_table(directory, script)
