@@ -44,7 +44,7 @@ def tuning_cache(tmp_path: Path) -> Iterator[Path]:
     import tileops
     from tileops import log
 
-    log.forget_warnings()
+    log._warned.clear()
     with tileops.option.cache_dir(tmp_path / "cache"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*tuned_.*")
         yield tmp_path / "cache"

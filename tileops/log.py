@@ -50,9 +50,3 @@ def warn_once(key: str, message: str) -> None:
             return
         _warned.add(key)
     warnings.warn(message, TileopsWarning, stacklevel=3)
-
-
-def forget_warnings() -> None:
-    """Let every warning be given again (tests)."""
-    with forks.guard:
-        _warned.clear()

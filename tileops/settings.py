@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,10 +37,6 @@ def _flag(text: str) -> bool:
     if value in ("", "0", "false", "no", "off"):
         return False
     raise ValueError("1 or 0")
-
-
-def _optional_flag(text: str) -> bool | None:
-    return _flag(text) if text.strip() else None
 
 
 def parse_bytes(text: str) -> int | None:
@@ -166,7 +163,9 @@ class Settings:
         "Wait for the GPU in each call, so that a fault is the error of the op that caused it.",
     )
     verbose: bool | None = _read_by(
-        _optional_flag, None, "Default of `verbose=` in jit and compile."
+        lambda text: _flag(text) if text.strip() else None,
+        None,
+        "Default of `verbose=` in jit and compile.",
     )
     log: tuple[str, ...] = _read_by(
         topics, (), "Topics to print on stderr: `compile`, `cache`, `tune`, `all`."
@@ -289,12 +288,10 @@ def current() -> Settings:
 def derived(find: Callable[[Settings], _T]) -> _T:
     """What ``find`` finds from the current settings: once inside ``read_once``, else each time."""
     now, reading = current(), _now.reading
-    if reading is None:
-        return find(now)
-    if find not in reading.found:
-        reading.found[find] = find(now)
-    found: _T = reading.found[find]
-    return found
+    found: dict[Any, _T] = {} if reading is None else reading.found
+    if find not in found:
+        found[find] = find(now)
+    return found[find]
 
 
 def _read() -> Settings:
@@ -327,9 +324,11 @@ def override(name: str, value: object) -> object:
             _overrides.pop(name, None)
         else:
             _overrides[name] = value
-        _read_again()
+        if _now.reading is not None:
+            _now.reading = _Reading()
         # Under the guard: no child has the new setting and the old kernels.
-        finish = _code_changed() if name in _OF_CODE and previous is not value else ()
+        is_code_changed = name in _OF_CODE and previous is not value
+        finish = [forget() for forget in _on_code_change] if is_code_changed else []
     for each in finish:
         each()
     return previous
@@ -337,19 +336,8 @@ def override(name: str, value: object) -> object:
 
 def clear_overrides() -> None:
     """Forget everything that ``override`` set."""
-    with forks.guard:
-        finish = _code_changed() if _OF_CODE & _overrides.keys() else ()
-        _overrides.clear()
-        _read_again()
-    for each in finish:
-        each()
-
-
-def _read_again() -> None:
-    reading = _now.reading
-    if reading is not None:
-        reading.settings = None
-        reading.found.clear()
+    for name in tuple(_overrides):
+        override(name, UNSET)
 
 
 def on_code_change(forget: Callable[[], Callable[[], None]]) -> None:
@@ -360,34 +348,16 @@ def on_code_change(forget: Callable[[], Callable[[], None]]) -> None:
     _on_code_change.append(forget)
 
 
-def _code_changed() -> tuple[Callable[[], None], ...]:
-    return tuple(forget() for forget in _on_code_change)
-
-
 def find_program(name: str) -> str | None:
     """The absolute path of the program that a shell would run as ``name`` now; None if none.
 
     Looked up anew each time, in some microseconds: a program may be installed at any moment.
     """
-    if "/" in name:
-        places = [_absolute(name)]
-    else:
-        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-        # An empty part means the working directory to a shell, and a relative one a part of it.
-        places = [f"{_absolute(folder or '.')}/{name}" for folder in folders]
-    for path in places:
-        if os.access(path, os.X_OK) and not os.path.isdir(path):  # noqa: PTH112
-            return path
-    return None
-
-
-def _absolute(path: str) -> str:
-    if path.startswith("/"):
-        return path
+    found = shutil.which(name)
     try:
-        return os.path.abspath(path)  # noqa: PTH100
+        return found and os.path.abspath(found)  # noqa: PTH100
     except OSError:  # the working directory was deleted
-        return path
+        return found
 
 
 def compiler_environment(folder: str) -> dict[str, str]:

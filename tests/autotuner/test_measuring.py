@@ -171,7 +171,7 @@ def test_where_no_child_can_be_it_measures_here_and_says_so_once(
 
     from tileops import log
 
-    log.forget_warnings()
+    log._warned.clear()
     monkeypatch.setattr(ChildBench, "open", refuse)
     with pytest.warns(log.TileopsWarning, match="in this process.*busy or un"):
         assert is_local(inputs)

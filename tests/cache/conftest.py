@@ -14,11 +14,11 @@ from tileops.cache import Store
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     """The directory of the cache, not made yet; warnings and counters start anew."""
-    log.forget_warnings()
+    log._warned.clear()
     counters.stats(reset=True)
     with option.cache_dir(tmp_path / "cache"):
         yield tmp_path / "cache"
-    log.forget_warnings()
+    log._warned.clear()
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def _check_one_recompile(root: Path, number: int = 0) -> None:
         calls.append(1)
         return samples.built(number)
 
-    log.forget_warnings()
+    log._warned.clear()
     with pytest.warns(RuntimeWarning, match="damaged cache entry") as caught:
         entry = Store().fetch(samples.key(number), build)
     assert len([w for w in caught if "damaged" in str(w.message)]) == 1

@@ -176,8 +176,8 @@ def scene(
         shutil.copytree(prepared, root, symlinks=True)
         for path in [root / ".state" / "staging" / "dead", *(root / "programs").iterdir()]:
             os.utime(path, (time.time() - 9000,) * 2)
-        log.forget_warnings()
-        memo.forget()
+        log._warned.clear()
+        memo._found.clear()
         scripts._tables.clear()
         store_module().clear_memory()
         injector = Injector(root, fails, code)
@@ -191,8 +191,8 @@ def scene(
         return injector
 
     yield run
-    log.forget_warnings()
-    memo.forget()
+    log._warned.clear()
+    memo._found.clear()
     scripts._tables.clear()
     store_module().clear_memory()
 

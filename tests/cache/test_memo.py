@@ -17,9 +17,9 @@ VALUE = {"g++": "12.2.0 abcd"}
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    memo.forget()
+    memo._found.clear()
     yield
-    memo.forget()
+    memo._found.clear()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_recalled_while_the_file_is_the_same(root: Path, tool: Path) -> None:
     assert memo.recall("toolchain", ["g++"]) is None
     _remember("toolchain", ["g++"], [tool], VALUE)
     assert memo.recall("toolchain", ["g++"]) == VALUE
-    memo.forget()  # as another process
+    memo._found.clear()  # as another process
     assert memo.recall("toolchain", ["g++"]) == VALUE
     assert memo.recall("toolchain", ["clang++"]) is None
     assert memo.recall("another", ["g++"]) is None
@@ -65,7 +65,7 @@ def test_forgotten_when_the_file_changes(root: Path, tool: Path, change: str, pr
         case "touched":
             tool.touch()
     if process == "another":
-        memo.forget()
+        memo._found.clear()
     assert memo.recall("toolchain", []) is None
 
 
@@ -74,7 +74,7 @@ def test_a_damaged_fact_is_not_known(root: Path, tool: Path, text: bytes) -> Non
     _remember("toolchain", [], [tool], VALUE)
     (path,) = (root / ".state" / "facts").iterdir()
     path.write_bytes(text)
-    memo.forget()
+    memo._found.clear()
     assert memo.recall("toolchain", []) is None
 
 
@@ -82,7 +82,7 @@ def test_without_a_directory_this_process_knows(tool: Path, root: Path) -> None:
     with option.cache_disable():
         _remember("toolchain", [], [tool], VALUE)
         assert memo.recall("toolchain", []) == VALUE
-        memo.forget()
+        memo._found.clear()
         assert memo.recall("toolchain", []) is None
     assert not root.exists()
 

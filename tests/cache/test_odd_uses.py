@@ -279,7 +279,7 @@ def test_the_entry_vanishes_while_its_process_runs(root: Path) -> None:
 
 
 def test_very_long_names(root: Path) -> None:
-    log.forget_warnings()
+    log._warned.clear()
     entry = Store().fetch(samples.key(), samples.built)
     directory = catalog.here().private
     assert directory is not None

@@ -201,7 +201,7 @@ def test_the_facade_of_another_system(root: Path) -> None:
 
 
 def test_a_compile_is_one_log_line(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log.forget_warnings()
+    log._warned.clear()
     with caplog.at_level("INFO", logger="tileops"):
         tileops.compile(doubled.get_tir(4000), target="cpu")
     lines = [m for m in caplog.messages if m.startswith("compiled ")]

@@ -24,9 +24,9 @@ from tileops.pass_configs import DEBUG_CPU
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEOPS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TILEOPS_CXX", raising=False)
-    memo.forget()
+    memo._found.clear()
     yield
-    memo.forget()
+    memo._found.clear()
 
 
 def script(path: Path, text: str) -> Path:
@@ -144,7 +144,7 @@ def test_identity_is_of_what_compiles_now(change, process, tmp_path, monkeypatch
     assert tool_versions.of(TARGET) == first
     next(step, None)
     if process == "another process":
-        memo.forget()
+        memo._found.clear()
     second = tool_versions.of(TARGET)
     assert second != first
     assert tool_versions.of(TARGET) == second
@@ -168,7 +168,7 @@ def test_ccache_is_a_wrapper_also_under_the_name_of_a_compiler(tmp_path):
 
 def test_a_plain_compiler_is_asked_once(monkeypatch):
     tool_versions.of(TARGET)
-    memo.forget()
+    memo._found.clear()
     monkeypatch.setattr(tool_versions, "_asked", lambda target: pytest.fail("asked again"))
     tool_versions.of(TARGET)
 

@@ -35,7 +35,7 @@ def dumped(N, block=64):
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Iterator[Path]:
     store().clear_memory()
-    log.forget_warnings()
+    log._warned.clear()
     with option.cache_dir(tmp_path / "cache"):
         counters.stats(reset=True)
         yield tmp_path / "cache"

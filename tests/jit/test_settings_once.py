@@ -51,9 +51,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     monkeypatch.setattr(settings, "_read", counted("settings", settings._read))
-    # What resolve() asks each time.
-    root = counted("directories", directory._private_root)
-    monkeypatch.setattr(directory, "_private_root", root)
+    # What resolve() asks each time, once where there are no layers.
+    root = counted("directories", directory._usable)
+    monkeypatch.setattr(directory, "_usable", root)
     return found
 
 
@@ -92,7 +92,7 @@ def test_a_compile_and_a_hit_on_disk_and_in_memory(
         tripled.unload()
         if kind == "compiles":
             cache.store().clear_memory()
-            memo.forget()
+            memo._found.clear()
 
 
 def test_what_the_thread_itself_overrides_counts_at_once() -> None:

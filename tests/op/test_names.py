@@ -35,7 +35,7 @@ X = torch.ones(3)
 
 @pytest.fixture(autouse=True)
 def _warnings_anew() -> None:
-    log.forget_warnings()
+    log._warned.clear()
 
 
 def run_cell(module: ModuleType, text: str, number: int) -> None:

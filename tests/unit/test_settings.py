@@ -19,7 +19,7 @@ from tileops.errors import ArgumentError
 @pytest.fixture(autouse=True)
 def _clean() -> None:
     option.reset()
-    log.forget_warnings()
+    log._warned.clear()
     counters.stats(reset=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,21 +43,21 @@ class Item:
 
 def items(where: Resolved | None = None) -> list[Item]:
     """All entries of the private directory and the layers, most recently used first."""
-    found = [item for directory in where or here() for item in _items_of(directory)]
+    found = []
+    for directory in where or here():
+        for stored in usage.stored_entries(directory):
+            key, manifest, problem = None, None, None
+            try:
+                key, manifest = read_head(stored.path, directory.trust)
+            except (DamagedError, OSError) as error:
+                problem = str(error)
+            found.append(
+                Item(
+                    stored.path.name, stored.path, stored.size, stored.used_at,
+                    directory.writable, key, manifest, problem,
+                )
+            )  # fmt: skip
     return sorted(found, key=lambda item: -item.used_at)
-
-
-def _items_of(directory: Directory) -> Iterator[Item]:
-    for stored in usage.stored_entries(directory):
-        key, manifest, problem = None, None, None
-        try:
-            key, manifest = read_head(stored.path, directory.trust)
-        except (DamagedError, OSError) as error:
-            problem = str(error)
-        yield Item(
-            stored.path.name, stored.path, stored.size, stored.used_at, directory.writable,
-            key, manifest, problem,
-        )  # fmt: skip
 
 
 def find(prefix: str, where: Resolved | None = None) -> Entry:

@@ -87,20 +87,15 @@ def resolve(named: Settings) -> Resolved:
             problems.append(problem)
         elif all(layer.root != root for layer in layers):
             layers.append(Directory(root, False, trust))
-    root, problem = _usable(*_private_root(named), trust)
+    # The base directory specification says to ignore a relative path in XDG_CACHE_HOME.
+    text = named.cache_dir or "~/.cache/tileops"
+    if named.cache_dir is None and (named.xdg_cache_home or "").startswith("/"):
+        text = f"{named.xdg_cache_home}/tileops"
+    root, problem = _usable(text, expand(text, named.home), trust)
     if problem is not None:
         problems.append(problem)
     private = Directory(root, True, trust) if problem is None else None
     return Resolved(tuple(layers), private, "; ".join(problems) or None)
-
-
-def _private_root(named: Settings) -> tuple[str, Path | None]:
-    if named.cache_dir is not None:
-        return named.cache_dir, expand(named.cache_dir, named.home)
-    # The base directory specification says to ignore a relative path here.
-    if named.xdg_cache_home is not None and named.xdg_cache_home.startswith("/"):
-        return named.xdg_cache_home, Path(named.xdg_cache_home, "tileops")
-    return "~/.cache/tileops", expand("~/.cache/tileops", named.home)
 
 
 def expand(text: str, home: str | None) -> Path | None:
@@ -111,20 +106,15 @@ def expand(text: str, home: str | None) -> Path | None:
         except OSError:
             return None
     if text == "~" or text.startswith("~/"):
-        base = home or _home_of_user()
-        return None if base is None else Path(base, text[2:])
+        import pwd
+
+        try:
+            return Path(home or pwd.getpwuid(os.getuid()).pw_dir, text[2:])
+        except KeyError:  # a container's uid that no passwd line names
+            return None
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        return None
-
-
-def _home_of_user() -> str | None:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a container's uid that no passwd line names
         return None
 
 

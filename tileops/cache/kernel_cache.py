@@ -5,7 +5,7 @@ A thin facade over ``tileops.compile``, which always goes through the cache; not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tileops import option, settings
@@ -48,17 +48,13 @@ class KernelCache:
         out_idx: int | list[int] | None = None,
         *args: object,
         target: str | None = "auto",
-        target_host: object = None,
-        execution_backend: str | None = "auto",
-        verbose: bool = False,
-        pass_configs: Mapping[str, Any] | None = None,
-        compile_flags: list[str] | str | None = None,
+        **options: Any,  # noqa: ANN401
     ) -> JITKernel:
         """The kernel of ``func``, compiled now or found in the cache.
 
-        ``func`` is a ``T.prim_func``, or a function that returns one when called with ``args``.
-        ``target_host`` and ``execution_backend`` are those of ``tileops.jit``. ArgumentError if
-        ``func`` is missing; what compiling raises.
+        ``func`` is a ``T.prim_func``, or a function that returns one when called with ``args``;
+        ``options`` are those of ``tileops.compile``. ArgumentError if ``func`` is missing; what
+        compiling raises.
         """
         from tileops.jit import compile as compile_program
 
@@ -66,16 +62,7 @@ class KernelCache:
             raise ArgumentError("KernelCache.cached: expected a T.prim_func, got None")
         if args and callable(func):
             func = func(*args)
-        return compile_program(
-            func,
-            out_idx=out_idx,
-            execution_backend=execution_backend,
-            target=target,
-            target_host=target_host,
-            verbose=verbose,
-            pass_configs=pass_configs,
-            compile_flags=compile_flags,
-        )
+        return compile_program(func, out_idx, target=target, **options)
 
     def clear_cache(self) -> None:
         """``clear_cache()``."""

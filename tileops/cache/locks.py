@@ -33,25 +33,21 @@ class KeyLocks:
         if not lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             yield f"waited {seconds:g} s for another thread"
             return
-        try:
-            with ExitStack() as stack:
-                left = max(0.0, deadline - time.monotonic())
-                yield None if folder is None else _enter(stack, folder, name, left)
-        finally:
-            lock.release()
-
-
-def _enter(stack: ExitStack, folder: Path, name: str, seconds: float) -> str | None:
-    # 4,096 files and not one a key: a lock file can never be removed safely while others may be
-    # about to open it, so their number is bounded instead. Two keys that share one only wait.
-    try:
-        make_directories(folder)
-        stack.enter_context(file_lock(folder / f"{name[:3]}.lock", seconds))
-    except TimeoutError as error:
-        return str(error)
-    except OSError as error:
-        return f"no lock in {folder}: {error}"
-    return None
+        with ExitStack() as stack:
+            stack.callback(lock.release)
+            problem = None
+            # 4,096 files and not one a key: a lock file can never be removed safely while others
+            # may be about to open it. Two keys that share one only wait.
+            try:
+                if folder is not None:
+                    make_directories(folder)
+                    left = max(0.0, deadline - time.monotonic())
+                    stack.enter_context(file_lock(folder / f"{name[:3]}.lock", left))
+            except TimeoutError as error:
+                problem = str(error)
+            except OSError as error:
+                problem = f"no lock in {folder}: {error}"
+            yield problem
 
 
 @contextmanager

@@ -108,11 +108,6 @@ def remember(
         log.warn_once("cache", f"tileops cache: cannot write in {private.root}: {error}")
 
 
-def forget() -> None:
-    """Forget what this process knows, not what is on disk (tests)."""
-    _found.clear()
-
-
 def _path(directory: Directory, identity: str) -> Path:
     digest = hashlib.sha256(identity.encode()).hexdigest()
     return directory.state / "facts" / f"{digest[:32]}.json"
