@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.op import compile_cache
 from tileops.op.host_program import SlotValue, at_least_one, holds, is_known_empty, is_stepped_over
-from tileops.op.leading import Leading, View, place_of
 from tileops.op.spec import OpSpec, bound_dtypes
 from tileops.op.variant import Output, Rule, TensorRule, Variant
 
@@ -66,6 +66,13 @@ def bound(
     return [call.sizes[n] for n in range(len(variant.sizes))], made
 
 
+class _View(NamedTuple):
+    """Shape and strides of a tensor with its leading dimensions, which ``...`` takes, as one."""
+
+    shape: tuple[SlotValue, ...]
+    strides: tuple[SlotValue, ...]
+
+
 class _Call:
     """One call of the fake: the arguments, bound to the rules of a variant."""
 
@@ -74,8 +81,9 @@ class _Call:
         self.variant = variant
         self.values = values
         self.sizes: dict[int, SlotValue] = {}
-        self.leading = Leading(spec.title, spec.copies_inputs)
-        self.views: dict[int, View] = {}  # by argument
+        self.leading: tuple[SlotValue, ...] = ()  # the dimensions that all tensors with ... share
+        self._first: tuple[str, tuple[SlotValue, ...]] | None = None  # which had them: name, shape
+        self.views: dict[int, _View] = {}  # by argument
 
     def outputs(self) -> object:
         """The tensors that the real op would return, empty."""
@@ -109,13 +117,13 @@ class _Call:
 
     def _shape(self, output: Output, slots: list[SlotValue]) -> list[SlotValue]:
         shape = [slots[n] for n in output.shape]
-        return [*self.leading.dims, *shape[1:]] if output.leading else shape
+        return [*self.leading, *shape[1:]] if output.leading else shape
 
     def bind(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
         """Take the sizes of ``tensors``; raises for a dtype, rank or size that does not fit."""
         for rule, tensor in tensors:
             self._check_kind(rule, tensor)
-            self.views[rule.arg] = self.leading.view(rule, tensor)
+            self.views[rule.arg] = self._view(rule, tensor)
             self._bind(rule, tensor)
         self._bind_free_strides(tensors)
 
@@ -182,11 +190,54 @@ class _Call:
             )
         if rule.strides is None and not self.spec.copies_inputs and not _is_contiguous(tensor):
             if rule.leading:
-                self.leading.refuse_layout(rule, tensor)
+                self._refuse_layout(rule, tensor)
             raise ArgumentError(
                 f"{self._where(rule.name)}: expected a contiguous tensor, got strides "
                 f"{tuple(tensor.stride())} for shape {tuple(tensor.shape)}; pass "
                 f"{rule.name}.contiguous()"
+            )
+
+    def _view(self, rule: TensorRule, tensor: torch.Tensor) -> _View:
+        """``tensor`` in the dimensions of its rule; it is copied where they have no one stride.
+
+        ArgumentError for leading dimensions that differ from an earlier tensor's, and for those
+        without one common stride if the rule has strides and the call makes no copies.
+        """
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        if not rule.leading:
+            return _View(shape, strides)
+        count = _leading_count(rule, shape)
+        self._agree(rule.name, shape, shape[:count])
+        if rule.strides is not None and not self.spec.copies_inputs:
+            self._refuse_layout(rule, tensor)
+        step = None if is_known_empty(shape) else one_stride(shape[:count], strides[:count])
+        if step is None:  # the call copies it, or no stride matters
+            strides = _row_major(shape)
+            step = strides[count - 1] if count > 0 else 1
+        return _View((math.prod(shape[:count]), *shape[count:]), (step, *strides[count:]))
+
+    def _refuse_layout(self, rule: TensorRule, tensor: torch.Tensor) -> None:
+        """ArgumentError for leading dimensions that cannot be viewed as one."""
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        count = _leading_count(rule, shape)
+        if is_known_empty(shape) or one_stride(shape[:count], strides[:count]) is not None:
+            return
+        raise ArgumentError(
+            f"{self._where(rule.name)}: expected leading dimensions that can be viewed as one "
+            f"dimension with one stride, got strides {strides} for shape {shape}; pass "
+            f'{rule.name}.contiguous(), or declare @tileops.jit(contiguous="copy")'
+        )
+
+    def _agree(self, name: str, shape: tuple[SlotValue, ...], dims: tuple[SlotValue, ...]) -> None:
+        if self._first is None:
+            self._first, self.leading = (name, shape), dims
+        elif len(dims) != len(self.leading) or not all(
+            a is b or holds(a == b) for a, b in zip(dims, self.leading, strict=True)
+        ):
+            first, other = self._first
+            raise ArgumentError(
+                f"{self._where(name)}: expected the leading dimensions {self.leading} of "
+                f"'{first}', whose shape is {other}, got {dims} in shape {shape}"
             )
 
     def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
@@ -202,12 +253,12 @@ class _Call:
         """Each extent and each stride that matters: its place in words, its rule, its value."""
         view = self.views[rule.arg]
         for d, (check, value) in enumerate(zip(rule.shape, rule.extents(view.shape), strict=True)):
-            yield place_of(rule, tensor, "dimension", d), check, value
+            yield _place_of(rule, tensor, "dimension", d), check, value
         if rule.strides is None or is_known_empty(view.shape):
             return
         for d, check in enumerate(rule.strides):
             if is_stepped_over(view.shape[d]):
-                yield place_of(rule, tensor, "stride", d), check, rule.stride(view.strides, d)
+                yield _place_of(rule, tensor, "stride", d), check, rule.stride(view.strides, d)
 
     def _set(self, rule: TensorRule, place: str, number: int, value: SlotValue) -> None:
         known = self.sizes.setdefault(number, value)
@@ -243,6 +294,53 @@ class _Call:
                     f"{self._where(rule.name)}: expected {place} to be {slots[check.number]}, got "
                     f"{value} in shape {tuple(tensor.shape)}"
                 )
+
+
+def _leading_count(rule: TensorRule, shape: Sequence[Any]) -> int:
+    """The number of leading dimensions of a tensor of this shape."""
+    return len(shape) - len(rule.shape) + 1
+
+
+def one_stride(shape: Sequence[Any], strides: Sequence[Any]) -> SlotValue | None:
+    """The stride of dimensions viewed as one, 1 for one element; None if there is none."""
+    step: SlotValue | None = None
+    expected: SlotValue = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if not is_stepped_over(extent):
+            continue
+        if step is None:
+            step = expected = stride
+        elif not _same(stride, expected):
+            return None
+        expected = expected * extent
+    return 1 if step is None else step
+
+
+def _same(a: SlotValue, b: SlotValue) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(a == b)
+
+
+def _row_major(shape: Sequence[Any]) -> tuple[SlotValue, ...]:
+    strides: list[SlotValue] = []
+    step: SlotValue = 1
+    for extent in reversed(shape):
+        strides.insert(0, step)
+        step = step * at_least_one(extent)
+    return tuple(strides)
+
+
+def _place_of(rule: TensorRule, tensor: torch.Tensor, kind: str, dim: int) -> str:
+    """A dimension of the rule, or its stride, in words: by its place in the tensor."""
+    if not rule.leading:
+        return f"{kind} {dim}"
+    if dim == 0:
+        what = "product" if kind == "dimension" else "stride"
+        return f"the {what} of the leading dimensions"
+    return f"{kind} {dim + tensor.dim() - len(rule.shape)}"
 
 
 def _is_contiguous(tensor: torch.Tensor) -> bool:
