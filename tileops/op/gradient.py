@@ -85,35 +85,25 @@ def call_without_rule(
     """
     _register()
     apply: Any = _Undifferentiable.apply
-    count = len(written)
-    if not count:
-        guarded = _Guarded(call)
-        results = apply(op, guarded, (), *tensors)
-        if guarded.error is not None:
-            raise guarded.error
-        return results
-    results = apply(op, call, tuple(written), *tensors)
-    kept = results[:-count]
-    return None if not kept else kept[0] if len(kept) == 1 else kept
+    if written:
+        results = apply(op, call, tuple(written), *tensors)
+        kept = results[: -len(written)]
+        return None if not kept else kept[0] if len(kept) == 1 else kept
+    errors: list[Exception] = []
 
-
-class _Guarded:
-    """A call whose error is raised only after torch's function around it.
-
-    An error that passes through that function after a warning in C++, such as torch.vmap gives,
-    becomes a SystemError without text: torch makes a Python warning while the error is set.
-    """
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self.error: Exception | None = None
-
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401
+    # An error that passes through torch's function after a warning in C++, such as torch.vmap
+    # gives, becomes a SystemError without text: torch makes a Python warning while it is set.
+    def guarded(tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401
         try:
-            return self._call(tensors)
+            return call(tensors)
         except Exception as error:
-            self.error = error
+            errors.append(error)
             return tensors[0].new_empty(0)
+
+    results = apply(op, guarded, (), *tensors)
+    if errors:
+        raise errors[0]
+    return results
 
 
 class _Undifferentiable(torch.autograd.Function):
@@ -155,20 +145,13 @@ class _Undifferentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:  # noqa: ANN401
-        needed = ctx.needs_input_grad[3:]
         grad = next((g for g in grads if g is not None), None)
-        if grad is None:
-            return None, None, None, *(None for _ in needed)
         refuse = getattr(torch.ops, _NAMESPACE).refuse
-        return (
-            None,
-            None,
-            None,
-            *(
-                refuse(grad, list(shape), dtype, ctx.op) if is_needed else None
-                for is_needed, (shape, dtype) in zip(needed, ctx.looks, strict=True)
-            ),
-        )
+        refused = [
+            refuse(grad, list(shape), dtype, ctx.op) if is_needed and grad is not None else None
+            for is_needed, (shape, dtype) in zip(ctx.needs_input_grad[3:], ctx.looks, strict=True)
+        ]
+        return None, None, None, *refused
 
 
 @functools.cache

@@ -171,7 +171,12 @@ def claim(namespace: str, name: str, holder: Holder) -> Claim:
             _refuse_foreign(namespace, name, holder.origin)
         elif not current.origin.is_replaced_by(holder.origin):
             derived = take_derived(namespace, name, holder)
-            return replace(derived, warning=_warning(namespace, name, holder, current, derived))
+            text = (
+                f"the op name {namespace}::{name} is held by {current.origin}; the program "
+                f"{holder.origin} is registered as {namespace}::{derived.name}. Pass name= to jit "
+                "to choose."
+            )
+            return replace(derived, warning=(f"name {namespace}::{name}", text))
         result = Claim(_free(namespace, name), name, current)
         _take(namespace, name, result.name, holder)
         return result
@@ -213,17 +218,6 @@ def ready_to_meet(namespace: str, name: str, holder: Holder) -> Holder:
         return holder
     known = holder.identity()
     return replace(holder, identity=lambda: known)
-
-
-def _warning(
-    namespace: str, name: str, holder: Holder, current: Holder, derived: Claim
-) -> tuple[str, str]:
-    return (
-        f"name {namespace}::{name}",
-        f"the op name {namespace}::{name} is held by {current.origin}; the program "
-        f"{holder.origin} is registered as {namespace}::{derived.name}. Pass name= to jit to "
-        "choose.",
-    )
 
 
 def _refuse_foreign(namespace: str, name: str, origin: Origin) -> None:

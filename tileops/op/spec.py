@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileops.dtypes import DType, by_storage
+from tileops.dtypes import by_storage
 from tileops.errors import ArgumentTypeError, InternalError
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.walk import written_ids
@@ -118,13 +118,12 @@ class OpSpec:
     def schema(self) -> str:
         """The schema without its namespace: ``f(Tensor A, *, int? block_M=None) -> Tensor``."""
         parts: list[str] = []
-        starred = False
         mutated = 0
         for arg in self.args:
-            if arg.role in ("static", "device") and not starred:
+            if arg.role in ("static", "device") and "*" not in parts:
                 parts.append("*")
-                starred = True
-            parts.append(arg.declaration(_alias(mutated)))
+            alias = chr(ord("a") + mutated) if mutated < 26 else f"a{mutated}"
+            parts.append(arg.declaration(alias))
             mutated += arg.mutated
         count = len(self.returns)
         returns = "Tensor" if count == 1 else "(" + ", ".join(["Tensor"] * count) + ")"
@@ -217,17 +216,6 @@ def standard_of(value: object) -> Any:  # noqa: ANN401
     return tuple(value) if isinstance(value, list) else plain_json.number(value)
 
 
-def _alias(n: int) -> str:
-    return chr(ord("a") + n) if n < 26 else f"a{n}"
-
-
-def scalar_kind(dtype: DType) -> str:
-    """The argument kind that carries a run-time scalar of ``dtype``."""
-    if dtype.is_bool:
-        return "bool"
-    return "float" if dtype.is_float else "int"
-
-
 def written_parameters(program: Program) -> frozenset[str]:
     """Names of the tensors passed in (not allocated) that some statement of ``program`` writes."""
     written = written_ids(program.launches)
@@ -261,7 +249,9 @@ def spec_of(
                 kind = "tensor?" if param.name in optional else "tensor"
                 args.append(ArgSpec(param.name, kind, "tensor", param.name in mutated))
             case ScalarParam():
-                args.append(ArgSpec(param.name, scalar_kind(param.var.dtype), "scalar"))
+                dtype = param.var.dtype
+                kind = "bool" if dtype.is_bool else "float" if dtype.is_float else "int"
+                args.append(ArgSpec(param.name, kind, "scalar"))
     args = with_defaults(args)
     args.extend(statics)
     if not any(a.role == "tensor" for a in args):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,22 +22,6 @@ _DEVICE_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 _libraries: dict[str, torch.library.Library] = {}
 
 
-@dataclass(frozen=True)
-class Gradient:
-    """A gradient rule as ``torch.library.register_autograd`` takes it."""
-
-    backward: Callable[..., Any]
-    setup_context: Callable[..., Any] | None
-
-    @property
-    def takes_keywords(self) -> bool:
-        """True if ``setup_context`` wants the compile-time values too."""
-        if self.setup_context is None:
-            return False
-        parameters = inspect.signature(self.setup_context).parameters.values()
-        return any(p.name == "keyword_only_inputs" or p.kind is p.VAR_KEYWORD for p in parameters)
-
-
 class Transforms:
     """The rules of one program or kernel, for each op that it becomes.
 
@@ -55,12 +38,9 @@ class Transforms:
         self._static_values = static_values
         self._digest_of = digest
         self._autocast = dict(autocast or {})
-        self._gradient: Gradient | None = None
+        # backward and setup_context, as torch.library.register_autograd takes them
+        self._gradient: tuple[Callable[..., Any], Callable[..., Any] | None] | None = None
         self._batching: Callable[..., Any] | None = None
-
-    @property
-    def has_gradient(self) -> bool:
-        return self._gradient is not None
 
     def set_gradient(
         self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
@@ -71,7 +51,7 @@ class Transforms:
                 raise ArgumentTypeError(
                     f"register_autograd: {name} must be a function, got {type(value).__name__}"
                 )
-        self._gradient = Gradient(backward, setup_context)
+        self._gradient = (backward, setup_context)
 
     def set_batching(self, rule: Callable[..., Any]) -> None:
         """Set or replace the vmap rule; ArgumentTypeError for what cannot be called."""
@@ -101,10 +81,8 @@ class Transforms:
         op.overload._dispatch_cache.clear()
 
     def _digest(self) -> str:
-        gradient = self._gradient
-        rules = () if gradient is None else (gradient.backward, gradient.setup_context)
         autocast = sorted((device, str(dtype)) for device, dtype in self._autocast.items())
-        return self._digest_of(*rules, self._batching, autocast)
+        return self._digest_of(*(self._gradient or ()), self._batching, autocast)
 
     def _batch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         assert self._batching is not None
@@ -114,7 +92,7 @@ class Transforms:
         # Programs take contiguous tensors; a gradient may be expanded by a sum or transposed by a
         # product.
         assert self._gradient is not None
-        return self._gradient.backward(ctx, *map(_contiguous, grads))
+        return self._gradient[0](ctx, *map(_contiguous, grads))
 
     def _setup_context(self, spec: OpSpec) -> Callable[..., None]:
         names = tuple(a.name for a in spec.statics())
@@ -125,16 +103,17 @@ class Transforms:
             output: Any,  # noqa: ANN401
             keyword_only_inputs: Mapping[str, object] | None = None,
         ) -> None:
-            gradient = self._gradient
-            assert gradient is not None
-            if gradient.setup_context is None:
+            assert self._gradient is not None
+            _, users = self._gradient
+            if users is None:
                 return
             extra = {}
-            if gradient.takes_keywords:
+            parameters = inspect.signature(users).parameters.values()
+            if any(p.name == "keyword_only_inputs" or p.kind is p.VAR_KEYWORD for p in parameters):
                 given = keyword_only_inputs or {}
                 static = self._static_values(tuple(given.get(n) for n in names))
                 extra["keyword_only_inputs"] = dict(static)
-            gradient.setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
+            users(ctx=ctx, inputs=inputs, output=output, **extra)
 
         return setup_context
 

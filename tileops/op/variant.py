@@ -154,17 +154,14 @@ def variant_of(program: Program, spec: OpSpec, static: Sequence[object]) -> Vari
     ProgramValueError for a size that no argument determines; ProgramTypeError where the trace takes
     or returns other tensors than the op's schema says.
     """
-    _check_matches(program, spec, _left_out(spec, static))
+    _check_matches(program, spec, static)
     return _VariantBuilder(program, spec).build(tuple(static))
 
 
-def _left_out(spec: OpSpec, static: Sequence[object]) -> frozenset[str]:
+def _check_matches(program: Program, spec: OpSpec, static: Sequence[object]) -> None:
     _, given, _ = spec.parts(static)
     pairs = zip(spec.optional_tensors(), given, strict=True)
-    return frozenset(a.name for a, is_given in pairs if not is_given)
-
-
-def _check_matches(program: Program, spec: OpSpec, left_out: frozenset[str]) -> None:
+    left_out = {a.name for a, is_given in pairs if not is_given}
     found = tuple(p.name for p in program.params if not getattr(p, "allocated", False))
     expected = tuple(a.name for a in spec.inputs() if a.name not in left_out)
     if found != expected:
@@ -224,20 +221,23 @@ class _VariantBuilder:
             for d, expr in enumerate(getattr(p.buffer, kind) or ())
         ]
         rules = self._rules(places)
-        self._check_all_bound()
+        for size in self.program.sizes:
+            if size.var.id not in self.bound:
+                raise ProgramValueError(
+                    f"size `{size.var.name}` cannot be determined from the arguments: it must be a "
+                    "dimension or a stride of a tensor, or the one unknown of a linear dimension"
+                )
         outputs = [p for p in self.program.tensors() if p.allocated]
         slots = [[self.host.add(e) for e in p.buffer.shape] for p in outputs]
-        host = self.host.finish()
-        tensors = tuple(self._tensor(p, rules) for p in params)
         return Variant(
             static=static,
-            tensors=tensors,
+            tensors=tuple(self._tensor(p, rules) for p in params),
             sizes=tuple(SizeRule(s.var.name, s.kind, s.var.dtype.bits) for s in self.program.sizes),
             scalars=tuple(
                 ScalarRule(self.spec.index_of(s.name), s.name, str(s.var.dtype))
                 for s in self.program.scalars()
             ),
-            host=host,
+            host=self.host.finish(),
             align_sizes=aligned_sizes(self.program),
             outputs=tuple(
                 Output(
@@ -277,14 +277,6 @@ class _VariantBuilder:
         self.bound.add(var.id)
         return Rule("solve", self.numbers[var.id], mul, add)
 
-    def _check_all_bound(self) -> None:
-        for size in self.program.sizes:
-            if size.var.id not in self.bound:
-                raise ProgramValueError(
-                    f"size `{size.var.name}` cannot be determined from the arguments: it must be a "
-                    "dimension or a stride of a tensor, or the one unknown of a linear dimension"
-                )
-
     def _tensor(self, param: TensorParam, rules: Mapping[tuple[str, str, int], Rule]) -> TensorRule:
         def final(kind: str, count: int) -> tuple[Rule, ...]:
             found = (rules[param.name, kind, d] for d in range(count))
@@ -292,20 +284,19 @@ class _VariantBuilder:
                 Rule("eq", self.host.slot(r.number)) if r.kind == "eq" else r for r in found
             )
 
-        strides = param.buffer.strides
+        strides, dtype = param.buffer.strides, param.buffer.dtype
         arg = self.spec.index_of(param.name)
-        kind = param.buffer.dtype
-        stored = storage_names(kind)
+        stored = storage_names(dtype)
         for rule in self.spec.dtype_rules:
             if arg in rule.args:
-                stored = tuple(s for s in stored if rule.tile_dtype(s) == kind)
+                stored = tuple(s for s in stored if rule.tile_dtype(s) == dtype)
         return TensorRule(
             arg=arg,
             name=param.name,
             dtypes=stored,
             shape=final("shape", param.buffer.ndim),
             strides=None if strides is None else final("strides", len(strides)),
-            pack=pack_of(param.buffer.dtype),
+            pack=pack_of(dtype),
             raw=param.raw,
             leading=param.leading,
         )
@@ -317,28 +308,21 @@ def _linear(expr: Expr) -> tuple[Var, int, int] | None:
         case Var():
             return expr, 1, 0
         case Cast(dtype=dtype, a=a) if dtype.is_integer:
-            return _linear(a)
+            factor, shift = 1, 0
         case Unary(op="neg", a=a):
-            inner = _linear(a)
-            return None if inner is None else (inner[0], -inner[1], -inner[2])
-        case Binary(op="add" | "sub" | "mul" as op, a=a, b=Const(value=value)):
-            return _apply(_linear(a), op, int(value))
-        case Binary(op="add" | "mul" as op, a=Const(value=value), b=b):
-            return _apply(_linear(b), op, int(value))
-        case Binary(op="sub", a=Const(value=value), b=b):
-            inner = _linear(b)
-            return None if inner is None else (inner[0], -inner[1], int(value) - inner[2])
+            factor, shift = -1, 0
+        case Binary(op="add", a=a, b=Const(value=v)) | Binary(op="add", a=Const(value=v), b=a):
+            factor, shift = 1, int(v)
+        case Binary(op="mul", a=a, b=Const(value=v)) | Binary(op="mul", a=Const(value=v), b=a):
+            factor, shift = int(v), 0
+        case Binary(op="sub", a=a, b=Const(value=v)):
+            factor, shift = 1, -int(v)
+        case Binary(op="sub", a=Const(value=v), b=a):
+            factor, shift = -1, int(v)
         case _:
             return None
-
-
-def _apply(linear: tuple[Var, int, int] | None, op: str, value: int) -> tuple[Var, int, int] | None:
-    if linear is None:
-        return None
-    var, mul, add = linear
-    if op == "mul":
-        return var, mul * value, add * value
-    return var, mul, add + (value if op == "add" else -value)
+    inner = _linear(a)
+    return inner and (inner[0], inner[1] * factor, inner[2] * factor + shift)
 
 
 def aligned_sizes(program: Program) -> tuple[int, ...]:
