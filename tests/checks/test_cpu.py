@@ -18,8 +18,7 @@ from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.walk import walk
 from tileops.jit import compiling
-from tileops.jit.checking import checked
-from tileops.jit.compiling import Request, key_of
+from tileops.jit.compiling import Request, checked, key_of
 from tileops.passes.context import Context
 from tileops.passes.pipeline import CHECKS, run
 from tileops.passes.report_checks import reports

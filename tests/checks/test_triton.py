@@ -16,7 +16,7 @@ from tileops.compiler import compile_kernel
 from tileops.errors import ArgumentError
 from tileops.ir.program import Program
 from tileops.ir.verifier import verify
-from tileops.jit.checking import checked
+from tileops.jit.compiling import checked
 from tileops.passes.report_checks import decode
 from tileops.target import parse_target
 from tileops.testing.interpreter import interpret

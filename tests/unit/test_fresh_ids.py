@@ -11,7 +11,7 @@ from tileops import option
 from tileops.ir.program import STATUS_ID, Program
 from tileops.ir.stmt import Alloc, Bind, For, Parallel, View
 from tileops.ir.walk import walk
-from tileops.jit.checking import checked
+from tileops.jit.compiling import checked
 from tileops.passes.context import Context
 from tileops.passes.pipeline import TRITON, run
 from tileops.target import parse_target

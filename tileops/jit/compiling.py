@@ -7,16 +7,16 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tileops import cache, counters, log, settings
 from tileops.cache import scripts, sources, staging
 from tileops.cache.directory import here
-from tileops.cache.files import make_directories, remove, write_file
+from tileops.cache.files import write_file
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import (
     ArgumentError,
@@ -28,11 +28,12 @@ from tileops.errors import (
 )
 from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
-from tileops.ir.walk import locations
+from tileops.ir.stmt import Assert
+from tileops.ir.walk import locations, walk
 from tileops.jit import bundle_programs, tool_versions
-from tileops.jit.checking import checked
 from tileops.jit.record import built_of
 from tileops.op import bundle_paths
+from tileops.pass_configs import CHECKS, DEBUG_CPU
 from tileops.target import Target
 
 if TYPE_CHECKING:
@@ -94,6 +95,34 @@ class LookUp:
         return f"{(time.perf_counter() - self._start) * 1e3:.1f} ms"
 
 
+def checked(program: Program, target: Target) -> Program:
+    """``program`` as it is compiled for ``target``: its options name the checks to insert."""
+    now = settings.current()
+    debug = now.debug_cpu and target.kind == "cpu"
+    if not (now.check or debug):
+        return program
+    asked = {(CHECKS, "bounds,nans" if debug and now.debug_nans else "bounds")}
+    if debug:
+        asked.add((DEBUG_CPU, "1"))
+    return replace(program, options=tuple(sorted({*program.options, *asked})))
+
+
+def check_reports(program: Program, target: Target) -> list[dict[str, Any]]:
+    """What the runtime says where a check of ``program``, as compiled for ``target``, fails."""
+    if target.is_gpu and not settings.current().check:
+        return []  # nothing reads what a trap leaves behind
+    asking = checked(program, target)
+    if asking is program and not any(isinstance(s, Assert) for s in walk(program.launches)):
+        return []
+    # The passes are read only where they are used: a warm start is short.
+    from tileops.passes import pipeline
+    from tileops.passes.context import Context
+    from tileops.passes.report_checks import reports
+
+    inserted = pipeline.run(pipeline.CHECKS, asking, Context(target))
+    return [asdict(r) for r in reports(inserted)]
+
+
 def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
     request = _with_used_facts(request)
@@ -138,7 +167,11 @@ class _ToolsChangedError(Exception):
 
 def _fetched(request: Request, looked: LookUp) -> cache.Entry:
     for is_last in (False, False, True):
-        key = _key_to_look_for(request, looked)
+        try:
+            key = key_of(request)
+        except ToolchainError as error:
+            looked.miss(None, partial(str, error))
+            raise
         hit = partial(looked.hit, name=key.hash())
         try:
             return cache.store().fetch(key, partial(_build, request, key, looked), hit)
@@ -149,14 +182,6 @@ def _fetched(request: Request, looked: LookUp) -> cache.Entry:
                     "changed during each of three compiles"
                 ) from None
     raise InternalError("not reached")
-
-
-def _key_to_look_for(request: Request, looked: LookUp) -> cache.Key:
-    try:
-        return key_of(request)
-    except ToolchainError as error:
-        looked.miss(None, partial(str, error))
-        raise
 
 
 def _with_used_facts(request: Request) -> Request:
@@ -317,16 +342,13 @@ def _dump_ir(request: Request, entry: cache.Entry) -> None:
     folder = entry.path / "ir"
     if os.path.lexists(folder):
         return
-    stage = None
     try:
-        stage = staging.fresh(private, f"{entry.hash[:12]}.ir")
-        make_directories(stage)
-        for number, (name, text) in enumerate(_dumps(request, entry)):
-            write_file(stage / f"{number:02d}_{name}.txt", text.encode())
-        stage.rename(folder)
+        with staging.folder(private, f"{entry.hash[:12]}.ir") as stage:
+            stage.chmod(0o755)  # as other folders of entries are
+            for number, (name, text) in enumerate(_dumps(request, entry)):
+                write_file(stage / f"{number:02d}_{name}.txt", text.encode())
+            stage.rename(folder)
     except OSError as error:
-        if stage is not None:
-            remove(stage)
         if not os.path.lexists(folder):  # another process may have been faster
             log.warn_once("dump_ir", f"dump_ir: cannot write {folder}: {error}")
 

@@ -85,26 +85,19 @@ class JITImpl(GivenOptions, Transformable):
         self._exact: dict[str, type] = {}
         self._is_direct = False  # a call with values of the schema's own types goes to the op
         self._count = -1  # of arguments that are passed on as they come
-        if self._is_lazy:
-            self._refuse_eager_options()
-            return
-        if options.out_idx is not None:
+        if self._is_lazy and (options.autocast or options.contiguous != "require"):
+            name = "autocast" if options.autocast else "contiguous"
+            raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
+        if not self._is_lazy and options.out_idx is not None:
             raise ArgumentError(
                 f"{self._title}: out_idx belongs to lazy functions; an eager program returns what "
                 "it allocates with T.empty"
             )
-        self._register_now()
-
-    def _refuse_eager_options(self) -> None:
-        options = self.definition.options
-        if options.autocast or options.contiguous != "require":
-            name = "autocast" if options.autocast else "contiguous"
-            raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
+        if not self._is_lazy and not self._build.is_interpreted:
+            self._register_now()
 
     def _register_now(self) -> None:
         """Register an eager program whose trace needs no value from a caller."""
-        if self._build.is_interpreted:
-            return
         statics = self.definition.statics({})
         if any(p.is_required for p in statics):
             return
@@ -139,10 +132,15 @@ class JITImpl(GivenOptions, Transformable):
         if self._is_lazy:
             return self._call_lazy(args, kwargs)
         inputs, given, extra = self._split(args, kwargs)
-        self._check_kinds(inputs)
+        for n in self._guarded:
+            is_left_out = n in self._optional and inputs[n] is None
+            if not is_left_out and not isinstance(inputs[n], (torch.Tensor, torch.fx.Proxy)):
+                call_inputs.refuse_tensor(self._title, self._inputs[n], inputs[n])
         for n, kind in self._scalars:
             if type(inputs[n]) is not kind:
-                inputs[n] = self._scalar(self._inputs[n], inputs[n])
+                name = self._inputs[n]
+                where = f"{self._title}: argument '{name}'"
+                inputs[n] = call_inputs.scalar(where, self.definition.scalars[name], inputs[n])
         if self._build.is_interpreted:
             from tileops.jit.interpreted import call
 
@@ -151,9 +149,10 @@ class JITImpl(GivenOptions, Transformable):
         if forward_ad._current_level >= 0 and self._differentiable is not False:
             gradient.refuse_tangents(self._title, inputs)
         try:
-            if not self._is_direct or not self._are_exact(given):
-                return self._call_routed(inputs, given, extra)
-            return self._op(*inputs, **given, **extra)
+            are_exact = all(n in self._exact and type(given[n]) is self._exact[n] for n in given)
+            if self._is_direct and are_exact:
+                return self._op(*inputs, **given, **extra)
+            return self._call_routed(inputs, given, extra)
         except RuntimeError as error:
             self._explain(inputs, error)
             raise
@@ -175,9 +174,6 @@ class JITImpl(GivenOptions, Transformable):
             else:
                 raise ArgumentTypeError(f"{self._title}: missing argument '{name}'")
         return inputs, values, extra
-
-    def _are_exact(self, given: dict[str, Any]) -> bool:
-        return all(n in self._exact and type(given[n]) is self._exact[n] for n in given)
 
     def _call_routed(self, inputs: list[Any], given: dict[str, Any], extra: dict[str, Any]) -> Any:  # noqa: ANN401
         """A call that may register the op first, or has values that need converting or binding."""
@@ -221,16 +217,6 @@ class JITImpl(GivenOptions, Transformable):
     def _forget_op(self) -> None:
         self._direct = None
         self.__dict__.pop("_op", None)
-
-    def _check_kinds(self, inputs: Sequence[Any]) -> None:
-        for n in self._guarded:
-            is_left_out = n in self._optional and inputs[n] is None
-            if not is_left_out and not isinstance(inputs[n], (torch.Tensor, torch.fx.Proxy)):
-                call_inputs.refuse_tensor(self._title, self._inputs[n], inputs[n])
-
-    def _scalar(self, name: str, value: Any) -> Any:  # noqa: ANN401
-        where = f"{self._title}: argument '{name}'"
-        return call_inputs.scalar(where, self.definition.scalars[name], value)
 
     def _explain(self, inputs: Sequence[Any], error: Exception) -> None:
         """Raise what is wrong with inputs that torch refused, if that is why a call failed."""

@@ -12,8 +12,7 @@ from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.interpreter.executor import interpret
 from tileops.ir.program import Program, ScalarParam, TensorParam
-from tileops.jit.checking import checked
-from tileops.jit.compiling import generate
+from tileops.jit.compiling import checked, generate
 from tileops.jit.definition import Definition
 from tileops.jit.provider import Build, reaches_index64
 from tileops.jit.specialising import specialise
@@ -61,7 +60,12 @@ def run(
     pass.
     """
     names = [p.name for p in program.tensors() if not p.allocated]
-    _refuse_transforms(title)
+    functorch: Any = torch._C._functorch
+    if torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
+        raise ArgumentError(
+            f"{title}: torch cannot trace or transform calls of target 'interpreter' (make_fx, "
+            "export, fake tensors, torch.func); use another target there"
+        )
     given = _checked(title, program, values, copies_inputs=copies_inputs)
     tensors = [given[name] for name in names]
     written = written_parameters(program)
@@ -81,16 +85,6 @@ def run(
     if not program.returns and not changed:
         return interpreted(tensors)
     return gradient.call_without_rule(title, interpreted, tensors, changed)
-
-
-def _refuse_transforms(title: str) -> None:
-    """ArgumentError where torch records or transforms calls: it cannot see into this one."""
-    functorch: Any = torch._C._functorch
-    if torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
-        raise ArgumentError(
-            f"{title}: torch cannot trace or transform calls of target 'interpreter' (make_fx, "
-            "export, fake tensors, torch.func); use another target there"
-        )
 
 
 def _checked(

@@ -12,8 +12,7 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import INDEX32_LIMIT, Program, const_value
 from tileops.jit.captured import code_digest
-from tileops.jit.checking import described
-from tileops.jit.compiling import Request, note_script, obtain
+from tileops.jit.compiling import Request, check_reports, note_script, obtain
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
 from tileops.op import names
@@ -159,7 +158,25 @@ class CodeProvider(Provider):
     def supply(self, wanted: Wanted) -> None:
         """Compile or load what is wanted, and give it to the op."""
         request = self.request_for(wanted)
-        _supply(wanted, request, obtain_listed(request))
+        entry = obtain_listed(request)
+        op, variant, target, spec = wanted.op, wanted.variant, wanted.target, wanted.spec
+        entry_json = entry_of(
+            entry.manifest["record"], op.spec, variant,
+            target=target, spec=spec, consts=wanted.consts, config=request.config,
+        )  # fmt: skip
+        buckets = op.bucket(variant, wanted.sizes)
+        entry_json["consts"] += buckets
+        # What a failed check means, with this process's files and lines.
+        if reports := check_reports(request.program, target):
+            entry_json["reports"] = reports
+        images: dict[str, runtime.Image] = {}
+        for launch in entry_json["launches"]:
+            name = launch["image"]
+            # The verified bytes: the file can have changed since, or go while the code runs.
+            data = entry.files[name]
+            images[name] = data if entry.path is None else (data, str(entry.path / name))
+        key = (str(target), wanted.consts, spec.fast, spec.index64, buckets)
+        op.add_entry(variant, key, entry_json, images)
 
     def target_on(self, op: Op, device: Device) -> Target:
         """The target of a call on ``device``; ArgumentError if the program cannot run there."""
@@ -179,28 +196,6 @@ def obtain_listed(request: Request) -> cache.Entry:
     entry = obtain(request)
     note_script(request, entry)
     return entry
-
-
-def _supply(wanted: Wanted, request: Request, entry: cache.Entry) -> None:
-    """Give the op the compiled program as the entry for its const sizes and facts."""
-    op, variant, target, spec = wanted.op, wanted.variant, wanted.target, wanted.spec
-    entry_json = entry_of(
-        entry.manifest["record"], op.spec, variant,
-        target=target, spec=spec, consts=wanted.consts, config=request.config,
-    )  # fmt: skip
-    buckets = op.bucket(variant, wanted.sizes)
-    entry_json["consts"] += buckets
-    # What a failed check means, with this process's files and lines.
-    if reports := described(request.program, target):
-        entry_json["reports"] = reports
-    images: dict[str, runtime.Image] = {}
-    for launch in entry_json["launches"]:
-        name = launch["image"]
-        # The verified bytes: the file can have changed since, or go while the code runs.
-        data = entry.files[name]
-        images[name] = data if entry.path is None else (data, str(entry.path / name))
-    key = (str(target), wanted.consts, spec.fast, spec.index64, buckets)
-    op.add_entry(variant, key, entry_json, images)
 
 
 def facts_text(spec: Specialization) -> str:

@@ -35,7 +35,14 @@ def requested_target(value: TargetLike) -> Target | None:
     if not isinstance(value, str):
         raise ArgumentTypeError(f"target must be a string, a mapping or None, got {value!r}")
     if value == "cuda":
-        return device_target("cuda", _current_cuda_device(value))
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ArgumentError(
+                "target 'cuda' needs a GPU to take its architecture from, and torch sees none; "
+                "name one, such as cuda:sm_90"
+            )
+        return device_target("cuda", torch.cuda.current_device())
     return parse_target(value)
 
 
@@ -50,20 +57,15 @@ def default_target() -> Target:
 
 def device_target(device_type: str, device_index: int) -> Target:
     """The target of a device as torch names it; ArgumentError for a kind without a generator."""
-    if device_type == "cpu":
-        return _cpu_target()
-    if device_type == "cuda":
-        return _cuda_target(device_index)
-    raise ArgumentError(f"device {device_type!r}: tileops runs on cpu and cuda tensors")
-
-
-@lru_cache(maxsize=1)
-def _cpu_target() -> Target:
-    return Target("cpu", host_cpu_level())
+    if device_type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device {device_type!r}: tileops runs on cpu and cuda tensors")
+    return _known_target(device_type, device_index)
 
 
 @lru_cache(maxsize=64)
-def _cuda_target(device_index: int) -> Target:
+def _known_target(device_type: str, device_index: int) -> Target:
+    if device_type == "cpu":
+        return Target("cpu", host_cpu_level())
     import torch
 
     if torch.version.hip is not None:
@@ -71,17 +73,6 @@ def _cuda_target(device_index: int) -> Target:
         return parse_target(f"hip:{name.partition(':')[0]}")
     major, minor = torch.cuda.get_device_capability(device_index)
     return parse_target(f"cuda:sm_{major}{minor}")
-
-
-def _current_cuda_device(text: str) -> int:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ArgumentError(
-            f"target {text!r} needs a GPU to take its architecture from, and torch sees none; name "
-            "one, such as cuda:sm_90"
-        )
-    return torch.cuda.current_device()
 
 
 def is_runnable_on(target: Target, device_type: str, device_index: int) -> bool:
