@@ -21,7 +21,7 @@ from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for
 from tileops.op import names
 from tileops.op.names import Identity, Named
-from tileops.op.registration import Buckets, Op, digest_of
+from tileops.op.registration import Buckets, Op, digest_of, register
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
 from tileops.op.variant import Variant
@@ -156,15 +156,16 @@ class EagerProvider(CodeProvider):
             if self.tuning is not None:
                 op.bucketing = self.tuning.buckets
             op.keep_variant(self.static_of(op.spec, given), program)
+            self.adopt(op)
 
-        return self.register_as(
+        return register(
             spec,
-            names.take_derived if is_derived or self._is_retired else names.claim,
-            name,
+            self,
             origin,
             definition.origin,
-            is_differentiable=is_differentiable,
             prepare=prepare,
+            is_derived=is_derived or self._is_retired,
+            is_differentiable=is_differentiable,
         )
 
     def identity(self, spec: OpSpec) -> Identity:

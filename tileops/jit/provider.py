@@ -87,32 +87,10 @@ class CodeProvider(Provider):
         """``wanted`` with a device to measure on, if a tuner has something to choose for it."""
         return wanted
 
-    def register_as(
-        self,
-        spec: OpSpec,
-        take: Callable[..., names.Claim],
-        name: str,
-        origin: names.Origin,
-        place: str,
-        *,
-        is_differentiable: bool = True,
-        prepare: Callable[[Op], None] = lambda op: None,
-    ) -> Op:
-        """Register the op of ``spec`` by the name that ``take`` (of ``op.names``) gives.
-
-        ``place`` is where the program is defined; ``prepare`` gets the op before others see it.
-        """
-        holder = names.Holder(origin, self.retire, lambda: self.identity(spec))
-        holder = names.ready_to_meet(spec.namespace, name, holder)
-        # A child has the name, the op, its rules and its place here, or none of them.
-        with forks.guard:
-            claim = take(spec.namespace, name, holder)
-            op = register(spec, self, claim, place, is_differentiable=is_differentiable)
-            prepare(op)
-            self.transforms.install(op)
-            self.op = op
-        claim.warn()
-        return op
+    def adopt(self, op: Op) -> None:
+        """Take a new op, before others see it."""
+        self.transforms.install(op)
+        self.op = op
 
     def change_transforms(self, change: Callable[[Transforms], None]) -> None:
         """Change the rules of the op: now if it is registered, else when it will be."""
@@ -294,11 +272,11 @@ class KernelState(CodeProvider):
             if self.op is None:
                 inputs = [p.name for p in self.program.params]
                 names.check(NAMESPACE, self.base, inputs, program=f"kernel {self.name}")
-                spec = spec_of(self.program, namespace=NAMESPACE, name=self.name)
+                spec = spec_of(self.program, namespace=NAMESPACE, name=self.base)
                 origin = names.Origin("tileops", f"<locals>.{self.name}", self.digest)
                 loc = self.program.launches[0].loc if self.program.launches else None
                 place = "" if loc is None else loc.place
-                return self.register_as(spec, names.take_derived, self.base, origin, place)
+                return register(spec, self, origin, place, prepare=self.adopt, is_derived=True)
             return self.op
 
     def trace_symbolic(self, static: tuple[object, ...]) -> Program:

@@ -210,20 +210,41 @@ def digest_of(program: Program, digits: int) -> str:
 def register(
     spec: OpSpec,
     provider: Provider,
-    claim: names.Claim,
-    origin: str = "",
+    origin: names.Origin,
+    place: str,
     *,
+    prepare: Callable[[Op], None],
+    is_derived: bool = False,
     is_differentiable: bool = True,
 ) -> Op:
-    """Create the op of ``spec`` in torch, under the name that ``claim`` gives.
+    """Create the op of ``spec`` in torch, under its name or, with ``is_derived``, a derived one.
 
-    The caller holds ``forks.guard``: torch's tables are half changed meanwhile.
-    ``is_differentiable`` False: a backward pass through it is not an error. ``origin`` says where
-    the program was defined, for errors of the device. A replaced op raises RedefinedOpError from
-    now on, and ``torch.ops`` leads to the new one.
+    ``place`` is where the program was defined, for errors of the device. ``prepare`` gets the op
+    before others see it. ``is_differentiable`` False: a backward pass through it is not an error. A
+    replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one.
     """
-    if claim.name != spec.name:
-        spec = replace(spec, name=claim.name)
+    holder = names.Holder(origin, provider.retire, lambda: provider.identity(spec))
+    holder = names.ready_to_meet(spec.namespace, spec.name, holder)
+    take = names.take_derived if is_derived else names.claim
+    # A child has the name, the op, its rules and its provider's state, or none of them.
+    with forks.guard:
+        claim = take(spec.namespace, spec.name, holder)
+        op = _created(replace(spec, name=claim.name), provider, place, is_differentiable)
+        if claim.address != claim.name:
+            space = getattr(torch.ops, spec.namespace)
+            setattr(space, claim.address, getattr(space, claim.name))
+        if claim.replaced is not None:
+            claim.replaced.retire(
+                f"the op {spec.namespace}::{claim.address} was defined again; this handle leads to "
+                f"the earlier definition. Call the new function, or torch.ops.{spec.namespace}."
+                f"{claim.address}"
+            )
+        prepare(op)
+    claim.warn()
+    return op
+
+
+def _created(spec: OpSpec, provider: Provider, place: str, is_differentiable: bool) -> Op:
     op = Op(spec, provider)
     if not _ops:
         counters.set_provider(runtime.counters)
@@ -231,19 +252,10 @@ def register(
     op.handle = runtime.create_op(spec.to_json())
     _ops.append(op)
     runtime.set_sync(settings.current().sync)
-    runtime.set_origin(op.handle, origin)
+    runtime.set_origin(op.handle, place)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
     fake = fake_of(spec, op.variant, lambda: op.rules())
     op.calls = Overload(spec, fake, is_differentiable=is_differentiable)
-    if claim.address != claim.name:
-        space = getattr(torch.ops, spec.namespace)
-        setattr(space, claim.address, getattr(space, claim.name))
-    if claim.replaced is not None:
-        claim.replaced.retire(
-            f"the op {spec.namespace}::{claim.address} was defined again; this handle leads to the "
-            f"earlier definition. Call the new function, or torch.ops.{spec.namespace}."
-            f"{claim.address}"
-        )
     return op
 
 
