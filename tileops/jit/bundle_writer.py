@@ -168,7 +168,12 @@ def _configured(program: JITImpl, config: Config) -> tuple[EagerProvider, Op, li
     values, extra = program.definition.bind_arguments((), config)
     inputs = {n: values.pop(n) for n in program.definition.inputs if n in values}
     provider, op, given = program.routed(values)
-    rules = [r for r in op.spec.dtype_rules if r.name not in extra and not _tells(r, op, inputs)]
+    typed = {n for n, value in inputs.items() if hasattr(value, "dtype")}
+    rules = [
+        rule
+        for rule in op.spec.dtype_rules
+        if rule.name not in extra and typed.isdisjoint(op.spec.args[n].name for n in rule.args)
+    ]
     left_out = [n for n, value in inputs.items() if value is None]
     found = []
     for dtypes in _choices(rules):
@@ -176,10 +181,6 @@ def _configured(program: JITImpl, config: Config) -> tuple[EagerProvider, Op, li
         variant = op.variant(provider.static_of(op.spec, given, made.static, left_out))
         found.append((variant, tuple(made.consts.values())))
     return provider, op, found
-
-
-def _tells(rule: DTypeRule, op: Op, inputs: Mapping[str, object]) -> bool:
-    return any(hasattr(inputs.get(op.spec.args[n].name), "dtype") for n in rule.args)
 
 
 def _choices(rules: Iterable[DTypeRule]) -> list[dict[str, str]]:
@@ -238,10 +239,16 @@ def _jobs(
 def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
     for part in (stage, stage / "ops", stage / "programs"):
         make_directories(part)
-    manifests = {entry.hash: _write_program(stage / "programs", entry) for _, entry in made}
+    manifests: dict[str, object] = {}
     by_op: dict[int, list[tuple[Wanted, cache.Entry]]] = {}
     for wanted, entry in made:
         by_op.setdefault(wanted.op.handle, []).append((wanted, entry))
+        folder = stage / "programs" / entry.hash
+        if entry.hash not in manifests:  # two variants of an op can share a program
+            images = {launch["image"] for launch in entry.manifest["record"]["launches"]}
+            kept = {n: d for n, d in entry.files.items() if n in (*images, PROGRAM, OPTIONS)}
+            write_entry(folder, replace(entry, files=kept, links={}))
+            manifests[entry.hash] = fact_of((folder / MANIFEST).read_bytes())
     index: dict[str, object] = {}
     for group in by_op.values():
         spec = group[0][0].op.spec
@@ -253,15 +260,6 @@ def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
     write_file(stage / INDEX, _rendered({"format": FORMAT, "ops": index}))
     for part in (stage / "ops", stage / "programs", stage):
         sync_directory(part)
-
-
-def _write_program(programs: Path, entry: cache.Entry) -> dict[str, object]:
-    images = {launch["image"] for launch in entry.manifest["record"]["launches"]}
-    kept = {n: d for n, d in entry.files.items() if n in images or n in (PROGRAM, OPTIONS)}
-    folder = programs / entry.hash
-    if not folder.exists():  # two variants of an op can share a program
-        write_entry(folder, replace(entry, files=kept, links={}))
-    return fact_of((folder / MANIFEST).read_bytes())
 
 
 def _op_document(

@@ -72,11 +72,6 @@ class Definition:
         """The parameters by class, from the source; the function is not run."""
         return frontend.signature_of(self.func)
 
-    @property
-    def is_lazy(self) -> bool:
-        """True if a call of the function gives a kernel instead of running one."""
-        return self.signature.mode == "lazy"
-
     @forks.ComputedOnce
     def program_options(self) -> tuple[tuple[str, str], ...]:
         """What ``pass_configs`` and ``compile_flags`` add to each trace."""
@@ -94,7 +89,6 @@ class Definition:
 
     @forks.ComputedOnce
     def tensors(self) -> tuple[str, ...]:
-        """Names of the tensors."""
         return tuple(p.name for p in self.signature.params if p.kind == "tensor")
 
     @forks.ComputedOnce
@@ -106,9 +100,8 @@ class Definition:
     @forks.ComputedOnce
     def optional(self) -> frozenset[str]:
         """Names of the tensors that a call may leave out: those with None as their default."""
-        return frozenset(
-            p.name for p in self.signature.params if p.kind == "tensor" and p.default is None
-        )
+        params = self.signature.params
+        return frozenset(p.name for p in params if p.kind == "tensor" and p.default is None)
 
     @forks.ComputedOnce
     def defaults(self) -> dict[str, object]:
@@ -138,26 +131,25 @@ class Definition:
         for param in self.signature.params:
             if param.kind != "static":
                 continue
-            if param.name in given:
-                values[param.name] = given[param.name]
-                if _is_array(given[param.name]):
-                    raise self._without_annotation(param, given[param.name])
-            elif param.name in self.defaults:
-                values[param.name] = self.defaults[param.name]
-            else:
+            if param.name not in given and param.name not in self.defaults:
                 raise ArgumentTypeError(f"{self.name}: missing argument '{param.name}'")
+            value: Any = given.get(param.name, self.defaults.get(param.name))
+            values[param.name] = value
+            # A tensor or array of one dimension or more; others may stand for a number.
+            if (
+                param.name in given
+                and hasattr(value, "dtype")
+                and len(getattr(value, "shape", ())) > 0
+            ):
+                dtype = str(value.dtype).removeprefix("torch.")
+                kind = "" if param.annotation is EMPTY else " that makes it a tensor"
+                raise ProgramTypeError(
+                    f"`{param.name}` has no annotation{kind}; write `{param.name}: "
+                    f"T.Tensor(shape, dtype)` in {self.func.__name__}",
+                    found=f"a call that passes a tensor for it, {dtype}{list(value.shape)}",
+                    location=frontend.location_of_parameter(self.func, param.name),
+                )
         return values
-
-    def _without_annotation(self, param: frontend.ParamInfo, value: Any) -> ProgramTypeError:  # noqa: ANN401
-        dtype = str(value.dtype).removeprefix("torch.")
-        has_one = param.annotation is not EMPTY
-        return ProgramTypeError(
-            f"`{param.name}` has no annotation"
-            + (" that makes it a tensor" if has_one else "")
-            + f"; write `{param.name}: T.Tensor(shape, dtype)` in {self.func.__name__}",
-            found=f"a call that passes a tensor for it, {dtype}{list(value.shape)}",
-            location=frontend.location_of_parameter(self.func, param.name),
-        )
 
     def trace(
         self,
@@ -273,11 +265,6 @@ class GivenOptions:
     pass_configs = _option("pass_configs")
     debug_root_path = _option("debug_root_path")
     compile_flags = _option("compile_flags")
-
-
-def _is_array(value: object) -> bool:
-    """True for a tensor or array of at least one dimension; others may stand for a number."""
-    return hasattr(value, "dtype") and len(getattr(value, "shape", ())) > 0
 
 
 def with_options(program: Program, options: tuple[tuple[str, str], ...]) -> Program:

@@ -62,7 +62,7 @@ class JITImpl(GivenOptions, Transformable):
         self.definition = definition
         self._title = definition.title
         self._is_derived = is_derived
-        self._is_lazy = definition.is_lazy
+        self._is_lazy = definition.signature.mode == "lazy"
         self._differentiable = options.differentiable
         self._build = Build(
             requested_target(options.target), bool(options.verbose), options.debug_root_path

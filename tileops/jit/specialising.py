@@ -15,7 +15,7 @@ from tileops.ir.program import Program
 from tileops.jit.definition import Definition
 from tileops.op import call_inputs
 from tileops.op.fake import sizes_given
-from tileops.op.spec import DTypeRule, OpSpec, bound_dtypes, spec_of
+from tileops.op.spec import OpSpec, bound_dtypes, spec_of
 from tileops.op.variant import TensorRule, Variant, variant_of
 
 
@@ -98,22 +98,20 @@ def _dtypes(
                 f"{definition.name}: the dtype '{rule.name}' is not given; pass {rule.name}=... "
                 f"({rule.expected}) or a tensor that has it ({', '.join(params)})"
             )
-        wanted = _allowed(definition, rule, given) if given is not None else None
+        wanted = None
+        if given is not None:
+            wanted = str(dtype_of(given)) if is_dtype_like(given) else repr(given)
+            if wanted not in rule.dtypes:
+                raise ArgumentTypeError(
+                    f"{definition.name}: dtype '{rule.name}': expected {rule.expected}, got "
+                    f"{wanted}"
+                )
         if wanted is not None and value is not None and wanted != value:
             raise ArgumentError(
                 f"{definition.name}: dtype '{rule.name}' is given as {wanted} and as {value}"
             )
         found[rule.name] = DType(wanted or value or rule.dtypes[0])
     return found
-
-
-def _allowed(definition: Definition, rule: DTypeRule, value: object) -> str:
-    name = str(dtype_of(value)) if is_dtype_like(value) else repr(value)
-    if name not in rule.dtypes:
-        raise ArgumentTypeError(
-            f"{definition.name}: dtype '{rule.name}': expected {rule.expected}, got {name}"
-        )
-    return name
 
 
 def _sizes_from_tensors(

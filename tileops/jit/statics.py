@@ -84,7 +84,9 @@ class StaticParam:
         if value is None:
             return self.default
         if isinstance(value, str):
-            return _decode_text(value)
+            # A dtype is a str equal to its name, so a plain string that happens to be one loses
+            # nothing.
+            return DType(dtype_of(value)) if is_dtype_like(value) else value
         if isinstance(value, (list, tuple)):
             return list(value) if isinstance(self.default, list) else tuple(value)
         return value
@@ -118,7 +120,10 @@ def _encode(kind: str | None, value: object) -> object:
         case "int" if _is_integer(value):
             return _index(value)
         case "float" if isinstance(value, float) or _is_integer(value):
-            return _float(value)
+            try:
+                return float(value)  # type: ignore[arg-type]
+            except (TypeError, ValueError, RuntimeError, OverflowError):
+                return None
         case "str":
             return _encode_text(value)
         case "int[]" if isinstance(value, (list, tuple)) and all(map(_is_integer, value)):
@@ -141,13 +146,6 @@ def _index(value: Any) -> int | None:  # noqa: ANN401
     return integer if is_carried(integer) else None
 
 
-def _float(value: Any) -> float | None:  # noqa: ANN401
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        return None
-
-
 def _described(value: object) -> str:
     is_far = isinstance(value, int) and _index(value) is None
     return shown(value) if is_far or hasattr(value, "shape") else type(value).__name__
@@ -161,22 +159,11 @@ def _encode_text(value: object) -> str | None:
     return "".join(dtype_of(value))
 
 
-def _decode_text(value: str) -> str:
-    # A dtype is a str equal to its name, so a plain string that happens to be one loses nothing.
-    return DType(dtype_of(value)) if is_dtype_like(value) else value
-
-
 _BY_TYPE: dict[object, str] = {int: "int", bool: "bool", float: "float", str: "str", DType: "str"}
 _BY_TEXT = {
-    "int": "int",
-    "bool": "bool",
-    "float": "float",
-    "str": "str",
-    "dtype": "str",
-    "T.dtype": "str",
-    "torch.dtype": "str",
-    "list[int]": "int[]",
-    "tuple[int, ...]": "int[]",
+    **{name: name for name in ("int", "bool", "float", "str")},
+    **dict.fromkeys(("dtype", "T.dtype", "torch.dtype"), "str"),
+    **dict.fromkeys(("list[int]", "tuple[int, ...]"), "int[]"),
 }
 
 
