@@ -96,8 +96,7 @@ class ComputedOnce(Generic[_Self, _Value]):
 def start_process(arguments: Sequence[str], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401
     """``subprocess.Popen``, of whose pipes a child that is forked meanwhile keeps no writing end.
 
-    It would keep it as long as it lives, and the reader here would wait that long: for ever, where
-    the child waits for a lock on a file that the reader holds.
+    The reader here would wait as long as that child lives.
     """
     with guard:  # until the program has started, which takes milliseconds
         return subprocess.Popen(arguments, **options)

@@ -349,10 +349,7 @@ def on_code_change(forget: Callable[[], Callable[[], None]]) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """The absolute path of the program that a shell would run as ``name`` now; None if none.
-
-    Looked up anew each time, in some microseconds: a program may be installed at any moment.
-    """
+    """The absolute path of the program that a shell would run as ``name`` now; None if none."""
     found = shutil.which(name)
     try:
         return found and os.path.abspath(found)  # noqa: PTH100
@@ -364,8 +361,7 @@ def compiler_environment(folder: str) -> dict[str, str]:
     """All that compilers, assemblers and linkers see of the environment.
 
     The user's ``PATH``, in which g++ looks for its assembler and linker, and constants; ``folder``
-    is for temporary files. Anything else could change the code of a key that does not hold it, as
-    ``LIBRARY_PATH`` or ``LD_RUN_PATH`` do, or write where nobody expects it.
+    is for temporary files. Anything else, such as ``LIBRARY_PATH``, could change code unseen.
     """
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return {
@@ -404,8 +400,7 @@ def module_environment(
 ) -> dict[str, str]:
     """``child_environment`` for ``python -m`` with a module of this package, in ``PACKAGE_ROOT``.
 
-    Python looks for modules in the working directory first, which must not be the user's. Folders
-    of ``PYTHONPATH`` that are relative to the user's become absolute.
+    Python looks for modules in the working directory first: ``PYTHONPATH`` becomes absolute.
     """
     found = child_environment(extra, drop=drop)
     given = [p for p in found.get("PYTHONPATH", "").split(os.pathsep) if p]

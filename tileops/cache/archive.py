@@ -27,9 +27,9 @@ def export(
 ) -> tuple[int, list[str]]:
     """Write the entries in ``folders`` into the new ``file``: their number, and what was left out.
 
-    The same entries give the same bytes: what their manifests name, no more. With ``skip_damaged``
-    a damaged entry is left out and one that vanishes meanwhile is no fault; else they are a
-    CacheError. OSError if the file exists or cannot be written; half an archive is never left.
+    The same entries give the same bytes. With ``skip_damaged`` a damaged entry is left out and one
+    that vanishes meanwhile is no fault; else they are a CacheError. OSError if the file exists or
+    cannot be written; half an archive is never left.
     """
     if os.path.lexists(file):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
@@ -84,11 +84,10 @@ def _put(half: Path, file: Path) -> None:
 def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[int, list[str]]:
     """Publish the entries of ``file``; returns how many are new, and what was refused and why.
 
-    Entries are code: load only files whose maker you trust. Names that leave the entry's folder,
-    links to elsewhere, contents that do not match their manifest and files that no manifest names
-    are refused. Nothing is published before the whole archive was read. CacheError if ``file`` is
-    not an archive, unpacks to more than ``limit`` bytes, or does not fit in the directory; OSError
-    if it cannot be opened.
+    Entries are code: load only files whose maker you trust. Names and links that leave the entry's
+    folder, and files that do not match a manifest, are refused. Nothing is published before the
+    whole archive was read. CacheError if ``file`` is not an archive, unpacks to more than ``limit``
+    bytes, or does not fit in the directory; OSError if it cannot be opened.
     """
     with contextlib.closing(file.open("rb")) as stream:
         stage = None

@@ -61,10 +61,9 @@ def items(where: Resolved | None = None) -> list[Item]:
 
 
 def find(prefix: str, where: Resolved | None = None) -> Entry:
-    """The verified entry whose hash begins with ``prefix``.
+    """The first whole entry whose hash begins with ``prefix``.
 
-    Where several directories hold it, the first whole one counts, as for a look-up. Raises
-    CacheError if none does, several do, or the entry is damaged.
+    CacheError if there is none, several hashes begin so, or the entry is damaged.
     """
     if not prefix or not set(prefix) <= set("0123456789abcdef"):
         raise CacheError(f"{prefix!r} is not a hash: expected its first hexadecimal digits")

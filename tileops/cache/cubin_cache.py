@@ -56,8 +56,8 @@ class CacheEntry:
 class CubinCache:
     """Entries in memory and, with ``enable_disk``, as files ``<hash>.cubin .ptx .json``.
 
-    ``cache_dir`` defaults to ``cubins`` in the cache directory of the moment. Faults of the file
-    system are warned of once and never raised; what is damaged is a miss.
+    ``cache_dir`` defaults to ``cubins`` in the cache directory of the moment. A fault of the file
+    system is one warning; what is damaged is a miss.
     """
 
     def __init__(self, cache_dir: Path | None = None, enable_disk: bool = True) -> None:

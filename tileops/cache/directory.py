@@ -42,10 +42,6 @@ class Directory:
         return self.root / ".state" / "locks"
 
     @property
-    def in_use(self) -> Path:
-        return self.root / ".state" / "in_use"
-
-    @property
     def state(self) -> Path:
         return self.root / ".state"
 

@@ -48,9 +48,8 @@ class DamagedError(Exception):
 class Entry:
     """A compiled program as bytes. ``path`` is its folder, or None (in memory only).
 
-    ``manifest`` is what the compiler said of it, plain JSON values; ``files`` maps names in
-    the folder (``launch0.cubin``, ``ir/03_lower.txt``) to verified contents, ``links`` further
-    names to those of files.
+    ``manifest`` is what the compiler said of it, plain JSON values; ``files`` maps names in the
+    folder (``launch0.cubin``) to verified contents, ``links`` further names to those of files.
     """
 
     key: Key
@@ -79,8 +78,7 @@ class Entry:
 class Built:
     """What a compile gives to the store: files, a JSON manifest, and links (name to target).
 
-    ``required`` names the files without which the program cannot be loaded; the others are stages
-    that a user may choose not to keep. None means all.
+    ``required`` names the files that loading needs (None: all); a user may not keep the others.
     """
 
     files: Mapping[str, bytes]
@@ -90,10 +88,9 @@ class Built:
 
 
 def new_entry(key: Key, built: Built, keep: tuple[str, ...]) -> Entry:
-    """The entry that ``built`` makes under ``key``: names checked, texts added, stages chosen.
+    """The entry that ``built`` makes under ``key``; ``keep`` chooses stages (see ``Settings``).
 
-    ``keep`` is ``("all",)``, ``("none",)`` or suffixes of stages. InternalError for a bad name or a
-    manifest that is not plain JSON.
+    InternalError for a bad name or a manifest that is not plain JSON.
     """
     files = {
         name: data
@@ -164,8 +161,8 @@ def fact_of(data: bytes) -> dict[str, object]:
 def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
     """Read and verify the entry in ``folder``: every file's size and SHA-256, and the key's hash.
 
-    Raises FileNotFoundError if there is no entry, DamagedError if something in it is not what was
-    published, OSError if it could not be read (which says nothing about it).
+    FileNotFoundError if there is no entry, DamagedError if something in it is not what was
+    published, OSError if it could not be read now.
     """
     with _damage_explained(folder):
         status = os.lstat(folder)

@@ -60,10 +60,9 @@ def sync_directory(path: Path) -> None:
 
 
 def read_file(path: Path | str, *, limit: int | None = None, trust: Trust | None = None) -> bytes:
-    """Bytes of a plain file, never through a link.
+    """Bytes of a plain file, never through a link; OSError if it cannot be read.
 
-    Raises OSError if it cannot be read, UntrustedError if it is not a plain file, is larger than
-    ``limit`` bytes, or ``trust`` refuses its owner or mode.
+    UntrustedError for other files, more than ``limit`` bytes, and what ``trust`` refuses.
     """
     # O_NONBLOCK: opening a FIFO that someone left there must not wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -87,8 +86,8 @@ def read_file(path: Path | str, *, limit: int | None = None, trust: Trust | None
 def replace_file(path: Path, data: bytes, staging: Path) -> None:
     """Put ``data`` at ``path`` in one step: a reader sees the old file or the new one. OSError.
 
-    A folder at ``path`` is removed: it would be in the way for ever. If ``staging`` is on another
-    file system, a name beside ``path`` is used instead.
+    A folder at ``path`` is removed. If ``staging`` is on another file system, a name beside
+    ``path`` is used instead.
     """
     try:
         write_file(staging, data)

@@ -90,8 +90,8 @@ def key_of(
 ) -> Key:
     """The key of a program: printed IR, options, full target, facts, and who makes the code.
 
-    ``options`` and ``specialization`` are values that ``canonical`` takes; ``codegen`` is the
-    digest of tileops' own generators (``sources.digest()``); ``toolchain`` maps tools to versions.
+    ``options`` and ``specialization`` are values that ``canonical`` takes; ``codegen`` is
+    ``sources.digest()``; ``toolchain`` maps tools to versions.
     """
     return Key(
         {

@@ -22,10 +22,9 @@ class KeyLocks:
 
     @contextmanager
     def alone(self, name: str, folder: Path | None, seconds: float) -> Iterator[str | None]:
-        """Hold the lock of ``name``, a hash, waiting at most ``seconds``.
+        """Hold the lock of ``name``, a hash; yields None, or why it is not held after ``seconds``.
 
-        Yields None if it is held, otherwise why not: the caller then works without it. ``folder``
-        has the lock files, None is for threads only. The kernel frees a dead holder's lock.
+        ``folder`` has the lock files, None is for threads only. The kernel frees a dead holder's.
         """
         deadline = time.monotonic() + seconds
         with forks.guard:
@@ -52,10 +51,7 @@ class KeyLocks:
 
 @contextmanager
 def file_lock(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock file ``path``; TimeoutError after ``seconds``, OSError if it cannot be locked.
-
-    The folder exists.
-    """
+    """Hold the lock file ``path``; TimeoutError after ``seconds``, OSError if that cannot be."""
     # Imported where something is written: a warm start does not need it, and it costs 15 ms.
     from filelock import FileLock, Timeout
 

@@ -27,10 +27,7 @@ _found: dict[str, Mapping[str, Any]] = {}
 
 
 def recall(name: str, choice: object) -> Any | None:  # noqa: ANN401  (plain JSON)
-    """The fact ``name`` under ``choice`` (plain JSON: what decides which files it is taken from).
-
-    None if it is not known, or one of its files has changed.
-    """
+    """The fact ``name`` under ``choice`` (plain JSON), None if unknown or if a file has changed."""
     identity = canonical([name, choice])
     for find in (_found.get, _read):
         content = find(identity)
@@ -62,8 +59,7 @@ def _is_current(content: Mapping[str, Any]) -> bool:
 def _stamps(files: Iterable[str]) -> list[int]:
     """Device, inode, size and times of each file, one after the other; links are followed.
 
-    A program cannot set the time of change (ctime), so a file that was replaced and given its old
-    time of modification is seen. One flat list of texts and numbers: a fact of a hundred files is
+    A program cannot set the time of change (ctime). One flat list: a fact of a hundred files is
     read and compared at each warm start.
     """
     found: list[int] = []
@@ -82,10 +78,9 @@ def _stamps(files: Iterable[str]) -> list[int]:
 def remember(
     name: str, choice: object, files: Iterable[Path | str], value: object, *, began: float
 ) -> None:
-    """Keep ``value`` (plain JSON), taken from ``files``; in this process if not on disk.
+    """Keep ``value`` (plain JSON), taken from ``files`` and folders; here if not on disk.
 
-    ``files`` may have folders, which change when a file appears or goes. Nothing is kept if one of
-    them has changed since ``began`` (Unix seconds): the value may be that of its old content.
+    Nothing is kept if one of them has changed since ``began`` (Unix seconds).
     """
     identity = canonical([name, choice])
     paths = [str(path) for path in files]

@@ -68,9 +68,9 @@ def folder_of(directory: Directory, name: str) -> Path:
 
 
 def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
-    """Note that ``script`` runs ``entry`` where ``when`` holds (target, sizes, fast, tunables).
+    """Note that ``script`` runs ``entry``, of the private directory, where ``when`` holds.
 
-    Does nothing for an entry outside the private directory; only warns if that cannot be written.
+    Only warns if it cannot be written.
     """
     directory = here().private
     if directory is None or entry.path is None or entry.path.parent != directory.programs:
@@ -228,10 +228,7 @@ def clear(directory: Directory) -> None:
 
 
 def sweep(directory: Directory) -> int:
-    """Remove scripts of which no program is left and that nobody tuned; returns their number.
-
-    Otherwise a bounded directory would keep a folder for each edit of each program for ever.
-    """
+    """Remove scripts of which no program is left and that nobody tuned; returns their number."""
     return sum(_removed_if_dead(directory, folder) for folder in _folders(directory))
 
 

@@ -26,10 +26,7 @@ _SETTLED_SECONDS = 2.0
 
 
 def compute(package: Path, headers: Path) -> str:
-    """SHA-256 over names and contents of the generator sources; paths and times do not matter.
-
-    ``package`` is the folder of the package ``tileops``, ``headers`` that of the CPU headers.
-    """
+    """SHA-256 over names and contents of the generators in the folders of package and headers."""
     total = hashlib.sha256(f"entry format {ENTRY_FORMAT}\n".encode())
     for root in _roots(package, headers):
         label = "include" if root == headers else root.name

@@ -60,10 +60,7 @@ def _is_of_dead_process(path: Path) -> bool:
 
 
 def sweep(directory: Directory, older_than: float = _STALE_SECONDS) -> int:
-    """Remove what ended processes left, and all that is older than ``older_than`` seconds.
-
-    Returns the number of removed paths.
-    """
+    """Remove what ended processes left, and what is older than that; the number of paths."""
     count = 0
     try:
         paths = sorted(directory.staging.iterdir())

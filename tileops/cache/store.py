@@ -18,10 +18,10 @@ from tileops.cache.locks import KeyLocks
 
 
 class Store:
-    """Compiled programs by key. No method raises for a fault of the file system.
+    """Compiled programs by key, in the directories that the settings name at each call.
 
-    The settings name the directory at each call. An entry that cannot be stored lives in memory;
-    what cannot be read is a miss. The first trouble is one warning.
+    No method raises for a fault of the file system: what cannot be stored lives in memory, what
+    cannot be read is a miss, and the first trouble is one warning.
     """
 
     def __init__(self) -> None:
@@ -50,8 +50,7 @@ class Store:
     ) -> Entry:
         """The entry of ``key``, from ``build()`` if it is nowhere; ``hit`` as in ``get``.
 
-        Among all threads and processes that ask for the key at a time, one calls ``build``; what it
-        raises goes to its caller, and the next one tries.
+        Of the threads and processes that ask at a time one calls ``build``; if it raises, the next.
         """
         current = settings.current()
         where = here()

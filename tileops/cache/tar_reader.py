@@ -48,10 +48,7 @@ class Member:
         self._source = source
 
     def chunks(self) -> Iterator[bytes]:
-        """The content in pieces of at most ``CHUNK`` bytes; once, before the next member.
-
-        Errors as ``members``.
-        """
+        """The content in pieces of at most ``CHUNK``; once, before the next member; same errors."""
         left = self.info.size
         while left:
             with _explained(self._source):

@@ -46,8 +46,8 @@ class _Mark:
 class Users:
     """Tells other processes which entries this one uses: a locked file of hashes a process.
 
-    The kernel drops the lock when the process dies, so nobody uses what a file names that can be
-    locked. A file that was deleted is made again, with all its hashes, at the next note.
+    The kernel drops the lock when the process dies. A file that was deleted is made again, with all
+    its hashes, at the next note.
     """
 
     def __init__(self, parents: Users | None = None) -> None:
@@ -59,7 +59,7 @@ class Users:
 
     def note(self, directory: Directory, entry_hash: str) -> None:
         """Say that this process uses ``entry_hash`` from now until it ends. Raises OSError."""
-        folder = directory.in_use
+        folder = directory.state / "in_use"
         with self._lock:
             noted = self._noted.setdefault(folder, {})
             mark = self._marks.get(folder)
@@ -119,7 +119,7 @@ def _lock(descriptor: int) -> None:
 def used_hashes(directory: Directory) -> set[str]:
     """Hashes that a living process uses; files of dead processes are removed on the way."""
     used: set[str] = set()
-    for path in files.children(directory.in_use):
+    for path in files.children(directory.state / "in_use"):
         used.update(_hashes_or_remove(path))
     return used
 
@@ -161,10 +161,7 @@ class Stored:
 
 
 def stored_entries(directory: Directory) -> list[Stored]:
-    """All entries, least recently used first. What vanishes meanwhile is left out.
-
-    Other names are not the cache's: they are neither counted nor ever removed.
-    """
+    """All entries, least recently used first; other names are not the cache's."""
     found = []
     for path in files.children(directory.programs):
         if not _ENTRY_NAME.fullmatch(path.name):
@@ -183,10 +180,7 @@ def touch(path: Path) -> None:
 # An estimate of the directory's size that costs one short append a compile: the file ``size`` holds
 # one number a line, what the last scan found and then the size of each entry since.
 def add_size(directory: Directory, size: int) -> int | None:
-    """Add an entry of ``size`` bytes; the estimated total, None if nothing was scanned yet.
-
-    Raises OSError.
-    """
+    """Add an entry of ``size`` bytes; the estimated total, None before a scan. Raises OSError."""
     path = directory.state / "size"
     try:
         text = files.read_file(path, limit=_SIZES_LIMIT)
@@ -205,10 +199,10 @@ def restart_size(directory: Directory, total: int) -> None:
 
 
 def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset()) -> list[Path]:
-    """Remove least recently used entries until the directory is under ``limit`` bytes.
+    """Remove least recently used entries until the directory is under ``limit`` bytes: which.
 
-    Entries that a living process uses and those in ``keep`` stay. Returns the removed folders.
-    Raises OSError only if the bookkeeping cannot be written; what cannot be removed is skipped.
+    Entries that a living process uses and those in ``keep`` stay, and what cannot be removed.
+    OSError if the bookkeeping cannot be written.
     """
     stored = stored_entries(directory)
     total = sum(entry.size for entry in stored)
@@ -227,18 +221,18 @@ def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset
             if aside is not None or not os.path.lexists(entry.path):
                 total -= entry.size
                 removed.append(entry.path)
+
+    def tidy() -> None:
+        for aside in asides:
+            files.remove(aside)
+        scripts.sweep(directory)
+
     if asides:
         # Removing a folder can take milliseconds (a journal commits): not on the caller's time. The
         # interpreter waits for this thread at its end.
-        threading.Thread(target=_tidy, args=(directory, asides), name="tileops-evict").start()
+        threading.Thread(target=tidy, name="tileops-evict").start()
     restart_size(directory, total)
     return removed
-
-
-def _tidy(directory: Directory, asides: list[Path]) -> None:
-    for aside in asides:
-        files.remove(aside)
-    scripts.sweep(directory)
 
 
 def put_in_place(stage: Path, directory: Directory, entry_hash: str) -> bool:

@@ -33,10 +33,9 @@ def find(
 ) -> cache.Entry | None:
     """The verified program from the first bundle that has it; None if none has.
 
-    On the CPU, code for a lower level than the target's serves too. The program and its options
-    decide, not its name: one warning says that a bundle's op of this name is another program. A
-    damaged program is a miss with one warning. ArgumentError for a bundle that someone else could
-    have written.
+    On the CPU, code for a lower level than the target's serves too. One warning says that a
+    bundle's op of this name is another program, or that its program is damaged. ArgumentError for a
+    bundle that someone else could have written.
     """
     ir = print_program(program)
     options = canonical([list(pair) for pair in program.options])

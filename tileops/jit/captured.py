@@ -64,8 +64,7 @@ def text_of(value: object) -> str:
 def code_digest(*values: object) -> str:
     """A digest of functions by their instructions, and of what they use as far as it is plain.
 
-    Objects, classes and tensors count by their names and types alone. So it is fast, and no tensor
-    is read: a region that is being traced has none.
+    Objects, classes and tensors count by their names and types: a traced region has no data.
     """
     text = _text(values, is_whole=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -354,14 +353,11 @@ def _code(code: CodeType) -> Iterator[str]:
 
 
 def _paths(func: FunctionType, tree: ast.FunctionDef | None) -> set[tuple[str, ...]]:
-    """The names of other scopes that a function reads, each with its attributes.
-
-    Without its tree, any name may be a member of any module of the user.
-    """
+    """The names of other scopes that a function reads, each with its attributes."""
     code = func.__code__
     if tree is not None:
         return {p for p in _chains(tree) if p[0] not in (*code.co_varnames, *code.co_cellvars)}
-    names = _all_names(code)
+    names = _all_names(code)  # any may be a member of any module of the user
     modules = [name for name in names if _is_own_module(func.__globals__.get(name))]
     return {(name,) for name in names} | set(itertools.product(modules, names))
 

@@ -68,10 +68,7 @@ class Request:
 
 
 class LookUp:
-    """One look-up, for the log topic ``cache``: where it ended, or why nothing was found.
-
-    It costs nothing if nobody asked for the topic.
-    """
+    """One look-up, for the log topic ``cache``: where it ended, or why nothing was found."""
 
     def __init__(self, op: str, target: Target) -> None:
         self._head = f"{op} {target}"
@@ -139,9 +136,9 @@ def key_of(request: Request) -> cache.Key:
 
 @settings.read_once()
 def obtain(request: Request) -> cache.Entry:
-    """The compiled form of a program: from memory, disk or a bundle, or compiled now, once per key.
+    """The compiled form of a program: from memory, disk or a bundle, or compiled now, once a key.
 
-    Raises what the code generator or the compiler raises, and CompileMissError in strict mode.
+    What the generator or the compiler raises; CompileMissError in strict mode.
     """
     if request.target.kind == "interpreter":
         raise UnsupportedOnTargetError(
@@ -330,10 +327,9 @@ def _export(entry: cache.Entry, root: Path, op: str) -> None:
 
 
 def _dump_ir(request: Request, entry: cache.Entry) -> None:
-    """Write ``ir/NN_<pass>.txt`` into the entry's folder unless it is there.
+    """Write ``ir/NN_<pass>.txt``, which no manifest names, into the entry's folder if not there.
 
-    The entry's manifest and key do not name these files, so that an entry made without them gets
-    them when they are asked for. Warns once if the entry's folder cannot be written.
+    Warns once if the folder cannot be written.
     """
     private = here().private
     if private is None or entry.path is None or entry.path.parent != private.programs:
@@ -373,8 +369,7 @@ def run_all(
     """The results of ``jobs`` in their order, from a pool of threads.
 
     The first failure raises after all jobs have ended; with ``ignore_error`` each failure is logged
-    and gives None. ``num_workers`` defaults to ``TILEOPS_COMPILE_WORKERS``, else the usable
-    processors.
+    and gives None. Default ``num_workers``: ``TILEOPS_COMPILE_WORKERS``, else usable processors.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -41,8 +41,7 @@ class JitOptions:
 class Definition:
     """A program as its author wrote it.
 
-    ``bound`` holds compile-time values fixed by ``bind``; ``fallback`` those that replace defaults
-    that are missing or None if a tuner chooses the value.
+    ``bound`` holds the values fixed by ``bind``; ``fallback`` a tuner's for missing defaults.
     """
 
     func: FunctionType
@@ -160,8 +159,7 @@ class Definition:
     ) -> Program:
         """One trace of an eager program; ``consts`` None leaves its ``T.const`` sizes symbolic.
 
-        ``static`` are compile-time values by parameter, and dtypes by variable. With ``consts``,
-        ``wide_sizes`` holds run-time sizes in 64 bits.
+        ``static``: values by parameter, dtypes by variable. ``wide_sizes``: 64 bits for sizes.
         """
         target = self.options.target or settings.current().target  # for messages
         names = self.parameters

@@ -87,10 +87,7 @@ class Tuning(Protocol):
         given: Container[str],
         trace: Callable[[Mapping[str, object]], Program],
     ) -> Program:
-        """The program under ``values``; if its own code refuses them, under others.
-
-        The values that the caller has ``given`` are kept.
-        """
+        """The program under ``values``, or others, but those given, if its code refuses them."""
 
 
 class EagerProvider(CodeProvider):
@@ -111,16 +108,11 @@ class EagerProvider(CodeProvider):
         self.is_tuned = False  # a tuner, which is given as ``tuning`` later, chooses values
         self.tuning: Tuning | None = None
 
-    @property
-    def is_mutating(self) -> bool:
-        """True if the op is registered and writes an input."""
-        return self.op is not None and any(a.mutated for a in self.op.spec.args)
-
     # -- registration ------------------------------------------------------------------------------
     def register(self, given: Mapping[str, object], *, is_derived: bool) -> Op:
-        """The op, made at the first call from a trace with the compile-time values ``given``.
+        """The op, made at the first call from a trace with the values ``given``.
 
-        ``is_derived`` names it after its content instead of taking the function's name.
+        ``is_derived`` names it after its content.
         """
         with self.lock:
             return self.op or self._register(given, is_derived)
@@ -198,10 +190,7 @@ class EagerProvider(CodeProvider):
         return frozenset(declared)
 
     def retire(self, message: str) -> None:
-        """Let old handles raise: a later definition has taken the op's name.
-
-        The program object goes on running its own program, under a name of its own.
-        """
+        """Let old handles raise; the program object goes on, under a name of its own."""
         with forks.guard:  # the registration of the later definition holds it
             super().retire(message)
             self.op = None
@@ -226,10 +215,7 @@ class EagerProvider(CodeProvider):
         dtypes: Mapping[str, object] | None = None,
         left_out: Container[str] = (),
     ) -> tuple[object, ...]:
-        """What the op receives for compile-time values, and for dtypes by variable.
-
-        A variable that ``dtypes`` lacks has its first dtype.
-        """
+        """What the op receives for compile-time values, and dtypes by variable (default: first)."""
         encoded = [p.encode(given[p.name]) if p.name in given else None for p in self.statics]
         flags = [a.name not in left_out for a in spec.optional_tensors()]
         named = dtypes or {}
@@ -287,7 +273,7 @@ class EagerProvider(CodeProvider):
     def measured(self, wanted: Wanted) -> Wanted:
         """``wanted`` with a device to measure on, if a tuner has something to choose for it.
 
-        ArgumentError if its choice depends on a call's sizes, or no device here runs the target.
+        ArgumentError if the choice depends on a call's sizes, or no device here runs the target.
         """
         given = frozenset(self._given(wanted.variant.static))
         if self.tuning is None or not self.tuning.is_needed(given):

@@ -41,9 +41,9 @@ _EXACT: dict[str | None, type] = {"int": int, "bool": bool, "float": float, "str
 class JITImpl(GivenOptions, Transformable):
     """A tile program that is compiled on demand.
 
-    *Eager* functions hold the program themselves: a call compiles if it must, runs, and returns the
-    outputs; the program is the torch op ``torch.ops.tileops.<name>``. *Lazy* functions return a
-    ``T.prim_func``: a call returns a JITKernel. Which of the two is decided from the source.
+    A call of an *eager* function compiles if it must, runs, and returns the outputs; the program is
+    the torch op ``torch.ops.tileops.<name>``. A *lazy* function returns a ``T.prim_func``: a call
+    returns a JITKernel. Which of the two is decided from the source.
     """
 
     # What a call reads is set once, at decoration: Dynamo guards on it. Methods marked as constant
@@ -209,7 +209,8 @@ class JITImpl(GivenOptions, Transformable):
     def _keep_op(self, op: Any) -> None:  # noqa: ANN401
         self._op = op
         if self._count >= 0 and type(self) is JITImpl and JITImpl.__call__ is JITImpl._own_call:
-            asks = self._differentiable is not False or self._eager.is_mutating
+            args = self._eager.op.spec.args if self._eager.op is not None else ()
+            asks = self._differentiable is not False or any(a.mutated for a in args)
             self._direct = runtime.direct_call(
                 JITImpl, op._op, self._count, self._guarded, self._scalars, asks_gradient=asks
             )
@@ -254,10 +255,7 @@ class JITImpl(GivenOptions, Transformable):
 
     @constant
     def _route(self, names: tuple[str, ...], *values: object) -> str:
-        """Where a call with these compile-time values goes.
-
-        ``namespace::op::tuple or plain::names the schema carries``.
-        """
+        """Where a call goes: ``namespace::op::tuple or plain::names the schema carries``."""
         provider, op, carried = self.routed(dict(zip(names, values, strict=True)))
         wraps = "tuple" if provider.wraps_result else "plain"
         return f"{op.spec.namespace}::{op.spec.name}::{wraps}::{','.join(carried)}"

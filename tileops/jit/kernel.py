@@ -62,9 +62,9 @@ def _of_state(name: str, doc: str) -> Any:  # noqa: ANN401
 class JITKernel(Transformable):
     """A program compiled for one target.
 
-    Calling it takes the tensors and scalars of the program, without those that ``out_idx`` or
-    ``T.empty`` allocates, and returns the allocated ones: one tensor, or a list of several. The
-    object is a handle by name: it copies as itself, and pickles as program, options and target.
+    A call takes the program's tensors and scalars without those that ``out_idx`` or ``T.empty``
+    allocates, and returns these: one tensor, or a list of several. The object copies as itself, and
+    pickles as program, options and target.
     """
 
     # Dynamo traces __init__ and __call__, so they are plain Python without locks or look-ups;

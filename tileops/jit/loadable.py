@@ -59,8 +59,7 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
 def is_movable(program: Program) -> bool:
     """Whether another process can run the program on copies of its arguments.
 
-    False for one that uses bare addresses, which mean nothing elsewhere. ArgumentError for one that
-    writes through them: no copy keeps the caller's data safe.
+    False for one that uses bare addresses. ArgumentError for one that writes through them.
     """
     raw = {p.name for p in program.tensors() if p.raw}
     views = [s for launch in program.launches for s in walk(launch.body)]
@@ -96,10 +95,9 @@ _asked: dict[str, Any] = {}
 
 
 def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
-    """The facts that a call of ``program`` with these arguments gives its code.
+    """The facts that a call of ``program`` with these arguments gives its code; errors as a call.
 
-    The call path itself finds them: an op of the same signature is called that has no code, and
-    what it asks for is the answer. Raises what a call with wrong arguments raises.
+    The call path finds them: an op of the same signature that has no code is called and asks.
     """
     import torch  # compile workers use this module and do not pay for torch
 

@@ -45,8 +45,7 @@ class Build:
 class Wanted:
     """Code that a call, a warmup or a bundle needs of an op.
 
-    ``sizes`` are all sizes of a call and ``scalars`` its run-time scalars, as far as there is a
-    call; ``device`` is None if the code is not for a device that is here.
+    ``sizes`` and ``scalars`` are a call's; ``device`` is None if the code is for no device here.
     """
 
     op: Op
@@ -66,10 +65,7 @@ class Wanted:
 
 
 class CodeProvider(Provider):
-    """Registers one op, and compiles or loads what its calls ask for.
-
-    A subclass says what the op's program is: ``request_for``, ``trace_symbolic``, ``identity``.
-    """
+    """Registers one op, and compiles or loads what its calls ask for."""
 
     compiled_for = "the program is compiled for {} (jit's target=)"  # for an error
 

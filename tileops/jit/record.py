@@ -228,8 +228,7 @@ def entry_of(
 ) -> Json:
     """The entry that gives ``record`` to an op's variant for these values of its const sizes.
 
-    ``config`` are the compile-time values in words, for errors of the device. InternalError if the
-    code relies on an alignment that the call path does not check.
+    ``config``: compile-time values in words. InternalError for an alignment that no call checks.
     """
     numbers = [n for n, size in enumerate(variant.sizes) if size.kind == "dynamic"]
     if [variant.sizes[n].name for n in numbers] != record["sizes"]:

@@ -40,9 +40,8 @@ def specialise(
 ) -> Specialised:
     """The program that a call with these arguments would run; ``trace`` replaces the definition's.
 
-    Tensors (anything with a ``shape``) may be left out if their const sizes are given by keyword;
-    an optional one is left out by passing None. Arguments that a call refuses are refused.
-    ArgumentError for a size that nothing gives, or a keyword that names nothing.
+    Tensors (anything with a ``shape``) may be left out if their const sizes are given by keyword.
+    ArgumentError for a size that nothing gives, a keyword that names nothing, and as in a call.
     """
     values, extra = definition.bind_arguments(args, kwargs)
     given = {k: v for k, v in values.items() if k not in definition.inputs}

@@ -212,10 +212,7 @@ def freeze_all(values: Iterable[tuple[str, Any]]) -> tuple[object, ...]:
 
 
 def constant(function: _F) -> _F:
-    """Mark ``function``: Dynamo calls it once while tracing and keeps its result in the graph.
-
-    It returns text, a number or a bool, and takes constants of the trace.
-    """
+    """Mark ``function``: Dynamo calls it once while tracing, with constants; the result stays."""
     # As torch.compiler.assume_constant_result does, without importing Dynamo: that takes longer
     # than all else at a first call, imports Triton, and a program that is not traced needs neither.
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
@@ -233,9 +230,6 @@ def with_constant_sizes(value: Any) -> Any:  # noqa: ANN401
 
 
 def traceable(value: Any) -> Any:  # noqa: ANN401
-    """``value`` as a ``constant`` function takes it in a traced region.
-
-    A symbolic size becomes a constant; a dtype becomes its text, since Dynamo of torch 2.11 knows
-    no constants of a subclass of ``str``.
-    """
+    """``value`` as a ``constant`` function takes it in a traced region."""
+    # Dynamo of torch 2.11 knows no constants of a subclass of str.
     return value.text if isinstance(value, DType) else with_constant_sizes(value)

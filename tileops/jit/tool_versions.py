@@ -28,17 +28,13 @@ def of(target: Target) -> dict[str, str]:
     known = memo.recall(name, choice)
     if isinstance(known, dict):
         return known
+    from tileops.compiler import toolchain_of
+
     began = time.time()
-    found = _asked(target)
+    found: Toolchain = toolchain_of(target, _hash_of)
     if found.is_settled:
         memo.remember(name, choice, found.files, found.versions, began=began)
     return found.versions
-
-
-def _asked(target: Target) -> Toolchain:
-    from tileops.compiler import toolchain_of
-
-    return toolchain_of(target, _hash_of)
 
 
 def _hash_of(path: Path) -> str:

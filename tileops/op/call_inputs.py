@@ -135,11 +135,10 @@ def explain(
     scalars: Mapping[str, str],
     error: Exception,
 ) -> None:
-    """Raise what is wrong with the inputs of a call that failed before it reached the op.
+    """Raise what is wrong with the inputs of a call that failed before it reached the op, if it is.
 
-    ``given`` are the inputs by name, ``scalars`` the dtypes of the scalars among them. Returns if
-    nothing is wrong with them: ``error`` has another cause. torch's own words for a list in place
-    of a tensor, a sparse tensor or an integer of 65 bits do not say what to do.
+    ``given`` are the inputs by name, ``scalars`` the dtypes of the scalars among them. torch's own
+    words for a list in place of a tensor, say, do not tell what to do.
     """
     for name, value in given.items():
         if name in scalars:
@@ -179,8 +178,7 @@ def explain_op(
 ) -> None:
     """Raise what is wrong with a call by ``torch.ops`` if torch's error names no argument.
 
-    That is the dispatcher's error for None in place of a tensor, and pybind11's for a value that
-    no schema carries. Returns for any other ``error``.
+    That is the dispatcher's for None in place of a tensor, and pybind11's for what no schema takes.
     """
     values = (*args, *kwargs.values())
     is_a_cast = (

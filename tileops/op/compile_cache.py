@@ -17,10 +17,9 @@ from tileops.op.variant import Variant
 
 
 def note(spec: OpSpec, variant: Variant, rules: str) -> None:
-    """Make the keys of later compilations depend on what a graph has taken from an op.
+    """Make the keys of later compilations depend on what a traced graph has taken from an op.
 
-    Called when a graph is traced; ``rules`` is a digest of the op's gradient, batching and
-    autocast.
+    ``rules`` is a digest of the op's gradient, batching and autocast.
     """
     import torch
 
@@ -43,9 +42,8 @@ def note(spec: OpSpec, variant: Variant, rules: str) -> None:
 def note_numbers(op: str, numbers: Sequence[Any]) -> None:
     """Make the keys of compilations depend on the symbolic numbers that an op was given.
 
-    A compiled graph holds the value of a Python float that an op takes, and torch guards on it.
-    AOTAutograd's cache does not: it takes such a float for an input and keeps the guards of sizes
-    alone, so that it would bring back the graph of another value.
+    A compiled graph holds the value of a Python float. AOTAutograd's cache keeps the guards of
+    sizes alone, and would bring back the graph of another value.
     """
     import torch
     from torch._inductor import config

@@ -23,7 +23,7 @@ def fake_of(
 ) -> Callable[..., object]:
     """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules.
 
-    ``rules`` gives a digest of what else traced graphs take from the op.
+    ``rules``: a digest of what else traced graphs take from the op.
     """
     statics, optional = spec.statics(), spec.optional_tensors()
 
@@ -39,10 +39,7 @@ def fake_of(
 
 
 def sizes_given(spec: OpSpec, variant: Variant, values: Mapping[str, object]) -> dict[str, Any]:
-    """The sizes by name that tensors among ``values`` give; they are refused as a call does it.
-
-    Devices are not compared, nor sizes that depend on arguments that are missing.
-    """
+    """The sizes by name that tensors among ``values`` give; errors as a call, but for devices."""
     import torch
 
     call = _Call(spec, variant, values)

@@ -48,9 +48,8 @@ def _requires_grad(tensor: torch.Tensor) -> bool:
 def refuse_leaf(op: str, argument: str, value: object) -> None:
     """ArgumentError for a tensor that may not be written in grad mode.
 
-    That is a leaf that requires grad, a view of one, and a view whose gradient torch cannot follow:
-    one of several that a function returned, or one made without grad. torch itself would raise only
-    after the op has written.
+    That is a leaf that requires grad, a view of one, and a view whose gradient torch cannot follow.
+    torch itself would raise only after the op has written.
     """
     if not isinstance(value, torch.Tensor) or not value.requires_grad:
         return
@@ -184,8 +183,7 @@ def _refuse(grad: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, op: st
 def refuse_tangents(op: str, inputs: Iterable[object]) -> None:
     """NotDifferentiableError for an input with a tangent: torch would give a result without one.
 
-    Inputs have tangents only inside ``forward_ad.dual_level``, and so ``torch.func.jvp``: callers
-    look at the level first, which costs nothing.
+    Callers look first whether they are inside a ``forward_ad.dual_level``, which costs nothing.
     """
     for value in inputs:
         if not isinstance(value, torch.Tensor):

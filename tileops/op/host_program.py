@@ -67,8 +67,7 @@ class HostProgramBuilder:
     def add(self, expr: Expr) -> int:
         """Add an integer or bool expression; returns its reference, which ``slot`` resolves.
 
-        UnsupportedConstructError for a value that is not known before the launch, such as a
-        tensor's element.
+        UnsupportedConstructError for a value that is not known before the launch.
         """
         match expr:
             case Var(id=n, name=name):
@@ -152,10 +151,7 @@ def at_least_one(value: SlotValue) -> SlotValue:
 
 
 def holds(relation: SlotValue) -> bool:
-    """Whether sizes fit; a compiled graph is guarded by the relation.
-
-    torch checks a relation of sizes that depend on data when the graph runs.
-    """
+    """Whether sizes fit; a compiled graph is guarded by the relation, or checks it when it runs."""
     if isinstance(relation, bool):
         return relation
     from torch.fx.experimental.symbolic_shapes import expect_true

@@ -103,7 +103,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a program was defined; ``digest`` is 8 hexadecimal digits of its canonical text."""
+    """Where a program was defined; ``digest`` are hexadecimal digits of its canonical text."""
 
     module: str
     qualname: str
@@ -125,8 +125,7 @@ class Origin:
 class Holder:
     """The program that holds a name. ``retire`` is called with a message when it is replaced.
 
-    ``identity`` tells whether another program is the same; ``meet`` is called with the holder of
-    another program that asks for the name, and may refuse it.
+    ``meet`` is called with the holder of a program that asks for the name, and may refuse it.
     """
 
     origin: Origin
@@ -137,10 +136,9 @@ class Holder:
 
 @dataclass(frozen=True)
 class Claim:
-    """The outcome of asking for a name.
+    """The outcome of asking for a name: the one to register, and that by which users reach it.
 
-    ``name`` is the one to register; ``address`` is the one by which users reach it (another only
-    for a redefinition); ``replaced`` held it before. ``warning`` is what the user must be told.
+    The two differ only for a redefinition; ``replaced`` held the address before.
     """
 
     name: str
@@ -209,10 +207,7 @@ def holder_of(namespace: str, name: str) -> Holder | None:
 
 
 def ready_to_meet(namespace: str, name: str, holder: Holder) -> Holder:
-    """``holder`` with its identity computed, if ``claim`` will ask for it under the guard.
-
-    To compute it reads files and may run code of the user.
-    """
+    """``holder`` with its identity computed, if ``claim`` will ask for it: that reads files."""
     current = holder_of(namespace, name)
     if current is None or current.meet is None or holder.identity is None:
         return holder

@@ -27,10 +27,9 @@ def packet_of(spec: OpSpec) -> Any:  # noqa: ANN401
 class Overload:
     """torch's Python class of one op, with its fake and our function in place of torch's own.
 
-    torch's dispatcher has room for a gradient in Python, which costs each call 6 us, and for none
-    that needs to know whether a tensor requires grad: its stable interface does not say. So what
-    concerns gradients is decided before the dispatcher, where Python calls an op. Calls from C++
-    get torch's rule for ops without a gradient, a warning.
+    A gradient in torch's dispatcher costs each call 6 us, and its stable interface does not say
+    whether a tensor requires grad. So what concerns gradients is decided where Python calls an op.
+    Calls from C++ get torch's rule for ops without a gradient, a warning.
     """
 
     def __init__(
@@ -144,13 +143,10 @@ def _is_in_a_graph() -> bool:
 
 
 def _follow_default_device(packet: Any) -> None:  # noqa: ANN401
-    """Let an op without tensors create its outputs where torch's factories do.
-
-    ``torch.set_default_device`` and ``with torch.device(...)`` fill in the device of the functions
-    in one set of torch's; they leave calls of others alone, custom operators included.
-    """
+    """Let an op without tensors create its outputs where torch's factories do."""
     from torch.utils import _device
 
+    # torch.set_default_device and `with torch.device(...)` fill in the device of these functions.
     known: set[Any] = _device._device_constructors()
     known.update((packet, packet.default))
 
@@ -159,10 +155,7 @@ _verdict: list[bool] = []
 
 
 def _is_replaceable(packet: Any) -> bool:  # noqa: ANN401
-    """Whether torch's Python classes of ops call what is in their ``_op``, tried out on one op.
-
-    If they do not, calls through ``torch.ops`` get torch's own rules.
-    """
+    """Whether torch's Python classes of ops call what is in their ``_op``, tried out on one op."""
     if not _verdict:
         _verdict.append(_calls_its_op(packet.default) and _calls_its_op(packet))
     return _verdict[0]

@@ -328,9 +328,8 @@ def _linear(expr: Expr) -> tuple[Var, int, int] | None:
 def aligned_sizes(program: Program) -> tuple[int, ...]:
     """Numbers of the dynamic sizes that decide whether addresses are 16-byte multiples.
 
-    A row-major tensor's strides are products of its later dimensions. A product with a constant or
-    a ``T.const`` size gets its divisibility from that factor; one of dynamic sizes alone needs each
-    of them. The only dimension of a tensor counts too: its bound masks vector accesses.
+    A row-major tensor's strides are products of its later dimensions; one of dynamic sizes alone
+    needs each of them. The only dimension of a tensor counts too: its bound masks vector accesses.
     """
     dynamic = {s.var.id: n for n, s in enumerate(program.sizes) if s.kind == "dynamic"}
     found: set[int] = set()
