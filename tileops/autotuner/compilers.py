@@ -20,7 +20,7 @@ from tileops.cache import staging
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError, SharedMemoryError
 from tileops.ir.codec import decode_program, encode_program
-from tileops.jit.compiling import Request, note_script, obtain
+from tileops.jit.compiling import Request, obtain_listed
 from tileops.jit.loadable import loadable_of
 from tileops.target import parse_target
 
@@ -191,10 +191,9 @@ def _compile(message: Message) -> Message:
     seconds: list[float] = []
     remove = counters.on_compile(lambda event: seconds.append(event.seconds))
     try:
-        entry = obtain(request)
+        entry = obtain_listed(request)
     finally:
         remove()
-    note_script(request, entry)
     return {
         "status": "ok",
         "hash": entry.hash,

@@ -27,7 +27,7 @@ from tileops.cache.files import (
     read_file,
     remove,
 )
-from tileops.cache.locks import KeyLocks
+from tileops.cache.locks import alone
 
 FORMAT = 1
 BEST, LATENCY, ROWS, KEY = "best_config.json", "latency.json", "configs.jsonl", "key.json"
@@ -122,7 +122,6 @@ class Best:
 _Place = tuple[str, ...]
 _Record = TypeVar("_Record", Row, Best)
 
-_locks = KeyLocks()
 _holding = threading.local()
 # Tuning anew ignores what is older than this process, and choices that are not its own.
 _STARTED_S = time.time()
@@ -154,7 +153,7 @@ class Record:
         is_inner = getattr(_holding, "depth", 0) > 0
         locks = None if self.directory is None or is_inner else self.directory.locks
         name = hashlib.sha256(json.dumps(self.key.parts).encode()).hexdigest()
-        with _locks.alone(name, locks, seconds) as problem:
+        with alone(name, locks, seconds) as problem:
             if problem is not None:
                 log.warn_once("cache", f"tuning without its lock: {problem}")
             _holding.depth = getattr(_holding, "depth", 0) + 1

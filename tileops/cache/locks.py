@@ -12,41 +12,37 @@ from weakref import WeakValueDictionary
 from tileops import forks
 from tileops.cache.files import make_directories
 
+# A lock lives as long as some thread holds it or waits for it.
+_locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
 
-class KeyLocks:
-    """Locks by key: first among the threads of this process, then among processes."""
 
-    def __init__(self) -> None:
-        # A lock lives as long as some thread holds it or waits for it.
-        self._locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+@contextmanager
+def alone(name: str, folder: Path | None, seconds: float) -> Iterator[str | None]:
+    """Hold the lock of ``name``, a hash; yields None, or why it is not held after ``seconds``.
 
-    @contextmanager
-    def alone(self, name: str, folder: Path | None, seconds: float) -> Iterator[str | None]:
-        """Hold the lock of ``name``, a hash; yields None, or why it is not held after ``seconds``.
-
-        ``folder`` has the lock files, None is for threads only. The kernel frees a dead holder's.
-        """
-        deadline = time.monotonic() + seconds
-        with forks.guard:
-            lock = self._locks.setdefault(name, forks.renewed_lock())
-        if not lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            yield f"waited {seconds:g} s for another thread"
-            return
-        with ExitStack() as stack:
-            stack.callback(lock.release)
-            problem = None
-            # 4,096 files and not one a key: a lock file can never be removed safely while others
-            # may be about to open it. Two keys that share one only wait.
-            try:
-                if folder is not None:
-                    make_directories(folder)
-                    left = max(0.0, deadline - time.monotonic())
-                    stack.enter_context(file_lock(folder / f"{name[:3]}.lock", left))
-            except TimeoutError as error:
-                problem = str(error)
-            except OSError as error:
-                problem = f"no lock in {folder}: {error}"
-            yield problem
+    ``folder`` has the lock files, None is for threads only. The kernel frees a dead holder's.
+    """
+    deadline = time.monotonic() + seconds
+    with forks.guard:
+        lock = _locks.setdefault(name, forks.renewed_lock())
+    if not lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+        yield f"waited {seconds:g} s for another thread"
+        return
+    with ExitStack() as stack:
+        stack.callback(lock.release)
+        problem = None
+        # 4,096 files and not one a key: a lock file can never be removed safely while others may be
+        # about to open it. Two keys that share one only wait.
+        try:
+            if folder is not None:
+                make_directories(folder)
+                left = max(0.0, deadline - time.monotonic())
+                stack.enter_context(file_lock(folder / f"{name[:3]}.lock", left))
+        except TimeoutError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"no lock in {folder}: {error}"
+        yield problem
 
 
 @contextmanager

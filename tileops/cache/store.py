@@ -14,7 +14,7 @@ from tileops.cache.directory import Directory, Resolved, here
 from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, tree_bytes
 from tileops.cache.key import Key
-from tileops.cache.locks import KeyLocks
+from tileops.cache.locks import alone
 
 
 class Store:
@@ -26,7 +26,6 @@ class Store:
 
     def __init__(self) -> None:
         self._memory: dict[str, Entry] = {}
-        self._locks = KeyLocks()
         self._users = usage.Users()
         self._cleaned: set[Path] = set()
         forks.renew_in_child(self)
@@ -58,7 +57,7 @@ class Store:
         if found is not None:
             return found
         locks = where.private.locks if where.private is not None else None
-        with self._locks.alone(key.hash(), locks, current.cache_lock_seconds) as problem:
+        with alone(key.hash(), locks, current.cache_lock_seconds) as problem:
             if problem is not None:
                 _trouble(f"compiling without the lock: {problem}")
             found = self._look(key, where, hit)

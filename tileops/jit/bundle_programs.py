@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def find(
     """
     ir = print_program(program)
     options = canonical([list(pair) for pair in program.options])
-    facts = canonical({"fast": spec.fast, "index64": spec.index64})
+    facts = canonical(asdict(spec))
     for text, shared in bundle_paths.serving():
         programs, trust = Path(text) / "programs", Trust(shared=shared)
         _require(trust, programs.parent, programs)

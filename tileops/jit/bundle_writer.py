@@ -145,10 +145,7 @@ def _of_kernel(kernel: JITKernel, targets: Sequence[Target | None], index64: boo
 
 
 def _of_program(
-    program: JITImpl,
-    configs: list[Config] | None,
-    targets: Sequence[Target | None],
-    index64: bool,
+    program: JITImpl, configs: list[Config] | None, targets: Sequence[Target | None], index64: bool
 ) -> list[_Job]:
     if program.is_lazy_mode():
         raise ArgumentTypeError(

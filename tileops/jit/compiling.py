@@ -128,7 +128,7 @@ def key_of(request: Request) -> cache.Key:
             ir=print_program(request.program),
             options=[list(pair) for pair in request.program.options],
             target=str(request.target),
-            specialization={"fast": request.spec.fast, "index64": request.spec.index64},
+            specialization=asdict(request.spec),
             codegen=sources.digest(),
             toolchain=tool_versions.of(request.target),
         )
@@ -299,17 +299,14 @@ def _compiled_somewhere(code: KernelCode, request: Request) -> Artifact:
         return compile_kernel(code, request.target, options, folder)
 
 
-def note_script(request: Request, entry: cache.Entry) -> None:
-    """List the compiled program under ``scripts/`` of the cache."""
-    if request.script is None:
-        return
-    when = {
-        "target": str(request.target),
-        "fast": request.spec.fast,
-        "index64": request.spec.index64,
-        "sizes": dict(request.sizes),
-    }
-    scripts.record(scripts.Script(request.op, request.script), entry, when)
+def obtain_listed(request: Request) -> cache.Entry:
+    """``obtain``, and the compiled program listed under ``scripts/`` of the cache."""
+    entry = obtain(request)
+    if request.script is not None:
+        sizes = dict(request.sizes)
+        when = {"target": str(request.target), **asdict(request.spec), "sizes": sizes}
+        scripts.record(scripts.Script(request.op, request.script), entry, when)
+    return entry
 
 
 def _export(entry: cache.Entry, root: Path, op: str) -> None:

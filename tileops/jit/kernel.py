@@ -21,14 +21,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Const
 from tileops.ir.printer import print_expr
 from tileops.ir.program import Program, TensorParam
-from tileops.jit.provider import (
-    NAMESPACE,
-    Build,
-    KernelState,
-    Transformable,
-    state_for,
-    state_of,
-)
+from tileops.jit.provider import NAMESPACE, Build, KernelState, Transformable, state_for, state_of
 from tileops.jit.statics import constant
 from tileops.op import call_inputs, gradient
 from tileops.op.registration import refuse_capture

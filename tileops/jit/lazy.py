@@ -43,22 +43,21 @@ class LazyKernels:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def prim_func(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """What the function returns; ArgumentTypeError if that is not a prim_func."""
+    def program(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
+        """The traced program for these arguments, with the options and outputs of ``jit``.
+
+        ArgumentTypeError if the function does not return a prim_func.
+        """
+        definition = self.definition
         with frontend.for_interpreter() if self.build.is_interpreted else nullcontext():
-            result = self.definition.func(*args, **{**self.definition.bound, **kwargs})
+            result = definition.func(*args, **{**definition.bound, **kwargs})
         if not isinstance(result, frontend.PrimFunc):
             raise ArgumentTypeError(
-                f"{self.definition.name}: a lazy function returns a T.prim_func, got "
+                f"{definition.name}: a lazy function returns a T.prim_func, got "
                 f"{type(result).__name__}"
             )
-        return result
-
-    def program(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
-        """The traced program for these arguments, with the options and outputs of ``jit``."""
-        definition = self.definition
         return program_of(
-            self.prim_func(args, kwargs),
+            result,
             name=definition.name,
             out_idx=definition.options.out_idx,
             options=definition.program_options,

@@ -33,12 +33,7 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
     spec = spec_of(program, namespace=NAMESPACE, name=name)
     variant = variant_of(program, spec, ())
     described = entry_of(
-        entry.manifest["record"],
-        spec,
-        variant,
-        target=request.target,
-        spec=request.spec,
-        consts=(),
+        entry.manifest["record"], spec, variant, target=request.target, spec=request.spec, consts=()
     )
     names = {launch["image"] for launch in described["launches"]}
     images = {

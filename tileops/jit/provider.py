@@ -12,7 +12,7 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import INDEX32_LIMIT, Program, const_value
 from tileops.jit.captured import code_digest
-from tileops.jit.compiling import Request, check_reports, note_script, obtain
+from tileops.jit.compiling import Request, check_reports, obtain_listed
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
 from tileops.op import names
@@ -165,13 +165,6 @@ class CodeProvider(Provider):
         return target
 
 
-def obtain_listed(request: Request) -> cache.Entry:
-    """``obtain``, and the compiled program listed under ``scripts/`` of the cache."""
-    entry = obtain(request)
-    note_script(request, entry)
-    return entry
-
-
 def facts_text(spec: Specialization) -> str:
     """The facts that code assumes, in words."""
     width = ", 64-bit offsets" if spec.index64 else ""
@@ -196,11 +189,7 @@ class Transformable:
     """
 
     def register_autograd(
-        self,
-        backward: Callable[..., Any],
-        /,
-        *,
-        setup_context: Callable[..., Any] | None = None,
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
         """Give the op a gradient, as ``torch.library.register_autograd`` takes it.
 

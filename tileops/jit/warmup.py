@@ -12,7 +12,7 @@ from tileops import frontend, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentTypeError
 from tileops.ir.program import INDEX32_LIMIT
-from tileops.jit.compiling import run_all
+from tileops.jit.compiling import obtain_listed, run_all
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
 from tileops.jit.lazy import program_of
@@ -22,7 +22,6 @@ from tileops.jit.provider import (
     Device,
     KernelState,
     Wanted,
-    obtain_listed,
     reaches_index64,
     state_for,
     state_of,
@@ -30,6 +29,7 @@ from tileops.jit.provider import (
 from tileops.jit.targets import (
     TargetLike,
     default_target,
+    device_for,
     device_target,
     is_runnable_on,
     requested_target,
@@ -127,10 +127,7 @@ def _of_kernel(state: KernelState, target: Target | None) -> Wanted:
 
 
 def _of_program(
-    program: JITImpl,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    target: Target | None,
+    program: JITImpl, arguments: Sequence[Any], keywords: Mapping[str, Any], target: Target | None
 ) -> Wanted:
     made = program.specialised(arguments, keywords)
     definition = program.definition
@@ -158,13 +155,7 @@ def _device_of(tensors: Sequence[Any]) -> Device | None:
 
 def _where(wanted: Target | None, device: Device | None) -> tuple[Target, Device | None]:
     """The target to compile for, and the device to load on: None if none here runs it."""
-    import torch
-
-    devices: list[Device] = [("cpu", 0)]
-    if torch.cuda.is_available():
-        devices.insert(0, ("cuda", torch.cuda.current_device()))
-    if device is not None:
-        devices.insert(0, device)
-    if wanted is None:
-        return (device_target(*device), device) if device else (default_target(), devices[0])
-    return wanted, next((d for d in devices if is_runnable_on(wanted, *d)), None)
+    if device is not None and (wanted is None or is_runnable_on(wanted, *device)):
+        return wanted or device_target(*device), device
+    wanted = wanted or default_target()
+    return wanted, device_for(wanted)

@@ -18,11 +18,7 @@ from tileops.op.spec import ArgSpec, OpSpec
 
 # An op takes integers as 64-bit signed ones, whatever the parameter's dtype.
 _LEAST, _MOST = -(2**63), 2**63 - 1
-_SYMBOLIC: dict[type, type] = {
-    int: torch.SymInt,
-    float: torch.SymFloat,
-    bool: torch.SymBool,
-}
+_SYMBOLIC: dict[type, type] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
 # What torch's parser accepts for the types of schemas.
 _TAKEN: dict[str, tuple[type, ...]] = {
     "str": (str,),

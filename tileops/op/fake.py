@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def fake_of(
-    spec: OpSpec,
-    variant: Callable[[tuple[object, ...]], Variant],
-    rules: Callable[[], str] = str,
+    spec: OpSpec, variant: Callable[[tuple[object, ...]], Variant], rules: Callable[[], str] = str
 ) -> Callable[..., object]:
     """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules.
 
