@@ -116,7 +116,11 @@ def options_of(
     options: dict[str, str] = {}
     for key, value in (pass_configs or {}).items():
         name = _name_of(key)
-        _check_value(name, value)
+        choices = _CHOICES.get(name)
+        if choices is not None and value is not None and value not in choices:
+            raise ArgumentError(
+                f"pass_configs: {name} must be one of {', '.join(choices)}, got {value!r}"
+            )
         if name in EFFECTIVE and value is not None:
             options[name] = value if isinstance(value, str) else json.dumps(value)
     flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
@@ -143,11 +147,3 @@ def _name_of(key: object) -> str:
             f"pass_configs: unknown key {key!r}; the keys are those of tileops.PassConfigKey"
         )
     return key
-
-
-def _check_value(name: str, value: object) -> None:
-    choices = _CHOICES.get(name)
-    if choices is not None and value is not None and value not in choices:
-        raise ArgumentError(
-            f"pass_configs: {name} must be one of {', '.join(choices)}, got {value!r}"
-        )

@@ -40,6 +40,10 @@ _WRONG_CONTENT = (
 )
 
 
+# Missing, a link (ELOOP), a socket (ENXIO), a file where a folder was.
+_DAMAGE = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
+
+
 class DamagedError(Exception):
     """An entry whose files are not those that its writer published."""
 
@@ -164,8 +168,8 @@ def read_entry(folder: Path, trust: Trust, expected_hash: str) -> Entry:
     FileNotFoundError if there is no entry, DamagedError if something in it is not what was
     published, OSError if it could not be read now.
     """
+    status = os.lstat(folder)
     with _damage_explained(folder):
-        status = os.lstat(folder)
         if not stat.S_ISDIR(status.st_mode):
             raise DamagedError(f"{folder} is not a folder")
         trust.require(folder, status)
@@ -204,6 +208,10 @@ def _damage_explained(folder: Path) -> Iterator[None]:
         yield
     except UntrustedError as error:
         raise DamagedError(str(error)) from None
+    except OSError as error:
+        if error.errno not in _DAMAGE:
+            raise  # such as EIO, EMFILE, ESTALE, EACCES: it could not be read now
+        raise DamagedError(f"{error.filename}: {error.strerror}") from None
     except (InternalError, *_WRONG_CONTENT) as error:
         raise DamagedError(f"{folder}: {type(error).__name__}: {error!s:.200}") from None
 
@@ -220,8 +228,6 @@ def _read_manifest(folder: Path, trust: Trust) -> dict[str, Any]:
     except FileNotFoundError:
         # The folder is there (its status was read), so this is not a plain miss.
         raise DamagedError(f"{folder} has no {MANIFEST}") from None
-    except OSError as error:
-        raise _damage_or_failure(folder / MANIFEST, error) from None
     if not _is_sealed(text):
         raise DamagedError(f"{folder / MANIFEST} is not what was written")
     content = json.loads(text.decode("ascii"))
@@ -255,34 +261,19 @@ def is_name(name: str) -> bool:
 
 
 def read_verified(path: str, fact: Mapping[str, Any], trust: Trust) -> bytes:
-    """The file ``path``, whose size and SHA-256 ``fact`` gives; errors as ``read_entry``."""
-    try:
-        data = read_file(path, limit=fact["size"], trust=trust)
-    except OSError as error:
-        raise _damage_or_failure(path, error) from None
+    """The file ``path``; DamagedError unless it has the size and SHA-256 of ``fact``."""
+    data = read_file(path, limit=fact["size"], trust=trust)
     if fact_of(data) != fact:
         raise DamagedError(f"{path} is not what was written")
     return data
 
 
-def _damage_or_failure(path: Path | str, error: OSError) -> Exception:
-    # Missing, a link (ELOOP), a socket (ENXIO), a file where a folder was: damage. Anything else
-    # (EIO, EMFILE, ESTALE, EACCES) says that it could not be read now, nothing about its content.
-    if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
-        return DamagedError(f"{path}: {error.strerror}")
-    return error
-
-
 def _verify_links(folder: Path, links: Mapping[str, str], files: Mapping[str, Any]) -> None:
     for name, target in links.items():
         path = f"{folder}/{name}"
-        try:
-            if os.path.islink(path):  # noqa: PTH114
-                is_right = os.readlink(path) == target  # noqa: PTH115
-            else:  # a copy of its target, where an entry was copied without links
-                digest = hashlib.sha256(read_file(path)).hexdigest()
-                is_right = digest == files[target]["sha256"]
-        except OSError as error:
-            raise _damage_or_failure(path, error) from None
+        if os.path.islink(path):  # noqa: PTH114
+            is_right = os.readlink(path) == target  # noqa: PTH115
+        else:  # a copy of its target, where an entry was copied without links
+            is_right = fact_of(read_file(path)) == files[target]
         if not is_right:
             raise DamagedError(f"{path} is not a link to {target}")

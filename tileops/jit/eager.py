@@ -293,7 +293,9 @@ class EagerProvider(CodeProvider):
 
     def request_for(self, wanted: Wanted) -> Request:
         """What to compile: the program under the values that are given, default or tuned."""
-        spec, facts, consts = wanted.op.spec, wanted.spec, wanted.named_consts
+        spec, facts = wanted.op.spec, wanted.spec
+        sizes = [size.name for size in wanted.variant.sizes if size.kind == "const"]
+        consts = dict(zip(sizes, wanted.consts, strict=True))
         traced = self.traced_values(wanted.variant.static)
         config: Mapping[str, Any] = {}
         if self.tuning is not None:

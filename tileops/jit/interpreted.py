@@ -94,8 +94,13 @@ def _checked(
     given: dict[str, Any] = {}
     for param in program.params:
         if isinstance(param, ScalarParam):
-            where = f"{title}: argument '{param.name}'"
-            given[param.name] = _scalar(where, param, values[param.name])
+            where, dtype = f"{title}: argument '{param.name}'", param.var.dtype
+            value = call_inputs.scalar(where, str(dtype), values[param.name])
+            if not dtype.is_float and not dtype.is_bool:
+                least, most = dtype.limits
+                if not least <= value <= most:
+                    raise ArgumentError(f"{where}: expected a value of {dtype}, got {value}")
+            given[param.name] = value
         elif not param.allocated:
             given[param.name] = _tensor(title, param, values[param.name])
     if forward_ad._current_level >= 0:
@@ -105,16 +110,6 @@ def _checked(
     with torch.no_grad():
         fake_of(spec, lambda static: variant)(**given)
     return given
-
-
-def _scalar(where: str, param: ScalarParam, value: object) -> Any:  # noqa: ANN401
-    dtype = param.var.dtype
-    found = call_inputs.scalar(where, str(dtype), value)
-    if not dtype.is_float and not dtype.is_bool:
-        least, most = dtype.limits
-        if not least <= found <= most:
-            raise ArgumentError(f"{where}: expected a value of {dtype}, got {found}")
-    return found
 
 
 def _tensor(title: str, param: TensorParam, value: object) -> torch.Tensor:

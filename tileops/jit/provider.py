@@ -57,12 +57,6 @@ class Wanted:
     device: Device | None = None
     scalars: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def named_consts(self) -> dict[str, int]:
-        """The values of the ``T.const`` sizes by name."""
-        consts = [size.name for size in self.variant.sizes if size.kind == "const"]
-        return dict(zip(consts, self.consts, strict=True))
-
 
 class CodeProvider(Provider):
     """Registers one op, and compiles or loads what its calls ask for."""
