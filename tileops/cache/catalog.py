@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,7 @@ def items(where: Resolved | None = None) -> list[Item]:
     return sorted(found, key=lambda item: -item.used_at)
 
 
-def find(prefix: str, where: Resolved | None = None) -> Entry:
+def find(prefix: str) -> Entry:
     """The first whole entry whose hash begins with ``prefix``.
 
     CacheError if there is none, several hashes begin so, or the entry is damaged.
@@ -68,7 +70,7 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
     if not prefix or not set(prefix) <= set("0123456789abcdef"):
         raise CacheError(f"{prefix!r} is not a hash: expected its first hexadecimal digits")
     matches: dict[str, list[tuple[Path, Directory]]] = {}
-    for directory in where or here():
+    for directory in here():
         for path in sorted(directory.programs.glob(f"{prefix}*")):
             matches.setdefault(path.name, []).append((path, directory))
     if len(matches) != 1:
@@ -84,41 +86,38 @@ def find(prefix: str, where: Resolved | None = None) -> Entry:
     raise CacheError("; ".join(problems))
 
 
-def verify(where: Resolved | None = None) -> list[tuple[Path, str | None]]:
+def verify() -> list[tuple[Path, str | None]]:
     """Each entry's folder, with what is wrong with it or None."""
     return [
         (stored.path, problem_of(stored.path, directory.trust))
-        for directory in where or here()
+        for directory in here()
         for stored in usage.stored_entries(directory)
     ]
 
 
 def nearest(key: Key, among: Iterable[Item]) -> Item | None:
     """The entry that differs from ``key`` in the fewest fields; the same IR counts most."""
-
-    def distance(item: Item) -> tuple[bool, int]:
-        names = key.differences(item.key) if item.key is not None else ()
-        return "ir" in names, len(names)
-
-    others = [item for item in among if item.key is not None and item.key != key]
-    return min(others, key=distance, default=None)
+    others = [(item.key, item) for item in among if item.key is not None and item.key != key]
+    found = min(others, key=lambda other: _distance(key, other[0]), default=None)
+    return None if found is None else found[1]
 
 
-def why_missed(key: Key, name: str, where: Resolved | None = None) -> str:
+def _distance(key: Key, other: Key) -> tuple[bool, int]:
+    names = key.differences(other)
+    return "ir" in names, len(names)
+
+
+def why_missed(key: Key, name: str) -> str:
     """In a few words, why op ``name`` has no entry for ``key``: for the log line of a compile."""
-    private = (where or here()).private
+    private = here().private
     if private is None:
         return "no cache directory"
     hashes = [row["program"] for row in scripts.rows_of(private, name)]
-    candidates = []
+    others = []
     for entry_hash in dict.fromkeys(hashes[::-1][:_COMPARED]):
-        path = private.programs / entry_hash
-        try:
-            other, manifest = read_head(path, private.trust)
-        except (DamagedError, OSError):
-            continue
-        candidates.append(Item(entry_hash, path, 0, 0.0, True, other, manifest))
-    found = nearest(key, candidates)
-    if found is None or found.key is None:
+        with suppress(DamagedError, OSError):
+            others.append(read_head(private.programs / entry_hash, private.trust)[0])
+    found = min((o for o in others if o != key), key=partial(_distance, key), default=None)
+    if found is None:
         return "first compile of this op"
-    return "changed: " + ", ".join(key.differences(found.key))
+    return "changed: " + ", ".join(key.differences(found))

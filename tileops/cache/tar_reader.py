@@ -72,7 +72,7 @@ def members(file: IO[bytes], source: Source) -> Iterator[Member]:
         archive = tarfile.TarFile(fileobj=stream, mode="r")  # type: ignore[arg-type]
     for count in range(_MOST_MEMBERS + 1):
         with _explained(source):
-            stream.expect_header()
+            stream.header_left = _HEADER_LIMIT
             info = archive.next()
             if info is None:
                 stream.expect_end()
@@ -114,11 +114,8 @@ class _Stream:
         self._position = 0
         self._reached = 0  # bytes taken from the file; behind the position after a step back
         self._last = b""  # the last byte taken
-        self._header_left = _HEADER_LIMIT
+        self.header_left = _HEADER_LIMIT  # bytes of the next member's headers
         self._header = b""  # what was last read for one
-
-    def expect_header(self) -> None:
-        self._header_left = _HEADER_LIMIT
 
     def expect_end(self) -> None:
         """Refuse what is not zeros, and take all of it, so that its checksum is compared.
@@ -146,9 +143,9 @@ class _Stream:
 
     def read(self, size: int) -> bytes:
         """For headers, which are small."""
-        if size > self._header_left:
+        if size > self.header_left:
             raise tarfile.ReadError(f"headers of more than {_HEADER_LIMIT} bytes")
-        self._header_left -= size
+        self.header_left -= size
         self._header = self._exactly(size)
         return self._header
 

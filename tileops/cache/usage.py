@@ -69,8 +69,10 @@ class Users:
                 self._drop(folder)
                 mark = self._marks[folder] = _new_mark(folder)
                 fresh = [*noted, entry_hash]
+            data = "".join(f"{name}\n" for name in fresh).encode()
             try:
-                _append(mark.descriptor, "".join(f"{name}\n" for name in fresh).encode())
+                if data and os.write(mark.descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
                 self._drop(folder)  # half a line says nothing; the next note writes all anew
                 raise
@@ -80,11 +82,6 @@ class Users:
         mark = self._marks.pop(folder, None)
         if mark is not None:
             os.close(mark.descriptor)
-
-
-def _append(descriptor: int, data: bytes) -> None:
-    if data and os.write(descriptor, data) != len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _new_mark(folder: Path) -> _Mark:

@@ -65,7 +65,9 @@ def bundle(
     written, a program without a combination, and a target that bundles do not hold.
     """
     final = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
-    _refuse_other(final)
+    is_bundle = (final / INDEX).is_file() or (final.is_dir() and not any(final.iterdir()))
+    if os.path.lexists(final) and not is_bundle:
+        raise ArgumentError(f"bundle: {final} exists and is not a bundle; choose another folder")
     chosen = _targets(targets)
     items: list[object] = [ops] if _is_one(ops) else list(cast("Iterable[Bundled]", ops))
     jobs: dict[object, _Job] = {}
@@ -298,13 +300,6 @@ def _op_document(
 
 def _rendered(value: object) -> bytes:
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode("ascii")
-
-
-def _refuse_other(final: Path) -> None:
-    if os.path.lexists(final) and not (
-        final.is_dir() and ((final / INDEX).is_file() or not any(final.iterdir()))
-    ):
-        raise ArgumentError(f"bundle: {final} exists and is not a bundle; choose another folder")
 
 
 def _put(stage: Path, final: Path) -> None:

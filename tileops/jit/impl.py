@@ -419,25 +419,21 @@ class JITImpl(GivenOptions, Transformable):
     __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reduced(self)
+        """How a program is pickled: by module and name, as functions are."""
+        module, qualname = self.func.__module__, self.func.__qualname__
+        try:
+            found = load_program(module, qualname, {})
+        except (ImportError, AttributeError):
+            found = None
+        if getattr(found, "func", None) is not self.func:
+            raise ArgumentTypeError(
+                f"program {module}.{qualname} cannot be pickled: its name does not lead to it; "
+                "define it at the top of a module"
+            )
+        return load_program, (module, qualname, dict(self.definition.bound))
 
     def __repr__(self) -> str:
         return f"<tileops program {self.func.__module__}.{self.func.__qualname__} ({self.mode})>"
-
-
-def _reduced(program: JITImpl) -> tuple[Any, ...]:
-    """How a program is pickled: by module and name, as functions are."""
-    module, qualname = program.func.__module__, program.func.__qualname__
-    try:
-        found = load_program(module, qualname, {})
-    except (ImportError, AttributeError):
-        found = None
-    if getattr(found, "func", None) is not program.func:
-        raise ArgumentTypeError(
-            f"program {module}.{qualname} cannot be pickled: its name does not lead to it; define "
-            "it at the top of a module"
-        )
-    return load_program, (module, qualname, dict(program.definition.bound))
 
 
 def load_program(module: str, qualname: str, bound: Mapping[str, object]) -> Any:  # noqa: ANN401

@@ -56,10 +56,7 @@ class _Recorder:
         launches = [
             self._launch(launch, image) for launch, image in zip(code.launches, images, strict=True)
         ]
-        order: list[Json] = []
-        for param in program.tensors():
-            number = sum("output" in item for item in order)
-            order.append({"output": number} if param.allocated else {"tensor": param.name})
+        numbers = {p.name: n for n, p in enumerate(made)}
         return self._resolve(
             {
                 "sizes": [s.var.name for s in program.sizes],
@@ -74,7 +71,10 @@ class _Recorder:
                     for p, shape in zip(made, shapes, strict=True)
                 ],
                 "workspaces": [{"bytes": _Ref(ref)} for ref in workspaces],
-                "tensor_order": order,
+                "tensor_order": [
+                    {"output": numbers[p.name]} if p.allocated else {"tensor": p.name}
+                    for p in program.tensors()
+                ],
                 "launches": launches,
                 **({"status": status[0]} if status else {}),
             }

@@ -96,41 +96,57 @@ class _Call:
         for rule, tensor in tensors:
             if tensor is None:
                 raise ArgumentTypeError(f"{self._where(rule.name)}: expected a tensor, got None")
-        self._check_device(tensors)
+        # The CPU unless the call says otherwise, as in the runtime and torch's own factories.
+        asked = self.values.get("device") or "cpu"
+        device = tensors[0][1].device if tensors else torch.device(asked)
+        for rule, tensor in tensors:
+            if tensor.device != device:
+                raise ArgumentError(
+                    f"{self.spec.title}: expected all tensors on one device, got "
+                    f"'{tensors[0][0].name}' on {device} and '{rule.name}' on {tensor.device}"
+                )
         shaped = [(rule, tensor) for rule, tensor in tensors if not rule.raw]
         self.bind(shaped)
         slots = self.compare(shaped)
-        device = tensors[0][1].device if tensors else self._device()
         return [
             torch.empty(
-                self._stored(self._shape(output, slots), output.pack),
-                dtype=getattr(torch, output.dtype),
-                device=device,
+                self._stored(output, slots), dtype=getattr(torch, output.dtype), device=device
             )
             for output in self.variant.outputs
         ]
-
-    def _shape(self, output: Output, slots: list[SlotValue]) -> list[SlotValue]:
-        shape = [slots[n] for n in output.shape]
-        return [*self.leading, *shape[1:]] if output.leading else shape
 
     def bind(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
         """Take the sizes of ``tensors``; raises for a dtype, rank or size that does not fit."""
         for rule, tensor in tensors:
             self._check_kind(rule, tensor)
             self.views[rule.arg] = self._view(rule, tensor)
-            self._bind(rule, tensor)
+            for place, check, value in self._checks(rule, tensor):
+                if check.kind == "bind":
+                    self._set(rule, place, check.number, value)
+                elif check.kind == "solve":
+                    self._solve(rule, place, check, value)
         self._bind_free_strides(tensors)
 
     def compare(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> list[SlotValue]:
         """The values of the host program's slots; raises for extents that differ from them."""
-        slots = self.variant.host.evaluate(self._inputs())
+        inputs = {f"size:{n}": self.sizes[n] for n in range(len(self.variant.sizes))}
+        scalars = enumerate(self.variant.scalars)
+        inputs.update((f"scalar:{n}", self.values[rule.name]) for n, rule in scalars)
+        slots = self.variant.host.evaluate(inputs)
         for rule, tensor in tensors:
-            self._compare(rule, tensor, slots)
+            for place, check, value in self._checks(rule, tensor):
+                if check.kind == "eq" and not holds(value == slots[check.number]):
+                    raise ArgumentError(
+                        f"{self._where(rule.name)}: expected {place} to be {slots[check.number]}, "
+                        f"got {value} in shape {tuple(tensor.shape)}"
+                    )
         return slots
 
-    def _stored(self, shape: list[SlotValue], pack: int) -> list[SlotValue]:
-        """The shape of the torch tensor that holds ``shape``, ``pack`` elements in one."""
+    def _stored(self, output: Output, slots: list[SlotValue]) -> list[SlotValue]:
+        """The shape of the torch tensor of ``output``, which holds ``pack`` elements in one."""
+        shape, pack = [slots[n] for n in output.shape], output.pack
+        if output.leading:
+            shape[:1] = self.leading
         for extent in shape:
             if isinstance(extent, int) and extent < 0:
                 raise ArgumentError(
@@ -145,30 +161,8 @@ class _Call:
             )
         return [*shape[:-1], shape[-1] // pack]
 
-    def _device(self) -> torch.device:
-        import torch
-
-        # The CPU unless the call says otherwise, as in the runtime and torch's own factories.
-        device = self.values.get("device")
-        return torch.device("cpu") if device is None else torch.device(device)
-
-    def _inputs(self) -> dict[str, Any]:
-        found = {f"size:{n}": self.sizes[n] for n in range(len(self.variant.sizes))}
-        for n, rule in enumerate(self.variant.scalars):
-            found[f"scalar:{n}"] = self.values[rule.name]
-        return found
-
     def _where(self, name: str) -> str:
         return f"{self.spec.title}: argument '{name}'"
-
-    def _check_device(self, tensors: list[tuple[TensorRule, torch.Tensor]]) -> None:
-        for rule, tensor in tensors[1:]:
-            first, device = tensors[0][0].name, tensors[0][1].device
-            if tensor.device != device:
-                raise ArgumentError(
-                    f"{self.spec.title}: expected all tensors on one device, got '{first}' on "
-                    f"{device} and '{rule.name}' on {tensor.device}"
-                )
 
     def _check_kind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -235,13 +229,6 @@ class _Call:
                 f"'{first}', whose shape is {other}, got {dims} in shape {shape}"
             )
 
-    def _bind(self, rule: TensorRule, tensor: torch.Tensor) -> None:
-        for place, check, value in self._checks(rule, tensor):
-            if check.kind == "bind":
-                self._set(rule, place, check.number, value)
-            elif check.kind == "solve":
-                self._solve(rule, place, check, value)
-
     def _checks(
         self, rule: TensorRule, tensor: torch.Tensor
     ) -> Iterator[tuple[str, Rule, SlotValue]]:
@@ -281,14 +268,6 @@ class _Call:
                     self.sizes.setdefault(check.number, expected)
                 extents = rule.extents(self.views[rule.arg].shape)
                 expected = expected * at_least_one(extents[d])
-
-    def _compare(self, rule: TensorRule, tensor: torch.Tensor, slots: list[SlotValue]) -> None:
-        for place, check, value in self._checks(rule, tensor):
-            if check.kind == "eq" and not holds(value == slots[check.number]):
-                raise ArgumentError(
-                    f"{self._where(rule.name)}: expected {place} to be {slots[check.number]}, got "
-                    f"{value} in shape {tuple(tensor.shape)}"
-                )
 
 
 def _leading_count(rule: TensorRule, shape: Sequence[Any]) -> int:
