@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 # Never writable by group or others, whatever the umask: such files would be refused when read.
@@ -138,26 +139,26 @@ def tree_bytes(path: Path) -> int:
     return total
 
 
+@dataclass(frozen=True)
 class Trust:
-    """Who may have written a file whose content will run as code.
+    """Who may have written a file whose content will run as code: with ``shared``, anybody.
 
-    Accepted are this user and root, and no write permission for others. Group write permission is
-    accepted where the group is the user's private one (the usual umask 002 of some systems).
+    Else this user and root, and no write permission for others. Group write permission is accepted
+    where the group is the user's private one (the usual umask 002 of some systems).
     """
 
-    def __init__(self, *, shared: bool) -> None:
-        self._shared = shared
-        self._user = os.geteuid()
+    shared: bool
 
     def require(self, path: Path | str, status: os.stat_result) -> None:
         """UntrustedError if someone other than the user and root can write ``path``."""
-        if self._shared:
+        if self.shared:
             return
-        if status.st_uid not in (0, self._user):
+        user = os.geteuid()
+        if status.st_uid not in (0, user):
             raise UntrustedError(f"{path} belongs to another user (uid {status.st_uid})")
         if status.st_mode & stat.S_IWOTH:
             raise UntrustedError(f"{path} can be written by every user")
-        if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, self._user):
+        if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, user):
             raise UntrustedError(f"{path} can be written by its group (gid {status.st_gid})")
 
 

@@ -229,7 +229,24 @@ def clear(directory: Directory) -> None:
 
 def sweep(directory: Directory) -> int:
     """Remove scripts of which no program is left and that nobody tuned; returns their number."""
-    return sum(_removed_if_dead(directory, folder) for folder in _folders(directory))
+    count = 0
+    for folder in _folders(directory):
+        try:
+            if not _is_dead(directory, folder):
+                continue
+            aside = staging.fresh(directory, "script.gone")
+            # Rows are added under the lock: the folder is taken out between two of them, or not.
+            with file_lock(folder / ".lock", 0.0):
+                if not _is_dead(directory, folder):
+                    continue
+                os.rename(folder, aside)  # noqa: PTH104
+        except OSError:
+            continue
+        remove(aside)
+        with suppress(OSError):
+            folder.parent.rmdir()
+        count += 1
+    return count
 
 
 def _folders(directory: Directory) -> list[Path]:
@@ -246,21 +263,3 @@ def _is_dead(directory: Directory, folder: Path) -> bool:
     if os.path.lexists(folder / "tuning"):
         return False
     return not any(_is_there(directory, row) for row in _rows_in(text))
-
-
-def _removed_if_dead(directory: Directory, folder: Path) -> bool:
-    if not _is_dead(directory, folder):
-        return False
-    try:
-        aside = staging.fresh(directory, "script.gone")
-        # Rows are added under the lock: the folder is taken out between two of them, or not at all.
-        with file_lock(folder / ".lock", 0.0):
-            if not _is_dead(directory, folder):
-                return False
-            os.rename(folder, aside)  # noqa: PTH104
-    except OSError:
-        return False
-    remove(aside)
-    with suppress(OSError):
-        folder.parent.rmdir()
-    return True

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tileops import cache, forks, runtime
+from tileops.cache.entry import fact_of
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program
@@ -35,20 +36,12 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
     described = entry_of(
         entry.manifest["record"], spec, variant, target=request.target, spec=request.spec, consts=()
     )
-    names = {launch["image"] for launch in described["launches"]}
-    images = {
-        image: {
-            "path": None if entry.path is None else str(entry.path / image),
-            "sha256": hashlib.sha256(entry.files[image]).hexdigest(),
-        }
-        for image in sorted(names)
-    }
-    return {
-        "op": spec.to_json(),
-        "variant": variant.to_json(),
-        "entry": described,
-        "images": images,
-    }
+    images = {}
+    for image in sorted({launch["image"] for launch in described["launches"]}):
+        path = None if entry.path is None else str(entry.path / image)
+        images[image] = {"path": path, "sha256": fact_of(entry.files[image])["sha256"]}
+    texts = {"op": spec.to_json(), "variant": variant.to_json()}
+    return {**texts, "entry": described, "images": images}
 
 
 def is_movable(program: Program) -> bool:
@@ -85,7 +78,7 @@ class _AskedError(Exception):
 
 
 _asking = forks.renewed_lock()  # over a call, whose answer is in _asked
-_askers: dict[str, int] = {}
+_askers: set[str] = set()  # names of the ops that were made for it
 _asked: dict[str, Any] = {}
 
 
@@ -100,14 +93,13 @@ def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
     variant = variant_of(program, spec, ())
     text = json.dumps([spec.to_json(), variant.to_json()], sort_keys=True)
     name = f"facts_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    spec = replace(spec, name=name)
     with _asking:
         with forks.guard:
             if name not in _askers:
-                handle = runtime.create_op(spec.to_json())
+                handle = runtime.create_op(replace(spec, name=name).to_json())
                 runtime.add_variant(handle, variant.to_json())
                 runtime.set_resolver(handle, _note_facts)
-                _askers[name] = handle
+                _askers.add(name)
         try:
             getattr(getattr(torch.ops, NAMESPACE), name).default(*arguments)
         except _AskedError:

@@ -103,8 +103,7 @@ class CodeProvider(Provider):
 
     def unload(self) -> None:
         """Free the op's kernels, if there is an op."""
-        op = self.op
-        if op is not None:
+        if op := self.op:
             op.unload()
 
     def supply_entry(self, op: Op, variant: Variant, request: Mapping[str, Any]) -> None:
