@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tileops import cache, forks, log
 from tileops.cache.entry import DamagedError, read_entry, read_head
 from tileops.cache.files import Trust, UntrustedError
 from tileops.cache.key import canonical
-from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
-from tileops.ir.printer import print_program
-from tileops.ir.program import Program
 from tileops.op import bundle_paths
 from tileops.target import CPU_LEVELS, Target
 
 if TYPE_CHECKING:
-    from tileops.op.names import Named
+    from tileops.op.names import Identity
 
 # What a program is, whoever compiled it: IR, options, target, facts.
 _Content = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A program: the name of its op, where it was defined, and its identity if that is needed."""
+
+    name: str
+    origin: str
+    identity: Callable[[], Identity]
+
 
 _reading = forks.renewed_lock()
 _indexes: dict[tuple[str, int, int], dict[_Content, str]] = {}
@@ -30,23 +38,21 @@ _compared: set[tuple[str, str]] = set()
 
 
 def find(
-    program: Program, target: Target, spec: Specialization, named: Named | None = None
+    content: Mapping[str, Any], target: Target, named: Named | None = None
 ) -> cache.Entry | None:
-    """The verified program from the first bundle that has it; None if none has.
+    """The verified program from the first bundle that has its ``content`` for ``target``, or None.
 
     On the CPU, code for a lower level than the target's serves too. One warning says that a
     bundle's op of this name is another program, or that its program is damaged. ArgumentError for a
     bundle that someone else could have written.
     """
-    ir = print_program(program)
-    options = canonical([list(pair) for pair in program.options])
-    facts = canonical(asdict(spec))
+    options, facts = canonical(content["options"]), canonical(content["specialization"])
     for text, shared in bundle_paths.serving():
         programs, trust = Path(text) / "programs", Trust(shared=shared)
         _require(trust, programs.parent, programs)
         index = _index_of(programs, trust)
         for name in _serving(target):
-            found = index.get((ir, options, name, facts))
+            found = index.get((content["ir"], options, name, facts))
             if found is None:
                 continue
             try:

@@ -31,6 +31,7 @@ from tileops.ir.program import Program
 from tileops.ir.stmt import Assert
 from tileops.ir.walk import locations, walk
 from tileops.jit import bundle_programs, tool_versions
+from tileops.jit.bundle_programs import Named
 from tileops.jit.record import built_of
 from tileops.op import bundle_paths
 from tileops.pass_configs import CHECKS, DEBUG_CPU
@@ -38,7 +39,6 @@ from tileops.target import Target
 
 if TYPE_CHECKING:
     from tileops.compiler.artifact import Artifact
-    from tileops.op.names import Named
 
 _T = TypeVar("_T")
 
@@ -120,18 +120,22 @@ def check_reports(program: Program, target: Target) -> list[dict[str, Any]]:
     return [asdict(r) for r in reports(inserted)]
 
 
+def _content_of(request: Request) -> dict[str, Any]:
+    """What a request's program is, whoever compiles it: a part of its key."""
+    return {
+        "ir": print_program(request.program),
+        "options": [list(pair) for pair in request.program.options],
+        "target": str(request.target),
+        "specialization": asdict(request.spec),
+    }
+
+
 def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
     request = _with_used_facts(request)
     with counters.timed("key"):
-        return cache.key_of(
-            ir=print_program(request.program),
-            options=[list(pair) for pair in request.program.options],
-            target=str(request.target),
-            specialization=asdict(request.spec),
-            codegen=sources.digest(),
-            toolchain=tool_versions.of(request.target),
-        )
+        toolchain = tool_versions.of(request.target)
+        return cache.key_of(**_content_of(request), codegen=sources.digest(), toolchain=toolchain)
 
 
 @settings.read_once()
@@ -194,7 +198,7 @@ def _from_bundle(request: Request, looked: LookUp) -> cache.Entry | None:
     except ToolchainError:
         entry = None
     if entry is None:
-        entry = bundle_programs.find(request.program, request.target, request.spec, request.named)
+        entry = bundle_programs.find(_content_of(request), request.target, request.named)
         if entry is not None:
             looked.hit("bundle", entry.hash)
     return entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -194,16 +193,6 @@ class Definition:
         """Arguments by parameter name, and the keywords that do not name a parameter."""
         names = [n for n in self.parameters if n not in self.bound]
         return bound_arguments(self.name, names, args, kwargs)
-
-    def python_signature(self) -> inspect.Signature:
-        """The function's signature as Python sees it."""
-        return inspect.signature(self.func)
-
-    def free_signature(self) -> inspect.Signature:
-        """The signature of what a call may give: without the parameters that are bound."""
-        whole = self.python_signature()
-        free = [p for n, p in whole.parameters.items() if n not in self.bound]
-        return whole.replace(parameters=free)
 
     def bind(self, values: Mapping[str, object]) -> Definition:
         """The definition with compile-time parameters fixed; ArgumentError for another name."""

@@ -13,6 +13,7 @@ from tileops.codegen.kernel_code import Specialization
 from tileops.dtypes import DType
 from tileops.errors import ArgumentError, ProgramValueError
 from tileops.ir.program import Program
+from tileops.jit.bundle_programs import Named
 from tileops.jit.captured import code_digest, source_of, text_of, values_of
 from tileops.jit.compiling import Request
 from tileops.jit.definition import Definition, split_config, with_options
@@ -20,7 +21,7 @@ from tileops.jit.provider import NAMESPACE, Build, CodeProvider, Device, Wanted,
 from tileops.jit.statics import StaticParam
 from tileops.jit.targets import device_for
 from tileops.op import names
-from tileops.op.names import Identity, Named
+from tileops.op.names import Identity
 from tileops.op.registration import Buckets, Op, digest_of, register
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd

@@ -57,7 +57,9 @@ class JITImpl(GivenOptions, Transformable):
         self, definition: Definition, is_derived: bool = False, eager: EagerProvider | None = None
     ) -> None:
         functools.update_wrapper(self, definition.func)
-        self.__signature__ = definition.free_signature()
+        whole = inspect.signature(definition.func)
+        free = [p for n, p in whole.parameters.items() if n not in definition.bound]
+        self.__signature__ = whole.replace(parameters=free)
         options = definition.options
         self.definition = definition
         self._title = definition.title
@@ -395,7 +397,7 @@ class JITImpl(GivenOptions, Transformable):
     @property
     def signature(self) -> inspect.Signature:
         """The signature of the decorated function."""
-        return self.definition.python_signature()
+        return inspect.signature(self.definition.func)
 
     @property
     def op(self) -> torch._ops.OpOverload:

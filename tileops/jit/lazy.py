@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -35,9 +36,8 @@ class LazyKernels:
 
     def _arguments(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
         try:
-            bound = self.definition.python_signature().bind(
-                *args, **{**self.definition.bound, **kwargs}
-            )
+            signature = inspect.signature(self.definition.func)
+            bound = signature.bind(*args, **{**self.definition.bound, **kwargs})
         except TypeError as error:
             raise ArgumentTypeError(f"{self.definition.name}: {error}") from None
         bound.apply_defaults()

@@ -93,15 +93,6 @@ def _digest(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Named:
-    """A program: the name of its op, where it was defined, and its identity if that is needed."""
-
-    name: str
-    origin: str
-    identity: Callable[[], Identity]
-
-
-@dataclass(frozen=True)
 class Origin:
     """Where a program was defined; ``digest`` are hexadecimal digits of its canonical text."""
 
