@@ -45,10 +45,7 @@ def add(name: str, amount: int = 1) -> None:
 
 @contextmanager
 def timed(stage: str) -> Iterator[None]:
-    """Add the block's time to ``stage``, also when it raises.
-
-    Stages are trace, key, lookup, generate, compile, store, load, tune.
-    """
+    """Add the block's time to a stage: trace, key, lookup, generate, compile, store, load, tune."""
     start = time.perf_counter()
     try:
         yield
@@ -59,10 +56,7 @@ def timed(stage: str) -> Iterator[None]:
 
 
 def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:
-    """Give the function that reports counters kept elsewhere (the runtime's loads and launches).
-
-    Its values are added to those counted here under the same names.
-    """
+    """Give the function that reports counters kept elsewhere (the runtime's), which are added."""
     global _provider, _provider_base
     with forks.guard:
         _provider = provider

@@ -261,10 +261,7 @@ _now = _OfThread()
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Inside, this thread reads the settings once, and again after it overrides one itself.
-
-    So a compile sees one state of them, whatever other threads change meanwhile.
-    """
+    """Inside, this thread reads the settings once, and again after it overrides one itself."""
     if _now.reading is not None:
         yield
         return
@@ -312,10 +309,7 @@ def _read() -> Settings:
 
 
 def override(name: str, value: object) -> object:
-    """Set field ``name`` over the environment (``UNSET`` removes it); returns what stood there.
-
-    This is what ``tileops.option`` calls; ArgumentError for a field that does not exist.
-    """
+    """Set a field over the environment, or remove it (``UNSET``); returns what stood there."""
     if name not in _NAMES:
         raise ArgumentError(f"no setting {name!r}; expected one of {', '.join(sorted(_NAMES))}")
     with forks.guard:
@@ -386,10 +380,7 @@ def names_beginning(prefixes: tuple[str, ...]) -> list[str]:
 def child_environment(
     extra: Mapping[str, str] | None = None, *, drop: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """The environment without the names that start with a ``drop`` prefix, for a child process.
-
-    For processes of Python, which need the user's; compilers get ``compiler_environment``.
-    """
+    """The environment, without names that start with a ``drop`` prefix, for a child process."""
     kept = {k: v for k, v in os.environ.items() if not (drop and k.startswith(drop))}
     kept.update(extra or {})
     return kept

@@ -35,10 +35,7 @@ def make_directories(path: Path) -> None:
 
 
 def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write a new file and wait until it is on disk. Raises OSError, also if ``path`` exists.
-
-    An iterable is written part by part.
-    """
+    """Write a new file, in parts if so given, and wait for the disk. OSError, also if it exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, _FILE_MODE)
     try:

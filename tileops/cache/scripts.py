@@ -68,10 +68,7 @@ def folder_of(directory: Directory, name: str) -> Path:
 
 
 def record(script: Script, entry: Entry, when: Mapping[str, object]) -> None:
-    """Note that ``script`` runs ``entry``, of the private directory, where ``when`` holds.
-
-    Only warns if it cannot be written.
-    """
+    """Note that ``script`` runs ``entry``, if it is on disk, where ``when`` holds, or warn."""
     directory = here().private
     if directory is None or entry.path is None or entry.path.parent != directory.programs:
         return

@@ -31,10 +31,7 @@ class Store:
         forks.renew_in_child(self)
 
     def get(self, key: Key, hit: Callable[[str], None] | None = None) -> Entry | None:
-        """The verified entry of ``key``, or None. Counts a memory hit, a disk hit or a miss.
-
-        ``hit`` is called with ``memory`` or ``disk`` where it is found.
-        """
+        """The verified entry of ``key``, or None; ``hit`` is told ``memory`` or ``disk``."""
         found = self._look(key, here(), hit)
         if found is None:
             counters.add("misses")

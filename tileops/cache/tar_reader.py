@@ -118,10 +118,7 @@ class _Stream:
         self._header = b""  # what was last read for one
 
     def expect_end(self) -> None:
-        """Refuse what is not zeros, and take all of it, so that its checksum is compared.
-
-        To tarfile a damaged header ends the archive as a block of zeros does.
-        """
+        """Take all of the rest, so that its checksum is compared; refuse what is not zeros."""
         data = self._header
         while not data.strip(b"\0"):
             data = self._take(CHUNK)

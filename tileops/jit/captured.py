@@ -46,10 +46,7 @@ def source_of(func: FunctionType) -> str:
 
 
 def values_of(func: FunctionType, bound: object) -> str:
-    """What a function takes from around it: defaults, variables, what functions among them use.
-
-    ``bound`` are further values that belong to it.
-    """
+    """What a function takes from around it, and ``bound``: defaults, variables, other functions."""
     described = _Described()
     described.around(func)
     described.value(bound)
@@ -78,13 +75,10 @@ def _text(values: Iterable[object], is_whole: bool) -> str:
 
 
 class _Described:
-    """Collects lines; an object that was described before is named by its number.
-
-    ``is_whole`` False leaves out what ``code_digest`` does.
-    """
+    """Collects lines; an object that was described before is named by its number."""
 
     def __init__(self, is_whole: bool = True) -> None:
-        self._is_whole = is_whole
+        self._is_whole = is_whole  # False: as code_digest says
         self.lines: list[str] = []
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []  # an id is of one object only while that lives

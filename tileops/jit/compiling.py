@@ -328,10 +328,7 @@ def _export(entry: cache.Entry, root: Path, op: str) -> None:
 
 
 def _dump_ir(request: Request, entry: cache.Entry) -> None:
-    """Write ``ir/NN_<pass>.txt``, which no manifest names, into the entry's folder if not there.
-
-    Warns once if the folder cannot be written.
-    """
+    """Write ``ir/NN_<pass>.txt`` into the entry's folder, unless it has them, or warn once."""
     private = here().private
     if private is None or entry.path is None or entry.path.parent != private.programs:
         log.warn_once("dump_ir", "dump_ir: the program is not in a directory that can be written")

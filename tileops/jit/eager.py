@@ -111,10 +111,7 @@ class EagerProvider(CodeProvider):
 
     # -- registration ------------------------------------------------------------------------------
     def register(self, given: Mapping[str, object], *, is_derived: bool) -> Op:
-        """The op, made at the first call from a trace with the values ``given``.
-
-        ``is_derived`` names it after its content.
-        """
+        """The op, made at the first call from a trace with the values ``given``."""
         with self.lock:
             return self.op or self._register(given, is_derived)
 
@@ -253,10 +250,7 @@ class EagerProvider(CodeProvider):
         *,
         wide_sizes: bool = False,
     ) -> Program:
-        """The program with integers for its ``T.const`` sizes.
-
-        ProgramValueError if it writes a tensor that the op's schema does not mark.
-        """
+        """The program with integers for ``T.const`` sizes; ProgramValueError for other writes."""
         program = self.definition.trace(static, consts, wide_sizes=wide_sizes)
         if self._is_tried:
             frontend.check_specialised(self.definition.trace(static, None), program, consts)

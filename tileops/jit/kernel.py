@@ -274,10 +274,7 @@ class JITKernel(Transformable):
 
 
 class InterpretedKernel(JITKernel):
-    """A kernel that runs under Triton's interpreter, with the program's prints and breakpoints.
-
-    It has no compiled files and no torch op.
-    """
+    """A kernel under Triton's interpreter, with prints and breakpoints; no files, no torch op."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run the kernel; tensors may be on any device."""

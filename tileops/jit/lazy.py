@@ -44,10 +44,7 @@ class LazyKernels:
         return dict(bound.arguments)
 
     def program(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Program:
-        """The traced program for these arguments, with the options and outputs of ``jit``.
-
-        ArgumentTypeError if the function does not return a prim_func.
-        """
+        """The traced program; ArgumentTypeError if the function returns no prim_func."""
         definition = self.definition
         with frontend.for_interpreter() if self.build.is_interpreted else nullcontext():
             result = definition.func(*args, **{**definition.bound, **kwargs})
@@ -96,10 +93,7 @@ def program_of(
     out_idx: list[int] | int | None = None,
     options: tuple[tuple[str, str], ...] = (),
 ) -> Program:
-    """The program of a prim_func; ``options`` win over those set in the body.
-
-    ArgumentError if both the body and the caller give ``out_idx``.
-    """
+    """The program of a prim_func, ``options`` over its own; ArgumentError for two ``out_idx``."""
     program: Program = func.program
     attrs = dict(func.attrs)
     inner = attrs.get("out_idx", attrs.get("tilelang_out_idx"))

@@ -42,10 +42,7 @@ class StaticParam:
         return self.default is EMPTY
 
     def arg(self, *, is_chosen: bool) -> ArgSpec:
-        """The argument of the op, for a parameter that a schema carries.
-
-        ``is_chosen``: a call that leaves it out may get another value than the default.
-        """
+        """The op's argument; with ``is_chosen`` a tuner may replace the default."""
         assert self.kind is not None
         standard = None
         if not self.is_required and not is_chosen and self.default is not None:
@@ -180,10 +177,7 @@ def _kind_of_annotation(annotation: object) -> str | None:
 
 
 def freeze(value: object) -> object:
-    """A hashable key, equal for equal compile-time values, which 1, True and 1.0 are not.
-
-    ArgumentTypeError for a value that can be neither hashed nor frozen.
-    """
+    """A hashable key, equal for equal values of one type; ArgumentTypeError if there is none."""
     match value:
         case Mapping():
             items = [(freeze(k), freeze(v)) for k, v in value.items()]

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def of(target: Target) -> dict[str, str]:
-    """The tools that code for ``target`` goes through now: name to version and content.
-
-    ToolchainError if one is missing.
-    """
+    """The tools for ``target`` now, name to version and content; or ToolchainError."""
     name, choice = f"toolchain of {target}", _choice(target)
     known = memo.recall(name, choice)
     if isinstance(known, dict):

@@ -13,10 +13,7 @@ def add(path: str, *, shared: bool) -> None:
 
 
 def serving() -> tuple[tuple[str, bool], ...]:
-    """The bundles of the settings, then loaded ones; each with whether others may have written it.
-
-    ``Trust`` takes the second as ``shared``.
-    """
+    """The bundles of the settings, then loaded ones; each with ``shared`` as ``Trust`` takes it."""
     now = settings.current()
     named = dict.fromkeys(now.bundle, now.cache_trust_shared)
     return tuple({**named, **{p: s for p, s in _loaded.items() if p not in named}}.items())

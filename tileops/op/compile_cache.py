@@ -17,10 +17,7 @@ from tileops.op.variant import Variant
 
 
 def note(spec: OpSpec, variant: Variant, rules: str) -> None:
-    """Make the keys of later compilations depend on what a traced graph has taken from an op.
-
-    ``rules`` is a digest of the op's gradient, batching and autocast.
-    """
+    """Make later compilations' keys depend on what a traced graph took of an op and its rules."""
     import torch
 
     # AOTAutograd asks its cache before it traces. What a backward pass calls comes later and is in

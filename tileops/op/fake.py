@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 def fake_of(
     spec: OpSpec, variant: Callable[[tuple[object, ...]], Variant], rules: Callable[[], str] = str
 ) -> Callable[..., object]:
-    """The fake of an op; ``variant`` maps its compile-time arguments to their shape rules.
-
-    ``rules``: a digest of what else traced graphs take from the op.
-    """
+    """The fake of an op; ``rules``: a digest of what else than its variants traced graphs take."""
     statics, optional = spec.statics(), spec.optional_tensors()
 
     def fake(*args: object, **kwargs: object) -> object:

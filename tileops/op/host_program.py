@@ -65,10 +65,7 @@ class HostProgramBuilder:
         return -1 - self._inputs.index(name)
 
     def add(self, expr: Expr) -> int:
-        """Add an integer or bool expression; returns its reference, which ``slot`` resolves.
-
-        UnsupportedConstructError for a value that is not known before the launch.
-        """
+        """Add an integer or bool expression: its reference, or UnsupportedConstructError."""
         match expr:
             case Var(id=n, name=name):
                 if n not in self._names:

@@ -52,10 +52,7 @@ def _is_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a program from another one of the same name.
-
-    ``parts`` are SHA-256 digests by what they are of, in words that messages use.
-    """
+    """What tells a program from others of its name: SHA-256 digests by what they are of."""
 
     parts: Mapping[str, str]
 
@@ -148,10 +145,7 @@ _taken: set[tuple[str, str]] = set()
 
 
 def claim(namespace: str, name: str, holder: Holder) -> Claim:
-    """Take ``name`` for ``holder``, or a name derived from it.
-
-    ArgumentError if another library holds the name.
-    """
+    """Take ``name``, or one derived from it; ArgumentError if another library holds the name."""
     with forks.guard:
         current = holder_of(namespace, name)
         if current is not None and current.meet is not None:

@@ -157,11 +157,7 @@ class OpSpec:
     def parts(
         self, static: Sequence[object]
     ) -> tuple[tuple[object, ...], tuple[bool, ...], dict[str, str | None]]:
-        """What chooses a variant, in three parts.
-
-        The compile-time arguments, whether each optional tensor was given, and the dtypes by the
-        names of their rules.
-        """
+        """Compile-time arguments, which optional tensors were given, and dtypes by rule."""
         first, second = len(self.statics()), len(self.optional_tensors())
         rest = static[first + second :]
         dtypes = {
@@ -261,10 +257,7 @@ def spec_of(
 
 
 def dtype_rules(program: Program, spec: OpSpec) -> tuple[DTypeRule, ...]:
-    """The dtype variables of ``program`` as rules of an op's arguments.
-
-    Tensors that ``spec`` lacks, because they were left out, are skipped.
-    """
+    """The dtype variables of ``program`` as rules of the arguments that ``spec`` has."""
     names = {a.name for a in spec.args}
     return tuple(
         DTypeRule(

@@ -157,10 +157,7 @@ def check_functional(spec: OpSpec) -> None:
 
 
 def autocast_dtypes(value: object) -> dict[str, torch.dtype]:
-    """``jit(autocast=...)`` by device type: a floating dtype for all, or a mapping.
-
-    ArgumentError for another device type or a dtype that is not floating.
-    """
+    """``jit(autocast=...)`` by device type; ArgumentError for others and dtypes not floating."""
     if value is None:
         return {}
     given = value if isinstance(value, Mapping) else dict.fromkeys(_DEVICE_KEYS, value)
