@@ -50,7 +50,12 @@ def export(
                 for member, data in members:
                     archive.addfile(member, io.BytesIO(data))
                 count += 1
-        _put(half, file)
+        try:
+            os.link(half, file)  # fails if somebody made the file meanwhile
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            half.rename(file)
     finally:
         files.remove(half)
     return count, left_out
@@ -70,15 +75,6 @@ def _members(folder: Path, trust: files.Trust) -> list[tuple[tarfile.TarInfo, by
             member.type, member.linkname = tarfile.SYMTYPE, entry.links[name]
         members.append((member, data))
     return members
-
-
-def _put(half: Path, file: Path) -> None:
-    try:
-        os.link(half, file)  # fails if somebody made the file meanwhile
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        half.rename(file)
 
 
 def load(directory: Directory, file: Path, limit: int | None = None) -> tuple[int, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,9 @@ class Store:
         # Before the first byte is read: eviction must not take the entry from under the reader.
         if not directory.writable or not os.path.lexists(folder):
             return
-        try:
+        with suppress(OSError):  # a read-only directory: nothing is evicted from it either
             self._users.note(directory, entry_hash)
-        except OSError:
-            return  # a read-only directory: nothing is evicted from it either
-        usage.touch(folder)
+            os.utime(folder)
 
     def _publish(self, key: Key, built: Built, where: Resolved) -> Entry:
         return self._keep(new_entry(key, built, settings.current().cache_keep), where)

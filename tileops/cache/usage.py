@@ -168,12 +168,6 @@ def stored_entries(directory: Directory) -> list[Stored]:
     return sorted(found, key=lambda stored: (stored.used_at, stored.path.name))
 
 
-def touch(path: Path) -> None:
-    """Note that the entry in ``path`` was used now; does nothing in a read-only directory."""
-    with suppress(OSError):
-        os.utime(path)
-
-
 # An estimate of the directory's size that costs one short append a compile: the file ``size`` holds
 # one number a line, what the last scan found and then the size of each entry since.
 def add_size(directory: Directory, size: int) -> int | None:

@@ -106,7 +106,11 @@ class _Described:
         """Defaults, annotations and the variables of other scopes."""
         self.value(func.__defaults__)
         self.value(func.__kwdefaults__)
-        for name, annotation in sorted(_annotations(func).items()):
+        try:
+            annotations = sorted(func.__annotations__.items())
+        except NameError:  # evaluated when asked for, from Python 3.14 on
+            annotations = []
+        for name, annotation in annotations:
             self.lines.append(f"annotation {name}")
             self.value(annotation)
         cells = dict(zip(func.__code__.co_freevars, func.__closure__ or (), strict=True))
@@ -233,13 +237,6 @@ class _Described:
         for attribute, part in sorted(state.items()):
             self.lines.append(f"attribute {attribute}")
             self.value(part)
-
-
-def _annotations(func: FunctionType) -> dict[str, object]:
-    try:
-        return dict(func.__annotations__)
-    except NameError:  # evaluated when asked for, from Python 3.14 on
-        return {}
 
 
 def _is_known(module: str | None) -> bool:

@@ -137,20 +137,15 @@ def _of_program(
     left_out = [n for n in definition.optional if n in values and values[n] is None]
     static = provider.static_of(op.spec, carried, made.static, left_out)
     tensors: list[Any] = [values[n] for n in definition.tensors if values.get(n) is not None]
-    found, device = _where(target or provider.build.target, _device_of(tensors))
+    devices = (getattr(tensor, "device", None) for tensor in tensors)
+    on: Any = next((d for d in devices if d is not None and d.type in ("cpu", "cuda")), None)
+    given_on = None if on is None else (on.type, on.index or 0)
+    found, device = _where(target or provider.build.target, given_on)
     count = max((math.prod(map(int, t.shape)) for t in tensors), default=0)
     is_large = count >= INDEX32_LIMIT or reaches_index64(made.program)
     consts = tuple(made.consts.values())
     spec = Specialization(index64=is_large)
     return Wanted(op, op.variant(static), found, spec, consts, made.sizes, device)
-
-
-def _device_of(tensors: Sequence[Any]) -> Device | None:
-    for tensor in tensors:
-        device: Any = getattr(tensor, "device", None)
-        if device is not None and device.type in ("cpu", "cuda"):
-            return device.type, device.index or 0
-    return None
 
 
 def _where(wanted: Target | None, device: Device | None) -> tuple[Target, Device | None]:

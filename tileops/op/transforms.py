@@ -66,7 +66,7 @@ class Transforms:
         op.rules = self._digest
         name = op.spec.qualified_name
         if self._gradient is not None:
-            check_functional(op.spec)
+            _check_functional(op.spec)
             if op.is_new("gradient"):
                 torch.library.register_autograd(
                     name, self._backward, setup_context=self._setup_context(op.spec)
@@ -144,7 +144,7 @@ def _contiguous(gradient: Any) -> Any:  # noqa: ANN401
     return gradient.contiguous()
 
 
-def check_functional(spec: OpSpec) -> None:
+def _check_functional(spec: OpSpec) -> None:
     """ArgumentError for an op that has no place for a gradient: it writes its inputs."""
     written = [a.name for a in spec.args if a.mutated]
     if written:
