@@ -48,6 +48,7 @@ class KernelCache:
         out_idx: int | list[int] | None = None,
         *args: object,
         target: str | None = "auto",
+        verbose: bool = False,
         **options: Any,  # noqa: ANN401
     ) -> JITKernel:
         """The kernel of ``func``, compiled now or found in the cache.
@@ -62,7 +63,7 @@ class KernelCache:
             raise ArgumentError("KernelCache.cached: expected a T.prim_func, got None")
         if args and callable(func):
             func = func(*args)
-        return compile_program(func, out_idx, target=target, **options)
+        return compile_program(func, out_idx, target=target, verbose=verbose, **options)
 
     def clear_cache(self) -> None:
         """``clear_cache()``."""

@@ -23,7 +23,6 @@ from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
 from tileops.jit.provider import CodeProvider, Wanted, reaches_index64, state_of
-from tileops.jit.record import entry_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import TargetLike, default_target, requested_target
 from tileops.op.registration import Op, digest_of
@@ -276,14 +275,7 @@ def _op_document(
                 "target": str(wanted.target),
                 "program": entry.hash,
                 "manifest": manifests[entry.hash],
-                "entry": entry_of(
-                    entry.manifest["record"],
-                    wanted.op.spec,
-                    wanted.variant,
-                    target=wanted.target,
-                    spec=wanted.spec,
-                    consts=wanted.consts,
-                ),
+                "entry": wanted.entry_of(entry),
             }
         )
     op = group[0][0].op

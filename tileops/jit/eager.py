@@ -291,6 +291,7 @@ class EagerProvider(CodeProvider):
         spec, facts = wanted.op.spec, wanted.spec
         sizes = [size.name for size in wanted.variant.sizes if size.kind == "const"]
         consts = dict(zip(sizes, wanted.consts, strict=True))
+        _, _, dtypes = spec.parts(wanted.variant.static)
         traced = self.traced_values(wanted.variant.static)
         config: Mapping[str, Any] = {}
         if self.tuning is not None:
@@ -313,7 +314,7 @@ class EagerProvider(CodeProvider):
             op=spec.name,
             title=spec.title,
             why=f"first call{' with these sizes' if consts else ''}, {facts_text(facts)}",
-            sizes={**spec.dtypes_of(wanted.variant.static), **(consts or wanted.sizes)},
+            sizes={**{n: str(d) for n, d in dtypes.items() if d}, **(consts or wanted.sizes)},
             script=self.script,
             debug_root=self.build.debug_root,
             verbose=self.build.verbose,

@@ -244,7 +244,7 @@ class JITImpl(GivenOptions, Transformable):
         bound: dict[str, object] = {}
         for name, value in given.items():
             param = params[name]
-            if param.is_left_out(value) or (param.is_default(value) and not self.is_tuned):
+            if param.says_nothing(value, is_tuned=self.is_tuned):
                 continue
             try:
                 param.encode(value)

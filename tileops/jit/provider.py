@@ -14,7 +14,7 @@ from tileops.ir.program import INDEX32_LIMIT, Program, const_value
 from tileops.jit.captured import code_digest
 from tileops.jit.compiling import Request, check_reports, obtain_listed
 from tileops.jit.record import entry_of
-from tileops.jit.targets import default_target, device_target, device_text, is_runnable_on
+from tileops.jit.targets import default_target, device_target, is_runnable_on
 from tileops.op import names
 from tileops.op.names import Identity
 from tileops.op.registration import Op, Provider, digest_of, register
@@ -56,6 +56,13 @@ class Wanted:
     sizes: Mapping[str, int] = field(default_factory=dict)
     device: Device | None = None
     scalars: Mapping[str, object] = field(default_factory=dict)
+
+    def entry_of(self, entry: cache.Entry, config: str = "") -> dict[str, Any]:
+        """The compiled program as an entry of the op's variant."""
+        return entry_of(
+            entry.manifest["record"], self.op.spec, self.variant,
+            target=self.target, spec=self.spec, consts=self.consts, config=config,
+        )  # fmt: skip
 
 
 class CodeProvider(Provider):
@@ -127,10 +134,7 @@ class CodeProvider(Provider):
         request = self.request_for(wanted)
         entry = obtain_listed(request)
         op, variant, target, spec = wanted.op, wanted.variant, wanted.target, wanted.spec
-        entry_json = entry_of(
-            entry.manifest["record"], op.spec, variant,
-            target=target, spec=spec, consts=wanted.consts, config=request.config,
-        )  # fmt: skip
+        entry_json = wanted.entry_of(entry, request.config)
         buckets = op.bucket(variant, wanted.sizes)
         entry_json["consts"] += buckets
         # What a failed check means, with this process's files and lines.
@@ -151,9 +155,10 @@ class CodeProvider(Provider):
         if target is None:
             return device_target(*device)
         if not is_runnable_on(target, *device):
+            where = "cpu" if device[0] == "cpu" else f"{device[0]}:{device[1]}"
             raise ArgumentError(
-                f"{op.spec.name}: {self.compiled_for.format(target)} and cannot run on "
-                f"{device_text(*device)}, which is {device_target(*device)}"
+                f"{op.spec.name}: {self.compiled_for.format(target)} and cannot run on {where}, "
+                f"which is {device_target(*device)}"
             )
         return target
 

@@ -66,13 +66,9 @@ class StaticParam:
             )
         raise NotCarriedError(self.name)
 
-    def is_left_out(self, value: object) -> bool:
-        """Whether ``value`` says nothing: the default None of a parameter without a type."""
-        return value is None and self.default is None and self.kind is None
-
-    def is_default(self, value: object) -> bool:
-        """Whether ``value``, which no schema carries, is the parameter's default."""
-        if self.kind is not None or self.is_required:
+    def says_nothing(self, value: object, *, is_tuned: bool) -> bool:
+        """Whether a call with ``value``, which no schema carries, is one that leaves it out."""
+        if self.kind is not None or self.is_required or (is_tuned and self.default is not None):
             return False
         return value is self.default or freeze(value) == freeze(self.default)
 

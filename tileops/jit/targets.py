@@ -92,8 +92,3 @@ def device_for(target: Target) -> tuple[str, int] | None:
         return None
     device = ("cuda", torch.cuda.current_device())
     return device if is_runnable_on(target, *device) else None
-
-
-def device_text(device_type: str, device_index: int) -> str:
-    """A device as torch prints it."""
-    return device_type if device_type == "cpu" else f"{device_type}:{device_index}"

@@ -167,10 +167,6 @@ class OpSpec:
         given = tuple(bool(value) for value in static[first : first + second])
         return tuple(static[:first]), given, dtypes
 
-    def dtypes_of(self, static: Sequence[object]) -> dict[str, str]:
-        """The dtypes of a variant's dtype rules that have one, by name."""
-        return {n: dtype for n, dtype in self.parts(static)[2].items() if dtype is not None}
-
     def index_of(self, name: str) -> int:
         """The position of argument ``name`` in schema order; InternalError if there is none."""
         for n, arg in enumerate(self.args):
