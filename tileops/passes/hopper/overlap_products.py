@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tileops.ir import fold
 from tileops.ir.expr import Expr
-from tileops.ir.schedule import Advance, Await, Issue, Release, Settle
+from tileops.ir.schedule import Advance, Await, Issue, Release, RingStep, Settle
 from tileops.ir.stmt import Body, For, If, Stmt
 from tileops.ir.walk import (
     map_stmt_exprs,
@@ -80,6 +80,8 @@ def _parts(loop: For) -> _Parts | None:
     between = [s for s in body[one + 2 : two] if s is not awaits[0]]
     ended = tuple(s for s in between if isinstance(s, (Release, Advance)))
     rest = [s for s in between if not isinstance(s, (Release, Advance))]
+    if any(isinstance(s, (RingStep, Issue, Settle)) for s in walk(tuple(rest))):
+        return None  # another product, under a condition
     before = tuple(s for s in body[: one + 1] if s is not awaits[0])
     delayed = {second.a.buffer.id, second.c.buffer.id}
     if second.a.buffer.scope == "shared" and second.a.buffer.id == second.b.buffer.id:
