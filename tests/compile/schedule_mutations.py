@@ -256,12 +256,14 @@ def _waits_only(site: Site, other: int) -> str:
 def _read_before(site: Site, stmt: Release, settle: int) -> str:
     """A settle that ends no product on this ring's slot: an earlier one did.
 
-    The products in flight before the settle are those of the list so far. A deferred release is of
-    a product of the iteration before, which is in flight.
+    The products in flight before the settle are those of the list so far; none may start between
+    the settle and the release. A deferred release is of a product of the iteration before, which is
+    in flight.
     """
-    if stmt.behind:
-        return ""
     held = {b.id for b in stmt.ring.buffers}
+    later = [s for s in walk(site.body[settle : site.at]) if isinstance(s, Issue)]
+    if stmt.behind or later:
+        return ""
     flying = _flying(site.body[:settle], [])
     reads = any(b.id in held for s in flying for b in (s.a.buffer, s.b.buffer))
     return "" if reads else "the settle ends no product on the slot"

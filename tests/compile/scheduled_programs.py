@@ -110,6 +110,59 @@ def nested_loops(A, B):
     return C
 
 
+def product_between(A, B, skipped):
+    """A product under a condition comes between two that might overlap."""
+    A: T.Tensor((M, K), T.float16)
+    B: T.Tensor((K, N), T.float16)
+    skipped: T.Tensor((K // 64,), T.int32)
+    C = T.empty((M, N), T.float16)
+    with T.Kernel(N // 64, M // 64, threads=128) as (bx, by):
+        A_s = T.alloc_shared((64, 64), T.float16)
+        B_s = T.alloc_shared((64, 64), T.float16)
+        more_s = T.alloc_shared((64, 64), T.float16)
+        last_s = T.alloc_shared((64, 64), T.float16)
+        scores = T.alloc_fragment((64, 64), T.float32)
+        weights = T.alloc_fragment((64, 64), T.float16)
+        acc = T.alloc_fragment((64, 64), T.float32)
+        T.clear(acc)
+        for k in T.Pipelined(K // 64, num_stages=3):
+            T.copy(A[by * 64, k * 64], A_s)
+            T.copy(B[k * 64, bx * 64], B_s)
+            T.gemm(A_s, B_s, scores, clear_accum=True)
+            T.copy(B[k * 64, 0], more_s)
+            if skipped[k] == 0:
+                T.gemm(A_s, more_s, scores)
+            T.copy(scores, weights)
+            T.copy(B[k * 64, 64], last_s)
+            T.gemm(weights, last_s, acc)
+        T.copy(acc, C[by * 64, bx * 64])
+    return C
+
+
+def start_of_a_block(A, B):
+    """A loop begins at the block's number, which is below its constant end."""
+    A: T.Tensor((M, K), T.float16)
+    B: T.Tensor((K, N), T.float16)
+    C = T.empty((M, N), T.float16)
+    with T.Kernel(N // 64, M // 64, threads=128) as (bx, by):
+        A_s = T.alloc_shared((64, 64), T.float16)
+        B_s = T.alloc_shared((64, 64), T.float16)
+        last_s = T.alloc_shared((64, 64), T.float16)
+        scores = T.alloc_fragment((64, 64), T.float32)
+        weights = T.alloc_fragment((64, 64), T.float16)
+        acc = T.alloc_fragment((64, 64), T.float32)
+        T.clear(acc)
+        for k in T.serial(bx, K // 64):
+            T.copy(A[by * 64, k * 64], A_s)
+            T.copy(B[k * 64, bx * 64], B_s)
+            T.gemm(A_s, B_s, scores, clear_accum=True)
+            T.copy(scores, weights)
+            T.copy(B[k * 64, 64], last_s)
+            T.gemm(weights, last_s, acc)
+        T.copy(acc, C[by * 64, bx * 64])
+    return C
+
+
 def bound_in_a_variable(A, B, steps):
     """The bound of the loop is a variable, which the math role alone has."""
     A: T.Tensor((M, K), T.float16)
@@ -152,6 +205,7 @@ def bound_written_before(A, B, steps):
 
 
 SCHEDULED = (
-    tile_loop, skipped_steps, skipped_products, two_products, nested_loops,
+    tile_loop, skipped_steps, skipped_products, two_products, nested_loops, product_between,
+    start_of_a_block,
 )  # fmt: skip
 UNSCHEDULED = (bound_in_a_variable, bound_written_before)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tileops.errors import InternalError
+from tileops.ir import fold
 from tileops.ir.expr import Buffer
 from tileops.ir.node import Stmt
 from tileops.ir.schedule import Fetch, Ring, RingStep, Schedule
@@ -76,8 +77,9 @@ def check_schedule(
 ) -> int:
     """How many runs of a schedule went well; InternalError for one that does not.
 
-    ``ranges`` are known where the launch begins, ``shared_limit`` is in bytes, and ``name`` is that
-    of the launch in errors. Which worlds and orders are tried follows from ``seed``.
+    ``ranges`` are known at the head of the launch's body, ``shared_limit`` is in bytes, and
+    ``name`` is that of the launch in errors. Which worlds and orders are tried follows from
+    ``seed``.
     """
     try:
         for fault in _static_faults(schedule, shared_limit):
@@ -92,7 +94,7 @@ def _runs(
 ) -> int:
     facts, arrivals = Facts(schedule), _arrivals(schedule)
     usable, unseen = 0, facts.steps()
-    tried = worlds(schedule, launch, ranges.inside(launch), rng)
+    tried = worlds(schedule, launch, _known(schedule, ranges), rng)
     for world in islice(tried, effort.worlds + _MORE):
         if usable >= effort.worlds and not unseen:
             break
@@ -105,6 +107,14 @@ def _runs(
         for _ in range(effort.orders):
             Run([role.events for role in roles], arrivals, rng).run()
     return usable * effort.orders
+
+
+def _known(schedule: Schedule, ranges: Ranges) -> Ranges:
+    """``ranges`` with the rows at which the groups begin."""
+    if schedule.first_row is None:
+        return ranges
+    stop = fold.const(schedule.rows * (schedule.groups - 1) + 1)
+    return ranges.with_span(schedule.first_row, fold.const(0), stop)
 
 
 def _arrivals(schedule: Schedule) -> dict[Key, int]:

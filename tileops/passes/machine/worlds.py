@@ -2,15 +2,16 @@
 
 A world gives every run-time value a number, the same in all roles. Where a constant bounds a loop,
 a world may have a smaller one in its place: constants keep their order, and 64 iterations are told
-from 4 by nothing that a schedule says. A bound that is known at run time only may give no trip.
+from 4 by nothing that a schedule says. They keep their order to the largest values of variables
+too, since a pass may have relied on it. A bound that is known at run time only may give no trip.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from tileops.dtypes import BOOL
 from tileops.errors import ProgramValueError
@@ -25,6 +26,7 @@ from tileops.passes.analyze_ranges import Ranges
 # Operators through which a constant bounds a loop as it is.
 _ORDER = ("min", "max", *COMPARISONS, *LOGICAL)
 _MOST_FACTOR = 4096
+_UNKNOWN = (1 << 31) - 1  # the largest value of an int32 of which nothing is known
 _FEW_BLOCKS = (1, 3, 2)
 
 Env = dict[int, Expr]
@@ -94,7 +96,9 @@ def worlds(
     """Worlds without end; the first ones have trip counts of every kind."""
     control = [*_control(schedule.load), *_control(schedule.math)]
     free = _free(schedule, launch, control)
-    bounds = sorted({0, *(n for e in control for n in _direct(e) if n > 0)})
+    shapes = [leaf for e in control for leaf in _leaves(e)]
+    bounds = {n for leaf in shapes for n in _value(leaf) if n > 0}
+    kept = {int(hi) for leaf in shapes if 0 <= (hi := _largest(leaf, ranges)) < _UNKNOWN}
     factors = sorted({1, *(n for e in control for n in _constants(e) if 1 < n <= _MOST_FACTOR)})
     depth = max(ring.depth for ring in schedule.rings)
     trips = [2 * depth + 1, 0, depth + 1, 1, 2, *range(2 * depth + 1)]
@@ -103,9 +107,7 @@ def worlds(
         most = trips[number % len(trips)]
         pool = [max(0, f * most + rng.choice((-1, 0, 0, 0, 1))) for f in factors]
         pool += [rng.choice(factors) * rng.choice(trips) for _ in factors]
-        shorter = {0: 0}
-        for before, after in pairwise(bounds):
-            shorter[after] = shorter[before] + min(after - before, max(1, most))
+        shorter = _shorter(bounds, kept, max(1, most))
         sizes: Env = {v.id: _within(v, ranges, pool, rng) for v in free}
         count = _FEW_BLOCKS[number % len(_FEW_BLOCKS)] if schedule.persistent else 1
         number += 1
@@ -172,14 +174,35 @@ def defined_vars(stmt: Stmt) -> Iterator[Var]:
                 yield item
 
 
-def _direct(expr: Expr) -> Iterator[int]:
-    """The constants that bound a loop as they are."""
-    match expr:
-        case Const(value=int(value)) if expr.dtype.is_integer:
-            yield value
-        case Binary(op=op, a=a, b=b) if op in _ORDER:
-            yield from _direct(a)
-            yield from _direct(b)
+def _leaves(expr: Expr) -> Iterator[Expr]:
+    """What is compared as it is."""
+    if isinstance(expr, Binary) and expr.op in _ORDER:
+        yield from _leaves(expr.a)
+        yield from _leaves(expr.b)
+    else:
+        yield expr
+
+
+def _value(leaf: Expr) -> Iterator[int]:
+    if isinstance(leaf, Const) and leaf.dtype.is_integer:
+        yield int(leaf.value)
+
+
+def _largest(leaf: Expr, ranges: Ranges) -> float:
+    """The largest value of what is not a constant; infinite for a constant."""
+    integral = leaf.dtype.is_integer and not isinstance(leaf, Const)
+    return ranges.of(leaf).hi if integral else math.inf
+
+
+def _shorter(bounds: set[int], kept: set[int], most: int) -> dict[int, int]:
+    """For each bound, one that is ``most`` above the next smaller bound or kept value, or less."""
+    found, last, moved = {}, 0, 0
+    for value in sorted(bounds | kept):
+        moved = value if value in kept else moved + min(value - last, most)
+        last = value
+        if value in bounds:
+            found[value] = moved
+    return found
 
 
 def _constants(expr: Expr) -> Iterator[int]:
