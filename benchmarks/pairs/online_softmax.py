@@ -1,7 +1,10 @@
 """The step of an online softmax that the attention programs share, for either compiler."""
 
 LOG2_E = 1.4426950408889634
-HIDDEN = -1e30  # a score that is not seen; finite, so that a row without any score stays a number
+# A score that is not seen. It is finite, so that a row without any score stays a number, and small
+# enough for ``x * scale - top * scale`` of a row that sees nothing yet: a GPU rounds the second
+# product alone (a fused multiply-add), and what is left of 1e30 would be huge.
+HIDDEN = -1e6
 
 
 def softmax_step(T, rows, columns, dim, scale):

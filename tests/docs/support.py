@@ -63,10 +63,7 @@ _HOMES = {
     ),
 }
 # (construct, executor) to why that executor has no test of it.
-REASONS: dict[tuple[str, str], str] = {
-    (name, "gpu"): "its test in tests/gpu/test_constructs.py has not run on a device yet"
-    for name in ("argmax", "argmin")
-}
+REASONS: dict[tuple[str, str], str] = {}
 Record = dict[str, list[str]]
 
 

@@ -91,8 +91,7 @@ def emit_roles(
     )  # fmt: skip
     head: Lines = [("", None), *((_in_gluon(text), None) for text in layouts.lines())]
     helpers = frozenset[str]().union(*(role.helpers for role in roles))
-    imports = (*_HEAD.splitlines(), *_HELPERS.splitlines())
-    return Written([*head, *lines], code, helpers=helpers, imports=imports)
+    return Written([*head, *lines], code, helpers=helpers, imports=(_HEAD, _HELPERS))
 
 
 def _layouts(entry: str, schedule: Schedule) -> Layouts:

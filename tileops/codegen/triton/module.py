@@ -31,7 +31,8 @@ class Written:
     """One launch as text.
 
     ``lines`` have the numbers of their statements. ``workspaces`` are global buffers beyond the
-    program's own. The head of the text needs ``helpers``, ``stages`` and ``imports``.
+    program's own. The head of the text needs ``helpers``, ``stages`` and ``imports``, which
+    are blocks of lines.
     """
 
     lines: Lines
@@ -133,9 +134,10 @@ def _emitted(program: Program, launch: Launch, known: PassContext, spec: Special
 def _head(program: Program, written: list[Written]) -> list[str]:
     helpers = frozenset[str]().union(*(made.helpers for made in written))
     stages = frozenset[int]().union(*(made.stages for made in written))
-    imports = dict.fromkeys(line for made in written for line in made.imports)
+    imports = dict.fromkeys(block for made in written for block in made.imports)
     lines = [f'"""Triton kernels of the program {program.name}."""', ""]
-    lines += ["import triton", "import triton.language as tl", *imports]
+    lines += ["import triton", "import triton.language as tl"]
+    lines += [line for block in imports for line in block.splitlines()]
     if "libdevice" in helpers:
         lines.append("from triton.language.extra import libdevice")
     if stages:
