@@ -104,6 +104,79 @@ def test_pass_configs_ask_for_ordinary_kernels(key: str) -> None:
     assert languages(code_of(program)) == ["triton"]
 
 
+def with_more(more: str) -> Any:  # noqa: C901 - a branch for each case
+    """A product whose launch also does what ``more`` names."""
+
+    def program(A, B, N, S):
+        A: T.Tensor((256, 256), T.float16)
+        B: T.Tensor((256, 256), T.float16)
+        N: T.Tensor((4,), T.int32)
+        S: T.Tensor((256, 256), T.float32)
+        C = T.empty((256, 256), T.float32)
+        with T.Kernel(2, 2, threads=128) as (bx, by):
+            A_s = T.alloc_shared((128, 64), T.float16)
+            B_s = T.alloc_shared((64, 128), T.float16)
+            sums = T.alloc_fragment((128, 128), T.float32)
+            if more == "view":
+                V = T.view(A, (65536,))
+                V[0] = T.float16(1)
+            T.clear(sums)
+            for ko in T.Pipelined(4, num_stages=2):
+                T.copy(A[by * 128, ko * 64], A_s)
+                T.copy(B[ko * 64, bx * 128], B_s)
+                T.gemm(A_s, B_s, sums)
+                if more == "in a loop":
+                    T.copy(sums, C[by * 128, bx * 128])
+            if more == "atomic":
+                T.atomic_add(N[0], 1)
+            if more == "store":
+                N[0] = N[0] + 1
+            if more == "part":
+                for i, j in T.Parallel(64, 128):
+                    sums[i, j] = 0.0
+            if more == "print":
+                T.print(N[0])
+            if more == "columns":
+                for j in T.Parallel(128):
+                    T.atomic_add(S[0, j], 1.0)
+            if more == "twice":
+                T.copy(sums, C[by * 128, bx * 128])
+            T.copy(sums, C[by * 128, bx * 128])
+        return C
+
+    return program
+
+
+# What a launch does besides its product, to the groups that it may have and whether C is staged.
+BESIDE = {
+    "nothing": (2, True),
+    "atomic": (1, True),
+    "store": (1, True),
+    "part": (1, True),
+    "print": (1, True),
+    "columns": (1, True),
+    "twice": (2, False),
+    "in a loop": (2, False),
+}
+
+
+@pytest.mark.parametrize("more", BESIDE)
+def test_what_one_group_should_do_keeps_a_launch_in_one(more: str) -> None:
+    (launch,) = code_of(traced(with_more(more), "beside_" + more.replace(" ", "_"))).launches
+    groups, staged = BESIDE[more]
+    if launch.language == "gluon":
+        assert f"math {groups} x" in launch.notes[0]
+        assert ("staged %C" in launch.notes[0]) == staged
+    else:
+        assert (groups, "Triton path" in launch.notes[0]) == (1, True)
+
+
+def test_a_tensor_written_through_a_view_is_not_loaded_by_tma() -> None:
+    (launch,) = code_of(traced(with_more("view"), "beside_view")).launches
+    assert launch.language == "triton"
+    assert "`A` is written in this launch" in launch.notes[0]
+
+
 SCHEDULED = ("matmul_relu", "attention", "attention_causal_odd")
 
 

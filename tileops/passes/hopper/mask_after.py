@@ -57,6 +57,9 @@ def _start(before: list[Stmt], gemm: Gemm) -> int | None:
     for place in reversed(range(len(before))):
         stmt = before[place]
         if acc in _written_in(stmt):
+            later = [b for s in before[place + 1 :] for b in _written_in(s)]
+            if any(b in later for s in walk((stmt,)) for b in read_buffers(s)):
+                return None
             return place if gemm.c.is_whole() and _is_start(stmt, gemm) else None
         if any(acc in read_buffers(s) for s in walk((stmt,))):
             return None

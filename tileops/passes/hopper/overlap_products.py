@@ -82,6 +82,8 @@ def _parts(loop: For) -> _Parts | None:
     rest = [s for s in between if not isinstance(s, (Release, Advance))]
     if any(isinstance(s, (RingStep, Issue, Settle)) for s in walk(tuple(rest))):
         return None  # another product, under a condition
+    if any(not b.is_on_chip for s in walk(tuple(body)) for b in written_buffers(s)):
+        return None  # what is written to memory keeps its order
     before = tuple(s for s in body[: one + 1] if s is not awaits[0])
     delayed = {second.a.buffer.id, second.c.buffer.id}
     if second.a.buffer.scope == "shared" and second.a.buffer.id == second.b.buffer.id:

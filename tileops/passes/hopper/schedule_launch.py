@@ -370,14 +370,28 @@ class _Split:
             descriptor = self._boxes.stored(copy)
         except Unfit:
             return copy
-        if not copy.src.is_whole() or descriptor.tensor.id in self._read_tensors():
+        if not copy.src.is_whole() or not self._is_written_once(descriptor.tensor):
             return copy
         if descriptor not in self.staged:
             self.staged.append(descriptor)
         return Staged(copy.src, copy.dst, descriptor, **copy.provenance)
 
-    def _read_tensors(self) -> set[int]:
-        return {b.id for s in walk(self._launch.body) for b in read_buffers(s)}
+    def _is_written_once(self, tensor: Buffer) -> bool:
+        """True if one statement, in no loop, writes the tensor, and none reads it.
+
+        TMA stores in its own time.
+        """
+        every = list(walk(self._launch.body))
+        loops = [s for s in every if s.BODIES and not isinstance(s, If)]
+        if any(tensor in written_buffers(s) for loop in loops for s in walk((loop,))):
+            return False
+        read = {self._roots.get(b.id, b).id for s in every for b in read_buffers(s)}
+        writers = [
+            s
+            for s in every
+            if tensor.id in {self._roots.get(b.id, b).id for b in written_buffers(s)}
+        ]
+        return tensor.id not in read and len(writers) == 1
 
 
 def _gemms(stmt: Stmt) -> Iterator[Gemm]:

@@ -7,16 +7,33 @@ from dataclasses import replace
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region, Var
+from tileops.ir.program import const_value
 from tileops.ir.schedule import Issue, Schedule, Settle, Staged
-from tileops.ir.stmt import Alloc, Body, Copy, Fill, For, If, Parallel, Reduce, Scan, Stmt
+from tileops.ir.stmt import (
+    Alloc,
+    Assert,
+    Body,
+    Check,
+    Copy,
+    Fill,
+    For,
+    If,
+    Parallel,
+    Print,
+    Reduce,
+    Scan,
+    Stmt,
+)
 from tileops.ir.walk import (
     accesses,
     map_accesses,
     map_stmt_exprs,
+    regions,
     sub_bodies,
     substitute,
     walk,
     with_bodies,
+    written_buffers,
 )
 from tileops.passes.hopper.unfit import Unfit
 
@@ -103,12 +120,18 @@ class _Rows:
             case If(then=then, orelse=orelse):
                 self._require_no_elements(stmt)
                 return replace(stmt, then=self.body(then), orelse=self.body(orelse))
+            case Parallel():
+                return self._nest(stmt)
+        return self._of_operation(stmt)
+
+    def _of_operation(self, stmt: Stmt) -> Stmt:
+        self._require_no_elements(stmt)
+        match stmt:
             case Fill(dst=dst) if self._is_tile(dst):
-                self._require_no_elements(stmt)
                 return replace(stmt, dst=self._cut(dst))
-            case Reduce(src=src, dst=dst, dim=dim) | Scan(src=src, dst=dst, dim=dim):
-                if not self._is_tile(src):
-                    return stmt
+            case Reduce(src=src, dst=dst, dim=dim) | Scan(src=src, dst=dst, dim=dim) if (
+                self._is_tile(src)
+            ):
                 if dim == 0:
                     raise Unfit("a reduction runs along the rows", stmt.loc)
                 return replace(stmt, src=self._cut(src), dst=self._cut(dst))
@@ -119,10 +142,18 @@ class _Rows:
                 return replace(stmt, a=first, c=self._cut(c))
             case Copy(src=src, dst=dst) if self._is_tile(src) or self._is_tile(dst):
                 return self._copy(stmt)
-            case Parallel():
-                return self._nest(stmt)
-        self._require_no_elements(stmt)
+        if stmt.BODIES or any(self._is_tile(region) for region in regions(stmt)):
+            raise Unfit(f"`{type(stmt).__name__.lower()}` of a tile of all rows", stmt.loc)
+        self._require_no_effect(stmt)
         return stmt
+
+    def _require_no_effect(self, stmt: Stmt) -> None:
+        """Unfit for what each group would do to memory or say to people, and one should."""
+        written = (b for s in walk((stmt,)) for b in written_buffers(s))
+        if any(not b.is_on_chip for b in written):
+            raise Unfit("memory is written without a row", stmt.loc)
+        if any(isinstance(s, (Print, Assert, Check)) for s in walk((stmt,))):
+            raise Unfit("something is printed or checked without a row", stmt.loc)
 
     def _require_no_elements(self, stmt: Stmt) -> None:
         if any(buffer.id in self._tiles for buffer, _ in accesses(stmt)):
@@ -160,11 +191,15 @@ class _Rows:
     def _nest(self, nest: Parallel) -> Stmt:
         rows = self._row_vars(nest)
         if not rows:
+            self._require_no_effect(nest)
             return nest
         if len(rows) > 1:
             raise Unfit("a nest has two variables of rows", nest.loc)
         moved: Mapping[int, Expr] = {n: fold.add(v, self._first) for n, v in rows.items()}
         nest = nest.flattened()
+        for var, extent in zip(nest.vars, nest.extents, strict=True):
+            if var.id in rows and const_value(extent) != self._rows:
+                raise Unfit("a nest is over a part of the rows", nest.loc)
         extents = tuple(
             fold.const(self._own) if v.id in rows else e
             for v, e in zip(nest.vars, nest.extents, strict=True)
