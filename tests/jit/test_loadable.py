@@ -10,7 +10,7 @@ import torch
 
 import tileops
 from tests.programs import samples
-from tileops.autotuner.benches import Runner
+from tileops.autotuner.benches import LocalBench
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
 from tileops.ir.program import Program
@@ -47,15 +47,13 @@ def test_what_is_loaded_from_data_gives_what_the_program_gives(tmp_path: Path) -
         entry = obtain(asked)
         found = found_in_cache(asked)
     assert found == (entry.hash, loadable_of(asked, entry))
-    runner = Runner(torch.device("cpu"), "event", [x, y])
-    runner.load("a", json.loads(json.dumps(found[1])))
-    results = runner.run("a")
+    bench = LocalBench(torch.device("cpu"), [x, y])
+    results = bench.run("a", json.loads(json.dumps(found[1])), 60)
     assert [r.dtype for r in results] == [torch.float16, torch.float32]
     assert torch.equal(results[1], x + y)
     assert torch.equal(results[0], (x - y).T.half())
-    runner.unload("a")
-    runner.load("a", found[1])
-    assert torch.equal(runner.run("a")[1], x + y)
+    bench.unload("a")
+    assert torch.equal(bench.run("a", found[1], 60)[1], x + y)
 
 
 def test_an_image_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
@@ -68,4 +66,4 @@ def test_an_image_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
     path = Path(image["path"])
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(ArgumentError, match="is not what was compiled"):
-        Runner(torch.device("cpu"), "event", []).load("a", loadable)
+        LocalBench(torch.device("cpu"), []).load("a", loadable)
