@@ -7,6 +7,7 @@ each role counts the rounds of a ring that it has passed, and the count gives sl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,10 +31,7 @@ class Descriptor:
     @property
     def bytes(self) -> int:
         """Bytes of the whole box, which a copy moves also where it leaves the tensor."""
-        total = self.tensor.dtype.bytes
-        for extent in self.box:
-            total *= extent
-        return total
+        return math.prod(self.box) * self.tensor.dtype.bytes
 
     def __str__(self) -> str:
         return f"{self.tensor} box {list(self.box)} swizzle {self.swizzle}"
@@ -89,12 +87,8 @@ class Schedule:
     @property
     def shared_bytes(self) -> int:
         """Bytes of all slots, staging tiles and barriers."""
-        slots = sum(r.depth * r.bytes for r in self.rings)
-        return (
-            slots
-            + self.groups * sum(d.bytes for d in self.staged)
-            + sum(16 * r.depth for r in self.rings)
-        )
+        slots = sum(r.depth * (r.bytes + 16) for r in self.rings)
+        return slots + self.groups * sum(d.bytes for d in self.staged)
 
     def text(self) -> Iterator[str]:
         """The lines printed beneath the launch, without the roles' statements."""

@@ -142,12 +142,8 @@ class RoleContext(Context):
         """The number of the slot of this round, or of one ``behind``."""
         if ring.depth == 1:
             return "0"
-        before = f" + {ring.depth - behind}" if behind else ""
-        return (
-            f"({self.count(ring)}{before}) % {ring.depth}"
-            if behind
-            else f"{self.count(ring)} % {ring.depth}"
-        )
+        round_ = f"({self.count(ring)} + {ring.depth - behind})" if behind else self.count(ring)
+        return f"{round_} % {ring.depth}"
 
     def parity(self, ring: Ring) -> str:
         """Text of the parity of this round."""

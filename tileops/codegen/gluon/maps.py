@@ -5,7 +5,7 @@ from __future__ import annotations
 from tileops.codegen.kernel_code import KernelParam, TensorMapSpec
 from tileops.codegen.triton.writer import Names
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr
+from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.schedule import Descriptor, Schedule
 
@@ -44,19 +44,9 @@ class Maps:
                 tensors.index(d.tensor.id),
                 "tensordesc",
                 str(d.tensor.dtype),
-                tensormap=TensorMapSpec(d.box, d.tensor.shape, _strides(d.tensor), d.swizzle),
+                tensormap=TensorMapSpec(
+                    d.box, d.tensor.shape, fold.strides_of(d.tensor), d.swizzle
+                ),
             )
             for d, name in self._names.items()
         ]
-
-
-def _strides(buffer: Buffer) -> tuple[Expr, ...]:
-    """The strides in elements; row-major where the tensor has none of its own."""
-    if buffer.strides is not None:
-        return buffer.strides
-    out: list[Expr] = []
-    step: Expr = fold.const(1, fold.INT64)
-    for extent in reversed(buffer.shape):
-        out.append(step)
-        step = fold.mul(step, fold.cast(extent, fold.INT64))
-    return tuple(reversed(out))
