@@ -105,6 +105,22 @@ def test_a_conversion_keeps_a_register_of_its_own(kind: str, end: str, tmp_path:
     assert _keeps_its_register(_conversion(mended, tmp_path))
 
 
+_WIDE = "cvt.rn.f16x2.e4m3x2 %r3, %rs1; st.global.b32 [%rd2], %r3;"
+
+
+@pytest.mark.parametrize("kind", ["e4m3x2.f32 {}, {}, %r2;", "e4m3x2.f16x2 {}, {};"])
+@pytest.mark.parametrize("both", ["{pack} {wide}", "{wide} {pack}"])
+def test_a_packed_conversion_with_another_use(both: str, kind: str, tmp_path: Path) -> None:
+    """ptxas 12 joins the conversions of both halves; another use of the low one reads no result."""
+    first = f"cvt.rn.satfinite.{kind.format('%rs1', '%r1')}"
+    second = f"cvt.rn.satfinite.{kind.format('%rs3', '%r2')}"
+    pack = "mov.b32 %r4, {%rs1, %rs3}; st.global.b32 [%rd2 + 8], %r4;"
+    ptx = _KERNEL.format(body=f"{first} {second} {both.format(pack=pack, wide=_WIDE)}")
+    assert exposed_conversions(ptx) == ["%rs1"]
+    conversions = [x for x in _machine_code(repaired(ptx), tmp_path) if ".SATFINITE." in x]
+    assert len(conversions) == 2
+
+
 def test_the_guard_of_a_conversion_stays(tmp_path: Path) -> None:
     ptx = _text("@!%p1 " + _CONVERT.format(type="e5m2x2.f32"), _ENDS["pair"])
     assert exposed_conversions(ptx) == ["%rs1"]

@@ -3,9 +3,10 @@
 ``cvt.rn.satfinite.e5m2x2.f32 %rs1, …`` becomes a machine instruction that converts into the low
 half of a register and takes the high half from another one. ptxas 12.8 and 12.9 fill that half with
 what stands beside the result, ``mov.b32 %r1, {%rs1, %rs2}``, also where ``%rs2`` was computed from
-``%rs1``: it is then read before the conversion has written it. Results whose two bytes are taken
-apart go wrong too. LLVM makes both where a program takes the bits of what it has just converted.
-ptxas 13.0 compiles them rightly.
+``%rs1``: it is then read before the conversion has written it. Another use of ``%rs1`` then reads a
+register that nothing wrote. Results whose two bytes are taken apart go wrong too. LLVM makes all
+three where a program takes the bits of what it has just converted. ptxas 13.0 compiles them
+rightly.
 
 ``add.s16x2`` with a constant, whose halves are used far apart, becomes one addition for each half,
 and ptxas 12.8 and 12.9 make the constant of one of them 0.
@@ -14,7 +15,7 @@ and ptxas 12.8 and 12.9 make the constant of one of them 0.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 _CONVERSION = re.compile(
@@ -70,12 +71,13 @@ def _two_sums(match: re.Match[str]) -> str:
 
 
 def exposed_conversions(ptx: str) -> list[str]:
-    """The results of conversions that are more than stored, converted back, or packed together."""
+    """The results of conversions that are more than stored, converted back, or packed once."""
     converted = {match["to"] for match in _CONVERSION.finditer(ptx)}
     if not converted:
         return []
     sources: dict[str, set[str]] = defaultdict(set)
     pairs: list[tuple[str, str]] = []
+    uses: Counter[str] = Counter()
     found = set()
     for op, operands in _statements(ptx):
         first, rest = _split_result(op, operands)
@@ -83,6 +85,7 @@ def exposed_conversions(ptx: str) -> list[str]:
         for result in _REGISTER.findall(first):
             sources[result].update(used)
         mine = converted.intersection(used)
+        uses.update(name for name in used if name in mine)
         if not mine or _WIDENING.match(op):
             continue
         packed = [name for group in _GROUP.findall(rest) for name in _REGISTER.findall(group)]
@@ -90,7 +93,8 @@ def exposed_conversions(ptx: str) -> list[str]:
             pairs += zip(packed[::2], packed[1::2], strict=False)
         elif not op.startswith("st.") or len(packed) > 1:
             found |= mine
-    return sorted(found | {low for low, high in pairs if low in _reached(high, sources)})
+    found |= {low for low, high in pairs if low in _reached(high, sources)}
+    return sorted(found | {name for pair in pairs for name in pair if uses[name] > 1})
 
 
 def _statements(ptx: str) -> Iterator[tuple[str, str]]:
