@@ -129,13 +129,6 @@ def output_of_process(arguments: Sequence[str], **options: Any) -> Any:  # noqa:
     return run_process(arguments, stdout=subprocess.PIPE, check=True, **options).stdout
 
 
-def drop_pipes(process: subprocess.Popen[Any]) -> None:
-    """Close a child's copies of the pipes to ``process``, without writing what is buffered."""
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            getattr(pipe, "raw", pipe).close()
-
-
 # -- the hooks ---------------------------------------------------------------------------------
 def _before() -> None:
     _fork.has_guard = False

@@ -8,6 +8,7 @@ from tests.architecture.imports import Import, all_imports, module_name, package
 
 L0 = frozenset(
     {
+        "child",
         "cxx",
         "errors",
         "forks",

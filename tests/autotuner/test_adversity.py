@@ -22,8 +22,8 @@ import tileops
 from tests.autotuner.risky import risky
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
 from tests.kit.processes import ends_within
-from tileops import log
-from tileops.autotuner import benches, compilers, database, pipes, tuner
+from tileops import child, log
+from tileops.autotuner import benches, compilers, database, tuner
 from tileops.autotuner.database import read_best, read_rows
 
 pytestmark = [
@@ -73,9 +73,9 @@ def test_what_was_measured_before_an_interruption_is_kept(tuning_cache: Path) ->
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interruption_ends_the_child_and_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    children: list[pipes.Child] = []
+    children: list[child.Child] = []
 
-    class Noted(pipes.Child):
+    class Noted(child.Child):
         def __init__(self, *arguments: Any, **keywords: Any) -> None:
             super().__init__(*arguments, **keywords)
             children.append(self)

@@ -19,7 +19,7 @@ from tests.kit.processes import ends_within
 from tests.programs import samples
 from tileops.autotuner.benches import LocalBench
 from tileops.autotuner.compilers import CompilePool, answer, message_of, worker_count
-from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError
+from tileops.child import Child, ChildEndedError, ChildTimeoutError
 from tileops.codegen.kernel_code import Specialization
 from tileops.jit.compiling import Request
 from tileops.target import parse_target

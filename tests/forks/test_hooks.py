@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tileops import forks, settings
+from tileops.child import Child
 from tileops.compiler import triton_environment
 
 SECONDS = 30
@@ -166,23 +167,12 @@ def test_run_process_does_what_subprocess_does() -> None:
     assert forks.output_of_process([sys.executable, "-c", "print(1)"], text=True) == "1\n"
 
 
-def test_a_child_closes_the_pipes_of_its_parents_processes_unwritten() -> None:
-    process = forks.start_process(
-        [sys.executable, "-c", "import sys; print(sys.stdin.read())"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    process.stdin.write(b"buffered")
-
-    class Owner:
-        def renew(self) -> None:
-            forks.drop_pipes(process)
-
-    owner = Owner()
-    forks.renew_in_child(owner)
-    assert status_of(lambda: process.stdin.closed and process.stdout.closed) == 0
-    assert process.communicate(b" once")[0] == b"buffered once\n"
-    del owner
+def test_a_child_closes_the_pipes_of_its_parents_processes() -> None:
+    process = Child("tileops.autotuner.compilers")
+    assert process.ask({}, 60.0) == {"status": "ok"}
+    assert status_of(lambda: process._pipe.closed and not process.is_alive) == 0
+    assert process.ask({}, 60.0) == {"status": "ok"}
+    process.kill()
 
 
 def test_a_child_gets_tritons_settings_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

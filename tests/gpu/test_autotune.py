@@ -21,7 +21,8 @@ from tests.autotuner.tuned_programs import fresh_in_place
 from tests.gpu.risky import FAILURES, program, risky, scale_in_place
 from tests.gpu.tuning_rank import RULES
 from tests.kit.processes import is_running
-from tileops.autotuner import benches, compilers, pipes
+from tileops import child
+from tileops.autotuner import benches, compilers
 from tileops.autotuner.benches import ChildBench
 from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.workshop import Workshop
@@ -63,7 +64,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The process ids of all workers and measuring children that a test starts."""
     found: list[int] = []
 
-    class Noted(pipes.Child):
+    class Noted(child.Child):
         def __init__(self, *arguments: Any, **keywords: Any) -> None:
             super().__init__(*arguments, **keywords)
             found.append(self.pid)

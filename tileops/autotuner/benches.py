@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from tileops import forks, runtime, settings
-from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message, serve
 from tileops.autotuner.recipes import Arena, clone, copies_of, make_inputs, recipe_of
+from tileops.child import Child, ChildEndedError, ChildTimeoutError, Message, serve
 from tileops.errors import ArgumentError, TileopsError
 from tileops.profiler import Timer, timer_for
 
@@ -96,7 +96,7 @@ class ChildBench:
     def _new(self) -> Child:
         # What a user's shell asks of tileops (strictness, logs) is about the user's process.
         environment = {**settings.as_environment(), "TILEOPS_STRICT": "0", "TILEOPS_LOG": ""}
-        return Child(MODULE, environment, self._arena.descriptor)
+        return Child(MODULE, environment, [self._arena.descriptor])
 
     def open(self) -> Child:
         """The child, which has its device and inputs; NoSecondContextError where it cannot."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tileops import counters, settings
-from tileops.autotuner.pipes import Child, ChildEndedError, ChildTimeoutError, Message, serve
 from tileops.cache import staging
+from tileops.child import Child, ChildEndedError, ChildTimeoutError, Message, serve
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError, SharedMemoryError
 from tileops.ir.codec import decode_program, encode_program

@@ -8,21 +8,17 @@ breakpoints of a program come back and run here, where the terminal and the debu
 from __future__ import annotations
 
 import atexit
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tileops import forks, settings
+from tileops import forks
+from tileops.child import Child, ChildEndedError, Message
 from tileops.codegen.kernel_code import LaunchCode
 from tileops.errors import ArgumentError, InternalError, ToolchainError
-from tileops.interpreter.worker import read_bytes
+from tileops.interpreter.worker import row_of
 
 # Called with a line of ``kernel.py`` and the values that it shows.
 Show = Callable[[int, list[torch.Tensor]], None]
@@ -64,48 +60,34 @@ class Job:
                 continue
             # The kernel's bytes are bytes, whatever torch's dtype of the tensor is.
             stored = "uint8" if param.dtype == "uint8" else str(x.dtype).removeprefix("torch.")
-            size = len(_bytes_of(x))
-            arguments.append({"dtype": stored, "bytes": size, "table": number in self.tables})
+            arguments.append({"dtype": stored, "table": number in self.tables})
         return {
             "source": self.source,
             "entry": self.launch.entry,
             "grid": self.grid,
             "arguments": arguments,
-            "regions": [
-                {"address": t.data_ptr(), "bytes": len(_bytes_of(t))} for t in self.reachable
-            ],
+            "regions": [t.data_ptr() for t in self.reachable],
             "repaired": repaired,
         }
 
 
 class Process:
-    """One interpreter process. It takes one job at a time: a JSON line and raw bytes, both ways."""
+    """One interpreter process. It takes one job at a time: a message and raw bytes, both ways."""
 
     def __init__(self) -> None:
-        self._process = process = forks.start_process(
-            [sys.executable, "-m", "tileops.interpreter.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=settings.PACKAGE_ROOT,
-            env=settings.module_environment({"TRITON_INTERPRET": "1"}, drop=("TRITON_",)),
-            start_new_session=True,  # Ctrl-C in a terminal is for the debugger here
+        self._child = Child(
+            "tileops.interpreter.worker",
+            {"TRITON_INTERPRET": "1"},
+            drop=("TRITON_",),
+            shows_prints=True,
         )
-        if process.stdin is None or process.stdout is None:
-            raise InternalError("the interpreter's process has no pipes")
-        self._stdin, self._stdout = process.stdin, process.stdout
         self._lock = forks.renewed_lock()
-        forks.renew_in_child(self)
-        self._owner = os.getpid()
         self._is_shown = False
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs and this process started it: a child would mix what the pipes carry."""
-        return self._owner == os.getpid() and self._process.poll() is None
-
-    def renew(self) -> None:
-        """A child starts a process of its own: see ``forks.renew_in_child``."""
-        forks.drop_pipes(self._process)
+        """Whether it can take a job of this process."""
+        return self._child.is_alive
 
     def run(self, job: Job, repaired: bool) -> None:
         """Run one launch; the tensors of the job are changed in place."""
@@ -119,9 +101,9 @@ class Process:
                 answer = self._exchange(job, repaired)
             except BaseException as error:
                 # What it has to say is not read to the end: it can answer no other job.
-                self._kill()
-                if isinstance(error, BrokenPipeError):
-                    raise self._ended() from None
+                self._child.kill()
+                if isinstance(error, ChildEndedError):
+                    raise _ended(error.status) from None
                 raise
             if answer.get("assertion") is not None:
                 raise FailedAssertionError(answer["assertion"])
@@ -130,60 +112,38 @@ class Process:
                     f"{job.launch.entry} under Triton's interpreter: {answer['error']}"
                 )
 
-    def _exchange(self, job: Job, repaired: bool) -> dict[str, Any]:
+    def _exchange(self, job: Job, repaired: bool) -> Message:
         """Send the job, show what it prints, and restore its tensors; the last answer."""
-        self._stdin.write(json.dumps(job.request(repaired)).encode() + b"\n")
-        for tensor in job.tensors():
-            self._stdin.write(_bytes_of(tensor))
-        self._stdin.flush()
-        while "line" in (answer := self._answer()):
+        spans = [_span(tensor) for tensor in job.tensors()]
+        self._child.send(job.request(repaired), (span.numpy().data for span in spans))
+        while "line" in (answer := self._child.receive()):
             self._show(job, answer)
         if "error" not in answer:
-            for tensor in job.tensors():
-                span = _span(tensor)
-                span.copy_(read_bytes(self._stdout, len(span)))
+            for span in spans:
+                span.copy_(row_of(self._child.receive_bytes()))
         return answer
 
-    def _answer(self) -> dict[str, Any]:
-        line = self._stdout.readline()
-        if not line:
-            raise self._ended()
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def _ended(self) -> ToolchainError:
-        code = self._process.wait(timeout=10)
-        reason = "is Triton installed?" if code > 0 else "did the program leave its tensors?"
-        return ToolchainError(f"the interpreter's process ended with code {code}; {reason}")
-
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._stdin, self._stdout):
-            with suppress(OSError):  # bytes that wait in it go nowhere
-                pipe.close()
-
-    def _show(self, job: Job, answer: dict[str, Any]) -> None:
-        values = []
-        for spec in answer["values"]:
-            row = read_bytes(self._stdout, spec["bytes"])
-            values.append(row.view(getattr(torch, spec["dtype"])).reshape(spec["shape"]))
+    def _show(self, job: Job, answer: Message) -> None:
+        rows = [(spec, row_of(self._child.receive_bytes())) for spec in answer["values"]]
+        values = [
+            row.view(getattr(torch, spec["dtype"])).reshape(spec["shape"]) for spec, row in rows
+        ]
         self._is_shown = True
         try:
             job.show(answer["line"], values)
         finally:
             self._is_shown = False
-        self._stdin.write(b"\n")
-        self._stdin.flush()
+        self._child.send({})
 
     def stop(self) -> None:
         """End the process, if it is this one's."""
-        if not self.is_alive:
-            return
-        with suppress(subprocess.TimeoutExpired, OSError):  # it is in a kernel, or has ended
-            self._stdin.close()
-            self._process.wait(timeout=10)
-        self._kill()
+        if self.is_alive:
+            self._child.kill()
+
+
+def _ended(code: int) -> ToolchainError:
+    reason = "is Triton installed?" if code > 0 else "did the program leave its tensors?"
+    return ToolchainError(f"the interpreter's process ended with code {code}; {reason}")
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:
@@ -194,10 +154,6 @@ def _span(tensor: torch.Tensor) -> torch.Tensor:
         length = 1 + sum((n - 1) * s for n, s in pairs)
     row = torch.as_strided(tensor.detach(), (length,), (1,))
     return row.view(torch.uint8)
-
-
-def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return _span(tensor).numpy().tobytes()
 
 
 _current: Process | None = None

@@ -1,40 +1,49 @@
-"""The interpreter's process: reads launches from stdin and runs them under Triton's interpreter."""
+"""The interpreter's process: takes launches and runs them under Triton's interpreter."""
 
 from __future__ import annotations
 
-import json
 import linecache
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tileops.child import Message, parents_pipe, receive, send
+
 _FILE = "kernel.py"
 
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
-def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
-    """Serve requests until the input ends."""
+    Pipe = Connection[Any, Any]
+
+
+def main(pipe: Pipe) -> None:
+    """Serve requests until the pipe ends."""
     from tileops.interpreter.repairs import loop, repaired, scalar
 
     functions: dict[tuple[str, bool], dict[str, Any]] = {}
-    while line := stdin.readline():
-        request = json.loads(line)
+    while True:
+        try:
+            request = receive(pipe)
+        except (EOFError, OSError):
+            return
         arguments = [
-            read_bytes(stdin, spec["bytes"]).view(getattr(torch, spec["dtype"]))
-            if "bytes" in spec
+            row_of(pipe.recv_bytes()).view(getattr(torch, spec["dtype"]))
+            if "dtype" in spec
             else scalar(spec["value"], spec["type"])
             for spec in request["arguments"]
         ]
-        regions = [read_bytes(stdin, spec["bytes"]) for spec in request["regions"]]
+        regions = [row_of(pipe.recv_bytes()) for _ in request["regions"]]
         tables = [
             a for a, s in zip(arguments, request["arguments"], strict=True) if s.get("table", False)
         ]
         moves = [
-            (spec["address"], spec["bytes"], r.data_ptr())
-            for spec, r in zip(request["regions"], regions, strict=True)
+            (address, len(r), r.data_ptr())
+            for address, r in zip(request["regions"], regions, strict=True)
         ]
         for table in tables:
             _move(table, moves)
@@ -45,20 +54,20 @@ def main(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                     functions[key] = _namespace(request["source"])
                     if request["repaired"]:
                         functions[key]["range"] = loop
-                functions[key]["inspect_values"] = _inspector(stdin, stdout, arguments)
+                functions[key]["inspect_values"] = _inspector(pipe, arguments)
                 functions[key][request["entry"]][(request["grid"],)](*arguments)
         except Exception as error:
             cause = _cause(error)
             said = f"{type(error).__name__}: {type(cause).__name__}: {cause}"
-            _answer(stdout, {"error": said, "assertion": _failed_assertion(cause)}, [])
+            _answer(pipe, {"error": said, "assertion": _failed_assertion(cause)}, [])
             continue
         for table in tables:
             _move(table, [(new, size, old) for old, size, new in moves])
         written = [a for a in arguments if isinstance(a, torch.Tensor)]
-        _answer(stdout, {"ok": True}, written + regions)
+        _answer(pipe, {"ok": True}, written + regions)
 
 
-def _inspector(stdin: IO[bytes], stdout: IO[bytes], arguments: list[Any]) -> Callable[..., None]:
+def _inspector(pipe: Pipe, arguments: list[Any]) -> Callable[..., None]:
     """What ``inspect_values`` of ``kernel.py`` is: sends its values and waits for an answer."""
     from tileops.interpreter.repairs import as_torch
 
@@ -67,25 +76,22 @@ def _inspector(stdin: IO[bytes], stdout: IO[bytes], arguments: list[Any]) -> Cal
     def inspect_values(*values: object) -> None:
         sent = [as_torch(value, tensors) for value in values]
         specs = [
-            {
-                "dtype": str(t.dtype).removeprefix("torch."),
-                "shape": list(t.shape),
-                "bytes": t.numel() * t.element_size(),
-            }
-            for t in sent
+            {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape)} for t in sent
         ]
         head = {"line": sys._getframe(1).f_lineno, "values": specs}
-        _answer(stdout, head, [t.reshape(-1) for t in sent])
-        if not stdin.readline():
-            raise SystemExit
+        _answer(pipe, head, [t.reshape(-1) for t in sent])
+        try:
+            receive(pipe)
+        except (EOFError, OSError):
+            raise SystemExit from None
 
     return inspect_values
 
 
-def read_bytes(pipe: IO[bytes], size: int) -> torch.Tensor:
-    """The next ``size`` bytes, as a row."""
-    raw = bytearray(pipe.read(size))
-    return torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+def row_of(raw: bytes) -> torch.Tensor:
+    """Bytes as a row that can be written."""
+    held = bytearray(raw)
+    return torch.frombuffer(held, dtype=torch.uint8) if held else torch.empty(0, dtype=torch.uint8)
 
 
 def _move(table: torch.Tensor, moves: list[tuple[int, int, int]]) -> None:
@@ -119,14 +125,10 @@ def _namespace(source: str) -> dict[str, Any]:
     return namespace
 
 
-def _answer(stdout: IO[bytes], head: dict[str, Any], tensors: list[torch.Tensor]) -> None:
-    stdout.write(json.dumps(head).encode() + b"\n")
-    for tensor in tensors:
-        stdout.write(tensor.view(torch.uint8).numpy().tobytes())
-    stdout.flush()
+def _answer(pipe: Pipe, head: Message, tensors: list[torch.Tensor]) -> None:
+    send(pipe, head, (tensor.view(torch.uint8).numpy().data for tensor in tensors))
 
 
 if __name__ == "__main__":
-    # What a kernel prints must not mix with the answers.
-    _out, sys.stdout = sys.stdout, sys.stderr
-    main(sys.stdin.buffer, _out.buffer)
+    sys.stdout = sys.stderr  # what a kernel prints is not what the user's program prints
+    main(parents_pipe())
