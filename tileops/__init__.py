@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tileops.alias import install_alias as install_alias
     from tileops.autotuner.decorator import AutoTuner as AutoTuner
     from tileops.autotuner.decorator import autotune as autotune
+    from tileops.autotuner.inputs import set_autotune_inputs as set_autotune_inputs
     from tileops.autotuner.spaces import space as space
-    from tileops.autotuner.tuner import set_autotune_inputs as set_autotune_inputs
     from tileops.cache.kernel_cache import disable_cache as disable_cache
     from tileops.cache.kernel_cache import enable_cache as enable_cache
     from tileops.cache.kernel_cache import is_cache_enabled as is_cache_enabled
@@ -74,7 +74,7 @@ _HOMES = {
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     **dict.fromkeys(("AutoTuner", "autotune"), "autotuner.decorator"),
     "space": "autotuner.spaces",
-    "set_autotune_inputs": "autotuner.tuner",
+    "set_autotune_inputs": "autotuner.inputs",
     "GemmWarpPolicy": "language",
     "bundle": "jit.bundle_writer",
     "load_bundle": "op.bundle_ops",

@@ -72,7 +72,9 @@ EXTRA: dict[str, frozenset[str]] = {
     # The tuner of programs: what is asked, its inputs, the session, and what users call.
     "tileops.autotuner.decorator": frozenset({"jit"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
+    "tileops.autotuner.benches": frozenset({"jit"}),
     "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
+    "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.tuner": frozenset({"jit", "cache", "op", "ir"}),
     "tileops.autotuner.session": frozenset({"jit", "op"}),
     "tileops.autotuner.measuring": frozenset({"jit"}),

@@ -18,7 +18,7 @@ from tests.autotuner.tuned_programs import (
     fresh_in_place,
     fresh_other,
 )
-from tileops.autotuner.tuner import check_inputs
+from tileops.autotuner.inputs import check_inputs
 from tileops.errors import ArgumentError, ArgumentTypeError
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
@@ -255,7 +255,7 @@ def test_given_inputs_must_fit() -> None:
         tune()
     param = type("P", (), {"name": "n", "is_scalar": True, "shape": ()})
     with pytest.raises(ArgumentTypeError, match="gave Tensor for 'n', expected a number"):
-        check_inputs("f", "supply_prog", [torch.ones(1)], [param], frozenset(), torch.device("cpu"))
+        check_inputs("supply_prog", [torch.ones(1)], [param], frozenset(), torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tileops.autotuner.decorator import AutoTuner as AutoTuner
     from tileops.autotuner.decorator import autotune as autotune
+    from tileops.autotuner.inputs import set_autotune_inputs as set_autotune_inputs
     from tileops.autotuner.param import AutotuneResult as AutotuneResult
     from tileops.autotuner.param import CompileArgs as CompileArgs
     from tileops.autotuner.param import ProfileArgs as ProfileArgs
     from tileops.autotuner.spaces import Space as Space
     from tileops.autotuner.spaces import space as space
-    from tileops.autotuner.tuner import set_autotune_inputs as set_autotune_inputs
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
 _HOMES = {
     **dict.fromkeys(("AutoTuner", "autotune"), "tileops.autotuner.decorator"),
     **dict.fromkeys(("AutotuneResult", "CompileArgs", "ProfileArgs"), "tileops.autotuner.param"),
     **dict.fromkeys(("Space", "space"), "tileops.autotuner.spaces"),
-    "set_autotune_inputs": "tileops.autotuner.tuner",
+    "set_autotune_inputs": "tileops.autotuner.inputs",
     "TensorSupplyType": "tileops.profiler",
 }
 

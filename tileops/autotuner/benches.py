@@ -6,21 +6,20 @@ Both load what was compiled, run it on inputs like the caller's, and time it. A 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from tileops import forks, runtime, settings
-from tileops.autotuner.recipes import Arena, clone, copies_of, make_inputs, recipe_of
+from tileops import runtime, settings
+from tileops.autotuner.inputs import Arena, Recipe, clone, copies_of, make_inputs, recipe_of
 from tileops.child import Child, ChildEndedError, ChildTimeoutError, Message, serve
-from tileops.errors import ArgumentError, TileopsError
+from tileops.errors import TileopsError
+from tileops.jit.loadable import LoadedOp
 from tileops.profiler import Timer, timer_for
 
 MODULE = "tileops.autotuner.benches"
@@ -212,14 +211,14 @@ class LocalBench:
         self._timer: Timer | None = None
         self._backend = backend
         self._inputs = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs]
-        self._ops: dict[str, _LoadedOp] = {}
+        self._ops: dict[str, LoadedOp] = {}
         # One set of copies for all configs: they are put back before each run.
         self._copies: dict[tuple[int, ...], list[Any]] = {}
 
-    def load(self, name: str, loadable: Mapping[str, Any]) -> _LoadedOp:
+    def load(self, name: str, loadable: Mapping[str, Any]) -> LoadedOp:
         """The program that ``loadable`` describes, registered once under ``name``."""
         if name not in self._ops:
-            self._ops[name] = _LoadedOp(loadable)
+            self._ops[name] = LoadedOp(loadable)
         return self._ops[name]
 
     def run(
@@ -228,13 +227,20 @@ class LocalBench:
         """As ``ChildBench.run``."""
         with _failures():
             op = self.load(name, loadable)
-            arguments = op.copies(self._inputs)
+            arguments = self._arguments(op)
             result = op.call(arguments, self._device)
-            written = [arguments[n] for n in op.mutated]
+            written = [arguments[n] for n in op.written]
             if self._device.type == "cuda":  # its errors belong to this run
                 torch.cuda.synchronize(self._device)
             tensors = [*result, *(t for t in written if isinstance(t, torch.Tensor))]
         return tensors if returns else []
+
+    def _arguments(self, op: LoadedOp) -> list[Any]:
+        """The arguments of a call, those that it writes into copied."""
+        return [
+            clone(value) if n in op.written and isinstance(value, torch.Tensor) else value
+            for n, value in enumerate(self._inputs)
+        ]
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
@@ -242,18 +248,18 @@ class LocalBench:
         """As ``ChildBench.times``; what a run wrote is put back before the next."""
         with _failures():
             op = self.load(name, loadable)
-            if op.mutated not in self._copies:
-                self._copies[op.mutated] = op.copies(self._inputs)
-            arguments = self._copies[op.mutated]
+            if op.written not in self._copies:
+                self._copies[op.written] = self._arguments(op)
+            arguments = self._copies[op.written]
             if self._timer is None:
                 self._timer = timer_for(self._device, self._backend)
 
             def restore() -> None:
-                for n in op.mutated:
+                for n in op.written:
                     if isinstance(arguments[n], torch.Tensor):
                         arguments[n].copy_(self._inputs[n])
 
-            before = restore if op.mutated else None
+            before = restore if op.written else None
             return self._timer.times(lambda: op.call(arguments, self._device), count, before)
 
     def unload(self, name: str) -> None:
@@ -296,46 +302,6 @@ def status_of(error: Exception) -> tuple[str, bool]:
     return "illegal_access" if is_address else "error", is_fatal
 
 
-_handles: dict[str, int] = {}
-
-
-class _LoadedOp:
-    def __init__(self, loadable: Mapping[str, Any]) -> None:
-        op = loadable["op"]
-        args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
-        self.mutated = tuple(n for n, a in enumerate(args) if a["mutated"])
-        self._takes_device = any(a["role"] == "device" for a in op["args"])
-        # An op lives as long as its process, and may be loaded again after it was unloaded.
-        qualified = f"{op['namespace']}::{op['name']}"
-        with forks.guard:
-            if qualified not in _handles:
-                _handles[qualified] = runtime.create_op(op)
-            self.handle = _handles[qualified]
-        variant = runtime.add_variant(self.handle, loadable["variant"])
-        images: dict[str, runtime.Image] = {}
-        for image, fact in loadable["images"].items():
-            data = Path(fact["path"]).read_bytes()
-            if hashlib.sha256(data).hexdigest() != fact["sha256"]:
-                raise ArgumentError(f"{fact['path']} is not what was compiled")
-            images[image] = (data, fact["path"])
-        runtime.add_entry(self.handle, variant, loadable["entry"], images)
-        self._overload = getattr(getattr(torch.ops, op["namespace"]), op["name"]).default
-
-    def call(self, arguments: list[Any], device: torch.device) -> list[torch.Tensor]:
-        extra = {"device": device} if self._takes_device else {}
-        result = self._overload(*arguments, **extra)
-        if result is None:
-            return []
-        return [result] if isinstance(result, torch.Tensor) else list(result)
-
-    def copies(self, inputs: list[Any]) -> list[Any]:
-        """The arguments of a call, those that it writes into copied."""
-        return [
-            clone(value) if n in self.mutated and isinstance(value, torch.Tensor) else value
-            for n, value in enumerate(inputs)
-        ]
-
-
 # -- the measuring child's process -----------------------------------------------------------------
 class Server:
     """Answers requests by their ``do``: open, load, run, times, unload.
@@ -352,40 +318,36 @@ class Server:
         """The answer to one request; no error leaves it."""
         try:
             with _failures():
-                return {"status": "ok", **self._done(message)}
+                return {"status": "ok", **self._done(**message)}
         except RunFailedError as error:  # a program that fails is an answer
             return {"status": error.status, "reason": str(error), "is_fatal": error.is_fatal}
 
-    def _done(self, message: Message) -> Message:
-        if message["do"] == "open":
-            self._bench = self._opened(message)
-            return {}
-        if self._bench is None:
+    def _done(self, do: str, name: str = "", **given: Any) -> Message:  # noqa: ANN401
+        if do == "open":
+            self._bench = self._opened(**given)
+        elif self._bench is None:
             raise RuntimeError("no device was opened")
-        name = message["name"]
-        match message["do"]:
-            case "load":
-                self._bench.load(name, message["loadable"])
-            case "unload":
-                self._bench.unload(name)
-            case "times":  # it was loaded before, here and below
-                return {"times": self._bench.times(name, {}, message["count"], math.inf)}
-            case "run":
-                results = self._bench.run(name, {}, math.inf, returns=message["returns"])
-                return {"results": self._sent(results, message["at"])}
-            case request:
-                raise ValueError(f"no such request: {request}")
+        elif do == "load":
+            self._bench.load(name, given["loadable"])
+        elif do == "unload":
+            self._bench.unload(name)
+        elif do == "times":  # it was loaded before, here and below
+            return {"times": self._bench.times(name, {}, given["count"], math.inf)}
+        elif do == "run":
+            results = self._bench.run(name, {}, math.inf, returns=given["returns"])
+            return {"results": self._sent(results, given["at"])}
+        else:
+            raise ValueError(f"no such request: {do}")
         return {}
 
-    def _opened(self, message: Message) -> LocalBench:
-        device = torch.device(message["device"])
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-            torch.zeros(1, device=device)  # makes the context, or says why there can be none
-        if message["threads"] is not None:
-            torch.set_num_threads(message["threads"])
-        inputs = make_inputs(message["recipe"], self._arena, device)
-        return LocalBench(device, inputs, backend=message["backend"])
+    def _opened(self, device: str, backend: str, threads: int | None, recipe: Recipe) -> LocalBench:
+        place = torch.device(device)
+        if place.type == "cuda":
+            torch.cuda.set_device(place)
+            torch.zeros(1, device=place)  # makes the context, or says why there can be none
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return LocalBench(place, make_inputs(recipe, self._arena, place), backend=backend)
 
     def _sent(self, tensors: Sequence[torch.Tensor], free: int) -> list[Message]:
         """The tensors in the arena, from the offset ``free`` on."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
 from tileops.autotuner.checking import Checker, ReferenceFailedError
 from tileops.autotuner.database import Measured
-from tileops.autotuner.recipes import copies_of
+from tileops.autotuner.inputs import copies_of
 from tileops.autotuner.rounds import Race, Rules, Samples, is_noisy, quartiles
 from tileops.autotuner.search import SEARCHES
 from tileops.errors import ArgumentTypeError, SharedMemoryError

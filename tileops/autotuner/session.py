@@ -16,11 +16,11 @@ from tileops import counters, log, settings
 from tileops.autotuner import ranks
 from tileops.autotuner.checking import ReferenceFailedError
 from tileops.autotuner.database import Best, Measured, Record, Row, words
+from tileops.autotuner.inputs import copies_of, inputs_of
 from tileops.autotuner.measuring import CustomTimer, answer_of
 from tileops.autotuner.param import errors_of
 from tileops.autotuner.progress import Bar
 from tileops.autotuner.ranks import StoreLostError
-from tileops.autotuner.recipes import copies_of
 from tileops.autotuner.search import SEARCHES, Deadline
 from tileops.autotuner.spaces import Config, by_name, canonical, describe
 from tileops.autotuner.workshop import Workshop
@@ -110,7 +110,7 @@ class TuningSession:
                 names = missing if self._share is None else list(self._programs)
                 if names:
                     program = next(iter(self._programs.values()))
-                    inputs = self._tuner.inputs(self._choice, program)
+                    inputs = inputs_of(self._choice, program, self.options)
                     ref_latency = self._time_reference(inputs)
                     try:
                         self._measure(names, inputs)  # compile, check, measure; with other ranks

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tileops.autotuner.tuner import Tuner, of_thread
+from tileops.autotuner.inputs import of_thread
+from tileops.autotuner.tuner import Tuner
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
 from tileops.jit.definition import Definition, split_config, with_options

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +15,13 @@ import torch
 from tileops.autotuner import spaces
 from tileops.autotuner.checking import identity
 from tileops.autotuner.database import TuningKey
+from tileops.autotuner.inputs import arguments_of_call
 from tileops.autotuner.param import POWERS_OF_TWO, TuningOptions, errors_of
-from tileops.autotuner.recipes import span
 from tileops.autotuner.session import TuningResult, TuningSession
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.ir import fold
-from tileops.ir.expr import Expr, Var
-from tileops.ir.program import TensorParam, const_value
-from tileops.ir.walk import walk_expr
 from tileops.jit import tool_versions
-from tileops.jit.kernel import describe_param
-from tileops.op.variant import pack_of
-from tileops.profiler import TensorSupplyType, fill
 
 if TYPE_CHECKING:
     from tileops.ir.program import Program
@@ -37,29 +29,6 @@ if TYPE_CHECKING:
     from tileops.jit.eager import Choice
     from tileops.op.registration import Buckets
     from tileops.op.variant import Variant
-
-_INDICES = (torch.int32, torch.int64)
-
-
-class _OfThread(threading.local):
-    """The inputs of ``set_autotune_inputs``, and the call of a tuned program in progress."""
-
-    inputs: list[Any] | None = None
-    call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None = None  # program and arguments
-
-
-of_thread = _OfThread()
-
-
-@contextmanager
-def set_autotune_inputs(*tensors: Any) -> Iterator[None]:  # noqa: ANN401
-    """Tune on these inputs (in the order of a call) in the ``with`` block; of this thread only."""
-    values = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    before, of_thread.inputs = of_thread.inputs, list(values)
-    try:
-        yield
-    finally:
-        of_thread.inputs = before
 
 
 class Tuner:
@@ -124,7 +93,7 @@ class Tuner:
         """The best config for what a call asks, the default where none can be found."""
         if choice.device is None or not self.is_needed(choice.given):
             return {}
-        return self.decide(replace(choice, arguments=_called(choice.definition))).config
+        return self.decide(replace(choice, arguments=arguments_of_call(choice.definition))).config
 
     def is_needed(self, given: Iterable[str]) -> bool:
         """Whether a call that gives these values leaves the config to choose."""
@@ -250,55 +219,11 @@ class Tuner:
             except TypeError as error:
                 raise ArgumentTypeError(f"{place}: {error}") from None
 
-    # -- inputs ------------------------------------------------------------------------------------
-    def inputs(self, choice: Choice, program: Program) -> Sequence[Any]:
-        """Arguments to tune on: those given for it, supplied, of the call, or made."""
-        params = [describe_param(p) for p in program.params]
-        wanted = [p for n, p in enumerate(params) if not p.is_output and n not in program.returns]
-        raw = {p.name for p in program.tensors() if p.raw}
-        copies = self._definition.options.contiguous == "copy"
-        copied = {p.name for p in program.tensors() if copies and p.buffer.strides is None}
-
-        def detached(values: Iterable[Any]) -> list[Any]:
-            found = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
-            # The op makes these contiguous before it runs.
-            pairs = zip(found, wanted, strict=True)
-            return [v.contiguous() if p.name in copied else v for v, p in pairs]
-
-        def checked(source: str, values: Sequence[Any]) -> list[Any]:
-            check_inputs(choice.op, source, values, wanted, raw, choice.torch_device)
-            return detached(values)
-
-        supply, called = self.options.supply_prog, choice.arguments
-        if of_thread.inputs is not None:
-            return checked("set_autotune_inputs", of_thread.inputs)
-        if supply is not None:
-            with errors_of(choice.op, "supply_prog"):
-                made = supply(wanted)
-                single = isinstance(made, torch.Tensor) or not isinstance(made, Iterable)
-                supplied = [made] if single else list(made)
-            return checked("supply_prog", supplied)
-        if called is not None and all(p.name in called for p in wanted):
-            return detached(called[p.name] for p in wanted)
-        return _made(program, choice, self.options.supply_type)
-
 
 def _named(configs: Iterable[Config]) -> tuple[str, ...]:
     """The tunable parameters of some configs."""
     found = dict.fromkeys(n for config in configs for n in config)
     return tuple(n for n in found if n != spaces.PASS_CONFIGS)
-
-
-def _called(definition: Definition) -> dict[str, Any] | None:
-    """The arguments of the call in progress by name; None for one that came by torch alone."""
-    if of_thread.call is None or of_thread.call[0].definition is not definition:
-        return None
-    program, args, kwargs = of_thread.call
-    try:
-        inputs, _, _ = program._split(args, kwargs)
-    except TypeError:
-        return None
-    return dict(zip(definition.inputs, inputs, strict=True))
 
 
 def _check_names(op: str, argument: str, names: Iterable[str], known: Sequence[str]) -> None:
@@ -337,129 +262,3 @@ def device_model(device: torch.device) -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return "cpu"
-
-
-# -- inputs that come without a call ---------------------------------------------------------------
-_ELSEWHERE = "give inputs by set_autotune_inputs or supply_prog"
-
-
-def _made(program: Program, choice: Choice, supply: TensorSupplyType) -> list[Any]:
-    """Arguments of a call of ``program``, in order: shapes, strides and scalars as chosen for.
-
-    ArgumentError naming what is not known.
-    """
-    found: list[Any] = []
-    for number, param in enumerate(program.params):
-        if isinstance(param, TensorParam):
-            if not param.allocated and number not in program.returns:
-                found.append(_tensor(param, choice, supply))
-        elif param.name in choice.scalars:
-            found.append(choice.scalars[param.name])
-        else:
-            raise ArgumentError(
-                f"op {choice.op} is not tuned for these arguments, and nothing tells the tuner "
-                f"the scalar '{param.name}'; call it once before, or {_ELSEWHERE}"
-            )
-    return found
-
-
-def _tensor(param: TensorParam, choice: Choice, supply: TensorSupplyType) -> torch.Tensor:
-    if param.raw:
-        raise ArgumentError(
-            f"op {choice.op}: tuning cannot make the tensor '{param.name}', of which the program "
-            f"takes the address alone; call the tuned function, or {_ELSEWHERE}"
-        )
-    dtype, device = describe_param(param).dtype, choice.torch_device
-    shape = [_number(extent, param, choice) for extent in param.buffer.shape]
-    if (pack := pack_of(param.buffer.dtype)) > 1:
-        shape[-1] //= pack
-        return fill(shape, dtype, supply, device)
-    if param.buffer.strides is None:
-        stride = list(torch.empty(shape, device="meta").stride())
-    else:
-        stride = [_number(step, param, choice) for step in param.buffer.strides]
-    # One element past an aligned address is not aligned.
-    shift = 0 if choice.facts is None or choice.facts.fast else 1
-    extent = span(shape, stride) + shift
-    if supply == TensorSupplyType.Auto and dtype in _INDICES:
-        # They may be indices or lengths; 0 and 1 are valid nearly everywhere.
-        row = torch.randint(0, 2, (extent,), dtype=dtype, device=device)
-    else:
-        row = fill((extent,), dtype, supply, device)
-    return torch.as_strided(row[shift:], shape, stride)
-
-
-def _number(expr: Expr, param: TensorParam, choice: Choice) -> int:
-    known = choice.all_sizes
-    sizes = {
-        e.id: fold.const(known[e.name], e.dtype)
-        for e in walk_expr(expr)
-        if isinstance(e, Var) and e.name in known
-    }
-    found = const_value(fold.substitute(expr, sizes))
-    if found is None:
-        raise ArgumentError(
-            f"op {choice.op}: tuning cannot make the tensor '{param.name}': an extent or stride "
-            f"is not known; {_ELSEWHERE}"
-        )
-    return found
-
-
-def check_inputs(
-    op: str,
-    source: str,
-    given: Sequence[Any],
-    params: Sequence[Any],
-    raw: Container[str],
-    device: torch.device,
-) -> None:
-    """ArgumentError or ArgumentTypeError where inputs from ``source`` are not what ``params`` take.
-
-    Only what every config takes alike is checked: how many, which are tensors, on what kind of
-    device, dtypes, and fixed extents (the last two not of the tensors ``raw``, of which any do).
-    """
-    if len(given) != len(params):
-        names = ", ".join(p.name for p in params)
-        raise ArgumentError(
-            f"op {op}: {source} gave {len(given)} inputs, the program takes {len(params)} ({names})"
-        )
-    for value, param in zip(given, params, strict=True):
-        misfit = _misfit(value, param, param.name in raw, device)
-        if misfit is not None:
-            kind, got, wanted = misfit
-            raise kind(f"op {op}: {source} gave {got} for '{param.name}', expected {wanted}")
-
-
-def _misfit(
-    value: Any,  # noqa: ANN401
-    param: Any,  # noqa: ANN401
-    is_raw: bool,
-    device: torch.device,
-) -> tuple[type[ArgumentError | ArgumentTypeError], str, str] | None:
-    """Why ``param`` does not take a value: the error, what was given, and what is expected."""
-    is_tensor = isinstance(value, torch.Tensor)
-    if is_tensor == param.is_scalar:
-        wanted = "a number" if param.is_scalar else "a tensor"
-        return ArgumentTypeError, type(value).__name__, wanted
-    if is_tensor and value.device.type != device.type:
-        return ArgumentError, f"a tensor on {value.device}", f"one on {device}"
-    if not is_tensor or is_raw:
-        return None
-    # One-byte dtypes stand for each other, as in the call itself.
-    is_byte = value.dtype.itemsize == param.dtype.itemsize == 1
-    if value.dtype != param.dtype and not is_byte:
-        return ArgumentTypeError, f"a tensor of {value.dtype}", f"{param.dtype}"
-    if not _fits(tuple(value.shape), param.shape):
-        wanted = ", ".join(map(str, param.shape))
-        return ArgumentError, f"a tensor of shape {tuple(value.shape)}", f"({wanted})"
-    return None
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
-    if wanted and wanted[0] == "...":
-        rest = wanted[1:]
-        count = len(shape) - len(rest)
-        return count >= 0 and _fits(shape[count:], rest)
-    return len(shape) == len(wanted) and all(
-        isinstance(w, str) or n == w for n, w in zip(shape, wanted, strict=True)
-    )

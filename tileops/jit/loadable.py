@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tileops import cache, forks, runtime
 from tileops.cache.entry import fact_of
@@ -19,6 +20,9 @@ from tileops.jit.compiling import LookUp, Request, key_of
 from tileops.jit.record import entry_of
 from tileops.op.spec import spec_of, written_parameters
 from tileops.op.variant import variant_of
+
+if TYPE_CHECKING:
+    import torch
 
 NAMESPACE = "tileops_loaded"
 
@@ -42,6 +46,49 @@ def loadable_of(request: Request, entry: cache.Entry) -> dict[str, Any]:
         images[image] = {"path": path, "sha256": fact_of(entry.files[image])["sha256"]}
     texts = {"op": spec.to_json(), "variant": variant.to_json()}
     return {**texts, "entry": described, "images": images}
+
+
+def written_arguments(op: Mapping[str, Any]) -> tuple[int, ...]:
+    """The numbers of the arguments of a call that an op, as ``loadable_of`` has it, writes."""
+    inputs = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
+    return tuple(n for n, a in enumerate(inputs) if a["mutated"])
+
+
+_handles: dict[str, int] = {}
+
+
+class LoadedOp:
+    """The op of what ``loadable_of`` gave; ``written`` are the numbers of arguments it writes."""
+
+    def __init__(self, loadable: Mapping[str, Any]) -> None:
+        import torch  # compile workers use this module and do not pay for torch
+
+        op = loadable["op"]
+        self.written = written_arguments(op)
+        self._takes_device = any(a["role"] == "device" for a in op["args"])
+        # An op lives as long as its process, and may be loaded again after it was unloaded.
+        qualified = f"{op['namespace']}::{op['name']}"
+        with forks.guard:
+            if qualified not in _handles:
+                _handles[qualified] = runtime.create_op(op)
+            self.handle = _handles[qualified]
+        variant = runtime.add_variant(self.handle, loadable["variant"])
+        images: dict[str, runtime.Image] = {}
+        for image, fact in loadable["images"].items():
+            data = Path(fact["path"]).read_bytes()
+            if hashlib.sha256(data).hexdigest() != fact["sha256"]:
+                raise ArgumentError(f"{fact['path']} is not what was compiled")
+            images[image] = (data, fact["path"])
+        runtime.add_entry(self.handle, variant, loadable["entry"], images)
+        self._overload = getattr(getattr(torch.ops, op["namespace"]), op["name"]).default
+
+    def call(self, arguments: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
+        """What the op returns."""
+        extra = {"device": device} if self._takes_device else {}
+        result = self._overload(*arguments, **extra)
+        if result is None:
+            return []
+        return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
 def is_movable(program: Program) -> bool:
@@ -87,7 +134,7 @@ def facts_of(program: Program, arguments: Sequence[Any]) -> Specialization:
 
     The call path finds them: an op of the same signature that has no code is called and asks.
     """
-    import torch  # compile workers use this module and do not pay for torch
+    import torch  # as in LoadedOp
 
     spec = spec_of(program, namespace=NAMESPACE, name="facts")
     variant = variant_of(program, spec, ())

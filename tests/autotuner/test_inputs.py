@@ -7,9 +7,9 @@ import os
 import pytest
 import torch
 
-from tileops.autotuner import recipes as module
+from tileops.autotuner import inputs as module
 from tileops.autotuner.benches import status_of
-from tileops.autotuner.recipes import Arena, clone, make_inputs, recipe_of, span
+from tileops.autotuner.inputs import Arena, clone, make_inputs, recipe_of, span
 from tileops.errors import ArgumentTypeError
 
 CPU = torch.device("cpu")
