@@ -62,8 +62,9 @@ class Schedule:
     A ``persistent`` launch has a block for each multiprocessor, which takes one after another.
     Blocks count down along the block variables ``backwards``: the longest start first.
     ``groups`` groups of ``warps`` run the math role, each with its own rows where they are several:
-    from ``first_row`` on, a multiple of ``rows``. ``staged`` are the descriptors of tiles that
-    leave through shared memory. Registers are for each thread.
+    from ``first_row`` on, a multiple of ``rows``. ``across`` warps of a group share rows and divide
+    the columns. ``staged`` are the descriptors of tiles that leave through shared memory.
+    Registers are for each thread.
     """
 
     rings: tuple[Ring, ...]
@@ -71,6 +72,7 @@ class Schedule:
     warps: int
     load: Body
     math: Body
+    across: int = 1
     persistent: bool = False
     backwards: tuple[Var, ...] = ()
     groups: int = 1
@@ -93,7 +95,8 @@ class Schedule:
     def text(self) -> Iterator[str]:
         """The lines printed beneath the launch, without the roles' statements."""
         stays = "persistent " if self.persistent else ""
-        yield f"schedule {stays}math {self.groups} x {self.warps} warps, load 1 warp:"
+        across = f" {self.across} across" if self.across > 1 else ""
+        yield f"schedule {stays}math {self.groups} x {self.warps} warps{across}, load 1 warp:"
         for ring in self.rings:
             yield f"  ring {ring} depth {ring.depth} bytes {ring.bytes}"
             for buffer, descriptor in zip(ring.buffers, ring.descriptors, strict=True):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from tileops.ir.schedule import Schedule
+from tileops.ir.stmt import Gemm
 from tileops.passes.hopper import Unfit
 
 _MOST_COLUMNS = 256  # of a wgmma instruction (PTX ISA, wgmma.mma_async)
 _LANES = 32
+_STEP_BITS = 256  # of a row of an operand that one instruction reads
 
 
 class Layouts:
     """The layouts of the launch ``entry``. Tiles of one shape have one layout, whatever they hold.
 
-    A tile with rows for every warp has that of a product's result: 16 rows a warp, all columns.
+    A tile with rows for every warp has that of a product's result: 16 rows a warp, all columns, or
+    those of one of the ``across`` warps that share rows.
     Vectors of as many elements as the products have rows are slices of it.
     """
 
-    def __init__(self, entry: str, warps: int, rows: int, columns: int) -> None:
-        self._warps, self._rows, self._columns = warps, rows, columns
-        self._entry = entry
+    def __init__(self, entry: str, schedule: Schedule, product: Gemm) -> None:
+        self._entry, self._warps, self._across = entry, schedule.warps, schedule.across
+        self._rows, self._columns = product.c.static_extents() or (0, 0)
+        self._depth = _STEP_BITS // product.a.dtype.bits
         self._known: dict[str, str] = {}
 
     def tile(self, shape: tuple[int, ...]) -> str:
@@ -49,9 +54,10 @@ class Layouts:
         if len(shape) != 2:
             raise Unfit(f"a tile of {len(shape)} dimensions in registers")
         rows, columns = shape
-        if rows % (16 * warps) == 0 and columns % 8 == 0:
-            columns = min(columns, _MOST_COLUMNS)
-            return f"gl.NVMMADistributedLayout([3, 0], [{warps}, 1], [16, {columns}, 16])"
+        along, across = warps // self._across, self._across
+        if rows % (16 * along) == 0 and columns % (8 * across) == 0:
+            shape_ = [16, min(columns // across, _MOST_COLUMNS), self._depth]
+            return f"gl.NVMMADistributedLayout([3, 0], [{along}, {across}], {shape_})"
         across = min(_LANES, columns)
         return f"gl.BlockedLayout([1, 1], [{_LANES // across}, {across}], [{warps}, 1], [1, 0])"
 

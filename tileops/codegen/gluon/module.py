@@ -96,8 +96,7 @@ def emit_roles(
 
 def _layouts(entry: str, schedule: Schedule) -> Layouts:
     gemm = next(s for s in walk(schedule.math) if isinstance(s, Gemm))
-    rows, columns = gemm.c.static_extents() or (0, 0)
-    return Layouts(entry, schedule.warps, rows, columns)
+    return Layouts(entry, schedule, gemm)
 
 
 def _role(

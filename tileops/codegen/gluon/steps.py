@@ -10,7 +10,7 @@ from tileops.codegen.triton.expressions import emit_condition, emit_expr
 from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.text import convert
 from tileops.dtypes import INT32
-from tileops.ir.expr import Buffer, Region
+from tileops.ir.expr import Region
 from tileops.ir.program import const_value
 from tileops.ir.schedule import (
     Acquire,
@@ -69,7 +69,7 @@ def _emit_advance(ctx: RoleContext, stmt: Advance) -> None:
 
 def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
     a = _operand(ctx, stmt.a, stmt, transposed=stmt.transpose_a)
-    b = _slot_text(ctx, stmt.b.buffer, transposed=stmt.transpose_b)
+    b = _slot_text(ctx, stmt.b, transposed=stmt.transpose_b)
     acc = ctx.tile_name(stmt.c.buffer)
     fresh = ", use_acc=False" if const_value(stmt.clear) else ""
     line = f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}{fresh}, is_async=True)"
@@ -79,7 +79,7 @@ def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
 
 def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool) -> str:
     if region.buffer.id in ctx.fed:
-        return _slot_text(ctx, region.buffer, transposed=transposed, part=region)
+        return _slot_text(ctx, region, transposed=transposed)
     shape = stmt.c.static_extents()
     if shape is None:
         raise Unfit("a product with run-time extents", stmt.loc)
@@ -87,18 +87,19 @@ def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool)
     return f"gl.convert_layout({ctx.tile_name(region.buffer)}, {laid})"
 
 
-def _slot_text(
-    ctx: RoleContext, buffer: Buffer, *, transposed: bool, part: Region | None = None
-) -> str:
-    """The matrix in the current slot of a ring; of ``part``, the rows of this group."""
+def _slot_text(ctx: RoleContext, region: Region, *, transposed: bool) -> str:
+    """The matrix in the current slot of a ring, or the part of it that ``region`` is."""
+    buffer = region.buffer
     ring, descriptor = ctx.fed[buffer.id]
     text = f"{ctx.maps.slots(buffer)}.index({ctx.slot(ring)})"
+    shape = buffer.static_shape() or ()
+    dims = [d for d, extent in enumerate(shape) if extent != 1]
     if len(descriptor.box) != 2:
-        matrix = [e for e in buffer.static_shape() or () if e != 1]
-        text = f"{text}.reshape({matrix})"
-    if part is not None and not part.is_whole():
-        rows = ctx.schedule.rows
-        text = f"{text}.slice(group * {rows}, {rows}, {int(transposed)})"
+        text = f"{text}.reshape({[shape[d] for d in dims]})"
+    for axis, dim in enumerate(dims):
+        if region.extents[dim] != buffer.shape[dim]:
+            start = emit_expr(ctx, region.starts[dim]).text
+            text = f"{text}.slice({start}, {region.extents[dim]}, {axis})"
     return f"{text}.permute((1, 0))" if transposed else text
 
 

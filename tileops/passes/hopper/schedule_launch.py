@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -28,29 +27,35 @@ from tileops.ir.walk import (
     exprs,
     fresh_ids,
     read_buffers,
-    sub_bodies,
     view_roots,
     walk,
     walk_expr,
-    with_bodies,
     written_buffers,
     written_ids,
 )
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
 from tileops.passes.hopper.boxes import Boxes
+from tileops.passes.hopper.clear_at_start import clear_at_start
+from tileops.passes.hopper.defer_products import deferred, joined, lone_products
+from tileops.passes.hopper.fit_shared import LEAST_DEPTH, fitted, with_math
 from tileops.passes.hopper.mask_after import mask_after
 from tileops.passes.hopper.overlap_products import overlap_products
+from tileops.passes.hopper.promote_sums import promote_sums
 from tileops.passes.hopper.segment_masks import reversed_blocks, segment_masks
 from tileops.passes.hopper.split_rows import split_rows
 from tileops.passes.hopper.unfit import Unfit
 
-_OPERANDS = ("float16", "bfloat16")
-# A slot more than a role works on, so that loads and products overlap.
-_LEAST_DEPTH = 2
+# What a product of each dtype is summed in (PTX ISA, wgmma.mma_async).
+_SUMS = {
+    "float16": "float32", "bfloat16": "float32", "int8": "int32",
+    "float8_e4m3fn": "float32", "float8_e5m2": "float32",
+}  # fmt: skip
+_STEP_BITS = 256  # of a row of an operand that one instruction reads
 _GROUP_ROWS = 64  # of a wgmma instruction, which four warps run together
 _LANES = 32
 _RESULTS = 64
+_MOST_RESULTS = 128  # of a thread, beside what else it holds
 _TRUE = fold.const(True, DType("bool"))
 
 
@@ -62,14 +67,20 @@ def schedule_launch(
     ``ranges`` are known where the launch begins, ``aligned`` the run-time sizes that are divisible
     by 16.
     """
+    launch = replace(launch, body=clear_at_start(launch.body))
     launch = replace(launch, body=mask_after(launch.body, ranges.inside(launch)))
-    split = _Split(launch, Boxes(program, launch, aligned))
+    split = _Split(program, launch, Boxes(program, launch, aligned))
     load, math = split.roles()
     if not split.rings:
         raise Unfit("no matrix product reads a tile that a loop loads from a tensor", launch.loc)
-    first_row = Var(fold.INT32, next(fresh_ids(program)), "first_row")
-    schedule = Schedule(tuple(split.rings), tuple(split.staged), split.warps(), load, math)
+    ids = fresh_ids(program)
+    first_row = Var(fold.INT32, next(ids), "first_row")
+    warps, across = split.warps()
+    schedule = Schedule(
+        tuple(split.rings), tuple(split.staged), warps, load, joined(math), across=across
+    )
     schedule = _in_groups(schedule, split.rows, first_row)
+    schedule = with_math(schedule, promote_sums(schedule.math, ids))
     known = ranges.inside(launch)
     if schedule.first_row is not None:
         last = schedule.rows * (schedule.groups - 1)
@@ -78,10 +89,10 @@ def schedule_launch(
     schedule = replace(
         schedule,
         math=segment_masks(late, known),
-        persistent=all(_is_deferred(s) for s in walk(math)),
+        persistent=all(ring.depth == 1 or ring.name in split.even for ring in split.rings),
         backwards=reversed_blocks(launch.body, launch.block_vars),
     )
-    return _fitted(schedule, shared_limit, launch)
+    return fitted(schedule, shared_limit, launch)
 
 
 def _in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
@@ -93,47 +104,9 @@ def _in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
         math = split_rows(schedule, rows, groups, first_row)
     except Unfit:
         return schedule
-    staged = tuple(dict.fromkeys(s.descriptor for s in walk(math) if isinstance(s, Staged)))
     return replace(
-        schedule, math=math, staged=staged, groups=groups, warps=4,
-        rows=rows // groups, first_row=first_row,
-    )  # fmt: skip
-
-
-def _is_deferred(stmt: Stmt) -> bool:
-    """False for a wait that lets no product stay in flight inside a loop."""
-    return not (isinstance(stmt, Release) and stmt.behind == 0 and stmt.ring.depth > 1)
-
-
-def _fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
-    """The schedule with rings as deep as asked for where they fit, else shallower."""
-    while schedule.shared_bytes > limit:
-        deepest = max(ring.depth for ring in schedule.rings)
-        if deepest <= _LEAST_DEPTH:
-            raise Unfit(
-                f"its rings need {schedule.shared_bytes} bytes of shared memory, and there are "
-                f"{limit}",
-                launch.loc,
-            )
-        shallower = {r: replace(r, depth=min(r.depth, deepest - 1)) for r in schedule.rings}
-        schedule = replace(
-            schedule,
-            rings=tuple(shallower.values()),
-            load=_with_rings(schedule.load, shallower),
-            math=_with_rings(schedule.math, shallower),
-        )
-    return schedule
-
-
-def _with_rings(body: Body, rings: dict[Ring, Ring]) -> Body:
-    out: list[Stmt] = []
-    for stmt in body:
-        ring = getattr(stmt, "ring", None)
-        if ring is not None:
-            stmt = replace(stmt, ring=rings[ring])  # type: ignore[call-arg]
-        bodies = tuple(_with_rings(inner, rings) for inner in sub_bodies(stmt))
-        out.append(with_bodies(stmt, bodies))
-    return tuple(out)
+        with_math(schedule, math), groups=groups, warps=4, rows=rows // groups, first_row=first_row
+    )
 
 
 def operands(gemm: Gemm) -> tuple[Buffer, Buffer]:
@@ -154,9 +127,12 @@ class _Group:
 class _Split:
     """Both roles of one launch, as they are found."""
 
-    def __init__(self, launch: Launch, boxes: Boxes) -> None:
+    def __init__(self, program: Program, launch: Launch, boxes: Boxes) -> None:
         self.rings: list[Ring] = []
         self.staged: list[Descriptor] = []
+        self._sizes = {size.var.id for size in program.sizes}
+        # The rings of loops that are as long in every block, by name.
+        self.even: set[str] = set()
         self._launch, self._boxes = launch, boxes
         self._gemms = [s for s in walk(launch.body) if isinstance(s, Gemm)]
         self._written = written_ids(launch.body)
@@ -176,14 +152,20 @@ class _Split:
             raise Unfit("the products differ in rows", self._launch.loc)
         return found.pop()
 
-    def warps(self) -> int:
-        """Warps of one group for all rows: 16 rows each at least, 64 results a thread at most."""
+    def warps(self) -> tuple[int, int]:
+        """Warps of one group for all rows, and how many of them share rows.
+
+        Each has 16 rows at least, and a thread 64 results at most where there are rows enough.
+        """
         most = self.rows // 16
         columns = max((g.c.static_extents() or (0,))[-1] for g in self._gemms)
         wanted = self.rows * columns // (_LANES * _RESULTS)
         if most < 4:
             raise Unfit(f"the products have {self.rows} rows, wgmma has 64", self._launch.loc)
-        return max(4, min(8, most, wanted))
+        warps = max(4, min(8, most, wanted))
+        if warps == 4 and self.rows * columns > _MOST_RESULTS * _LANES * warps:
+            return 8, 2
+        return warps, 1
 
     def roles(self) -> tuple[Body, Body]:
         """The statements of the load role and of the math role."""
@@ -247,8 +229,13 @@ class _Split:
         a, b, c = gemm.a, gemm.b, gemm.c
         if b.buffer.id not in self._fed:
             raise Unfit(f"the second operand `{b.buffer.name}` is not loaded by a copy", gemm.loc)
-        if a.dtype != b.dtype or str(a.dtype) not in _OPERANDS or c.dtype != "float32":
+        if a.dtype != b.dtype or _SUMS.get(str(a.dtype)) != str(c.dtype):
             raise Unfit(f"a product of {a.dtype} and {b.dtype} into {c.dtype}", gemm.loc)
+        if a.dtype.bits == 8:
+            for region, in_rows in ((a, not gemm.transpose_a), (b, gemm.transpose_b)):
+                if not in_rows:
+                    name = region.buffer.name
+                    raise Unfit(f"the sum over {a.dtype} runs down columns of `{name}`", gemm.loc)
         if gemm.transpose_a and a.buffer.id not in self._fed:
             raise Unfit(f"`{a.buffer.name}` is transposed in registers", gemm.loc)
         if not all(r.is_whole() and len(r.squeezed()) == 2 for r in (a, b, c)):
@@ -256,7 +243,7 @@ class _Split:
         if const_value(gemm.clear) is None:
             raise Unfit("whether the product starts from zero is known at run time only", gemm.loc)
         (k,) = {a.static_extents()[0 if gemm.transpose_a else 1]}  # type: ignore[index]
-        if k % 16:
+        if k % (_STEP_BITS // a.dtype.bits):
             raise Unfit(f"the product sums {k} terms", gemm.loc)
 
     # -- roles -----------------------------------------------------------------------------------
@@ -298,7 +285,7 @@ class _Split:
                 raise Unfit(f"`{copy.dst.buffer.name}` is not read where it is loaded", copy.loc)
             key = (uses[0], uses[-1])
             name = f"ring{len(self.rings)}"
-            depth = max(_LEAST_DEPTH, stages) if stages else 1
+            depth = max(LEAST_DEPTH, stages) if stages else 1
             if key not in found:
                 found[key] = _Group(*key, [], Ring(name, (), (), depth))
                 self.rings.append(found[key].ring)
@@ -338,8 +325,10 @@ class _Split:
                 load, math = self._roles(stmt.body, max(stages, 1))
                 loop = replace(stmt, kind="serial", stages=0, body=math)
                 after: Body = ()
-                if (deferred := _deferred(loop)) is not None:
-                    loop, after = deferred
+                if self._is_even(loop):
+                    self.even |= {s.ring.name for s in loop.body if isinstance(s, Release)}
+                if (products := lone_products(loop)) is not None:
+                    loop, after = deferred(loop, products)
                 return _loading(replace(loop, body=load), load), (loop, *after)
             case If():
                 self._require_pure(stmt, stmt.cond)
@@ -356,6 +345,18 @@ class _Split:
                 raise Unfit(f"a copy in a {type(stmt).__name__.lower()} loop", stmt.loc)
             case _:
                 return (), (stmt,)
+
+    def _is_even(self, loop: For) -> bool:
+        """True for a loop of products alone, or around one product and as long in every block."""
+        if lone_products(loop, promoted=True) is not None:
+            return True
+        if sum(isinstance(s, Issue) for s in walk(loop.body)) != 1:
+            return False
+        deciding = [e for bound in (loop.start, loop.stop) for e in walk_expr(bound)]
+        return not any(
+            isinstance(e, Load) or (isinstance(e, Var) and e.id not in self._sizes)
+            for e in deciding
+        )
 
     def _require_pure(self, stmt: Stmt, *deciding: Expr) -> None:
         """Unfit where the load role cannot evaluate what decides over a copy."""
@@ -405,38 +406,3 @@ def _is_fed_copy(stmt: Stmt, fed: dict[int, Descriptor]) -> bool:
 def _loading(stmt: Stmt, load: Body) -> Body:
     """The statement in the load role; nothing where it loads nothing."""
     return (stmt,) if any(isinstance(s, Fetch) for s in walk(load)) else ()
-
-
-def _deferred(loop: For) -> tuple[For, Body] | None:
-    """The loop with products of one iteration in flight while the next ones start.
-
-    Only where nothing but products touches the results; a slot is then released an iteration later.
-    What follows the loop settles the last ones. None where the loop has another form.
-    """
-    kinds = [type(s) for s in loop.body if not isinstance(s, Bind)]
-    awaits, settles = kinds.count(Await), kinds.count(Settle)
-    if kinds != [Await, *itertools.chain(*[(Issue, Settle)] * settles), Release, Advance]:
-        return None
-    if awaits != 1 or not settles:
-        return None
-    issues = [s for s in loop.body if isinstance(s, Issue)]
-    results = tuple(dict.fromkeys(s.c.buffer for s in issues))
-    if any(const_value(s.clear) for s in issues):
-        return None
-    body: list[Stmt] = []
-    for stmt in loop.body:
-        match stmt:
-            case Settle():
-                continue
-            case Release(ring=ring):
-                body.append(Settle(len(issues), results, **stmt.provenance))
-                later = fold.binary("gt", loop.var, loop.start)
-                body.append(Release(ring, 1, later, **stmt.provenance))
-            case _:
-                body.append(stmt)
-    ran = fold.binary("gt", loop.stop, loop.start)
-    after = (
-        Settle(0, results, **loop.provenance),
-        Release(ring, 1, ran, **loop.provenance),
-    )
-    return replace(loop, body=tuple(body)), after

@@ -1,0 +1,68 @@
+"""Schedules made to fit the shared memory of a multiprocessor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tileops.ir.schedule import Ring, Schedule, Staged
+from tileops.ir.stmt import Body, Copy, Launch, Stmt
+from tileops.ir.walk import sub_bodies, walk, with_bodies
+from tileops.passes.hopper.unfit import Unfit
+
+# A slot more than a role works on, so that loads and products overlap.
+LEAST_DEPTH = 2
+
+
+def fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
+    """The schedule with rings as deep as asked for where they fit, else shallower."""
+    if schedule.staged and _least(schedule).shared_bytes > limit:
+        schedule = with_math(schedule, _unstaged(schedule.math))
+    while schedule.shared_bytes > limit:
+        deepest = max(ring.depth for ring in schedule.rings)
+        if deepest <= LEAST_DEPTH:
+            raise Unfit(
+                f"its rings need {schedule.shared_bytes} bytes of shared memory, and there are "
+                f"{limit}",
+                launch.loc,
+            )
+        shallower = {r: replace(r, depth=min(r.depth, deepest - 1)) for r in schedule.rings}
+        schedule = replace(
+            schedule,
+            rings=tuple(shallower.values()),
+            load=_with_rings(schedule.load, shallower),
+            math=_with_rings(schedule.math, shallower),
+        )
+    return schedule
+
+
+def _least(schedule: Schedule) -> Schedule:
+    """The schedule with its rings as shallow as they may be."""
+    rings = tuple(replace(r, depth=min(r.depth, LEAST_DEPTH)) for r in schedule.rings)
+    return replace(schedule, rings=rings)
+
+
+def _unstaged(body: Body) -> Body:
+    """The statements with tiles that leave from registers."""
+    out: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Staged):
+            stmt = Copy(stmt.src, stmt.dst, **stmt.provenance)
+        out.append(with_bodies(stmt, tuple(_unstaged(inner) for inner in sub_bodies(stmt))))
+    return tuple(out)
+
+
+def _with_rings(body: Body, rings: dict[Ring, Ring]) -> Body:
+    out: list[Stmt] = []
+    for stmt in body:
+        ring = getattr(stmt, "ring", None)
+        if ring is not None:
+            stmt = replace(stmt, ring=rings[ring])  # type: ignore[call-arg]
+        bodies = tuple(_with_rings(inner, rings) for inner in sub_bodies(stmt))
+        out.append(with_bodies(stmt, bodies))
+    return tuple(out)
+
+
+def with_math(schedule: Schedule, math: Body) -> Schedule:
+    """The schedule with another math role, whose tiles may leave as other boxes."""
+    staged = tuple(dict.fromkeys(s.descriptor for s in walk(math) if isinstance(s, Staged)))
+    return replace(schedule, math=math, staged=staged)
