@@ -13,7 +13,13 @@ import torch
 from benchmarks.caller import Caller
 from benchmarks.caller import build as build_caller
 from benchmarks.harness import Result, Timing, cost_result, time_host
-from benchmarks.programs import bench_add, bench_add_grad, bench_wide
+from benchmarks.programs import (
+    bench_add,
+    bench_add_grad,
+    bench_described,
+    bench_pointers,
+    bench_wide,
+)
 from tileops import runtime
 
 
@@ -124,6 +130,30 @@ def wide_results() -> Iterator[Result]:
         yield cost_result(
             f"{what}, 8 tensors and 4 scalars ({device})", timings, candidate, "torch.add"
         )
+
+
+def descriptor_results() -> Iterator[Result]:
+    """A call whose kernel takes four tensor maps, against the same program with pointers alone.
+
+    Nothing where kernels take none: other cards than Hopper.
+    """
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        return
+    a, b, c = (torch.randn(64, 64, device="cuda", dtype=torch.float16) for _ in range(3))
+    # Float32 sums, rounded once: the results differ by one unit at most.
+    torch.testing.assert_close(
+        bench_described(a, b, c), bench_pointers(a, b, c), rtol=2**-10, atol=2**-10
+    )
+    timings = time_host(
+        {
+            "four tensor maps": lambda: bench_described(a, b, c),
+            "pointers": lambda: bench_pointers(a, b, c),
+        }
+    )
+    yield cost_result(
+        "host time of a call with four tensor maps", timings, "four tensor maps", "pointers",
+        target=1.25,
+    )  # fmt: skip
 
 
 def gradient_results() -> Iterator[Result]:

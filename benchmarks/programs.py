@@ -36,6 +36,65 @@ def bench_matmul(
 
 
 @tileops.jit(differentiable=False)
+def bench_linear(
+    X,
+    W,
+    block_M: int = 128,
+    block_N: int = 256,
+    block_K: int = 64,
+    threads: int = 256,
+    num_stages: int = 3,
+    panel: int = 8,
+):
+    """A linear layer in bf16: ``X @ W.T``, as torch has it."""
+    M, N, K = T.const("M, N, K")
+    X: T.Tensor((M, K), T.bfloat16)
+    W: T.Tensor((N, K), T.bfloat16)
+    Y = T.empty((M, N), T.bfloat16)
+    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        X_s = T.alloc_shared((block_M, block_K), T.bfloat16)
+        W_s = T.alloc_shared((block_N, block_K), T.bfloat16)
+        acc = T.alloc_fragment((block_M, block_N), T.float32)
+        T.use_swizzle(panel_size=panel, enable=panel > 0)
+        T.clear(acc)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            T.copy(X[by * block_M, k * block_K], X_s)
+            T.copy(W[bx * block_N, k * block_K], W_s)
+            T.gemm(X_s, W_s, acc, transpose_B=True)
+        T.copy(acc, Y[by * block_M, bx * block_N])
+    return Y
+
+
+def _two_products(A, B, C):
+    """``A @ B + A @ C`` in blocks of 64 x 64: by TMA, four tensors with a descriptor each."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), T.float16)
+    B: T.Tensor((K, N), T.float16)
+    C: T.Tensor((K, N), T.float16)
+    Y = T.empty((M, N), T.float16)
+    with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
+        A_s = T.alloc_shared((64, 64), T.float16)
+        B_s = T.alloc_shared((64, 64), T.float16)
+        C_s = T.alloc_shared((64, 64), T.float16)
+        acc = T.alloc_fragment((64, 64), T.float32)
+        T.clear(acc)
+        for k in T.Pipelined(T.ceildiv(K, 64), num_stages=2):
+            T.copy(A[by * 64, k * 64], A_s)
+            T.copy(B[k * 64, bx * 64], B_s)
+            T.copy(C[k * 64, bx * 64], C_s)
+            T.gemm(A_s, B_s, acc)
+            T.gemm(A_s, C_s, acc)
+        T.copy(acc, Y[by * 64, bx * 64])
+    return Y
+
+
+bench_described = tileops.jit(name="bench_described", differentiable=False)(_two_products)
+bench_pointers = tileops.jit(
+    name="bench_pointers", differentiable=False, pass_configs={"tl.disable_tma_lower": True}
+)(_two_products)
+
+
+@tileops.jit(differentiable=False)
 def bench_add(A, B, block_N: int = 1024):
     """Two inputs, one output: the smallest op whose call is worth timing."""
     N = T.const("N")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.harness import Result, speed_result, time_gpu
-from benchmarks.programs import bench_matmul
+from benchmarks.programs import bench_linear, bench_matmul
 from examples import flash_attention, rms_norm
 
 # At most eight; the first fits cuBLAS's own choice on Hopper, the others trade occupancy for tile
@@ -25,6 +25,21 @@ MATMUL_CONFIGS: tuple[dict[str, int], ...] = (
     {"block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 3, "panel": 4},
     {"block_M": 64, "block_N": 256, "block_K": 64, "threads": 128, "num_stages": 4, "panel": 8},
 )
+# Linear layers of real models: tokens, outputs, inputs.
+LINEAR_SHAPES: dict[str, tuple[int, int, int]] = {
+    "Llama 3 8B, query, key and value": (4096, 6144, 4096),
+    "Llama 3 8B, attention output": (4096, 4096, 4096),
+    "Llama 3 8B, gate and up": (4096, 28672, 4096),
+    "Llama 3 8B, down": (4096, 4096, 14336),
+    "Llama 3 8B, vocabulary": (2048, 128256, 4096),
+    "Llama 3 70B, query, key and value": (8192, 10240, 8192),
+    "Llama 3 70B, gate and up, one of eight GPUs": (8192, 7168, 8192),
+    "Llama 3 70B, down, one of eight GPUs": (8192, 8192, 3584),
+    "Qwen 2.5 7B, gate and up": (4096, 37888, 3584),
+    "DeepSeek-V3, latents of query, key and value": (4096, 2112, 7168),
+    "DeepSeek-V3, query of all heads": (4096, 24576, 1536),
+    "DeepSeek-V3, attention output": (4096, 7168, 16384),
+}
 RMS_CONFIGS = tuple(
     {"block_M": m, "threads": t}
     for m, t in ((1, 128), (1, 256), (2, 128), (4, 128), (4, 256), (1, 512))
@@ -105,6 +120,30 @@ def matmul_results() -> Iterator[Result]:
         )  # fmt: skip
 
 
+def linear_results() -> Iterator[Result]:
+    for name, (rows, outputs, inputs) in LINEAR_SHAPES.items():
+        x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
+        w = torch.randn(outputs, inputs, device="cuda", dtype=torch.bfloat16)
+        # Both sides round float32 sums to bfloat16 once: 2^-8 relative each.
+        check = close(F.linear(x, w), 2.0**-7)
+        config, medians, failures = best(
+            lambda x=x, w=w, **kw: bench_linear(x, w, **kw), MATMUL_CONFIGS, check, rounds=10
+        )
+        timings = time_gpu(
+            {
+                "tileops": lambda x=x, w=w, config=config: bench_linear(x, w, **config),
+                "torch": lambda x=x, w=w: F.linear(x, w),
+            }
+        )
+        flops = 2 * rows * outputs * inputs
+        tflops = {k: flops / t.median_us * 1e-6 for k, t in timings.items()}
+        yield speed_result(
+            f"linear bf16 {rows}x{outputs}x{inputs} ({name})", timings, "tileops", "torch",
+            target=0.97,
+            extra={"config": config, "tflops": tflops, "configs_us": medians, "failed": failures},
+        )  # fmt: skip
+
+
 def rms_norm_results() -> Iterator[Result]:
     for rows, columns in ((16384, 8192), (131072, 1024), (4096, 16384)):
         x = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
@@ -157,5 +196,6 @@ def attention_results() -> Iterator[Result]:
 def results() -> Iterator[Result]:
     torch.manual_seed(0)
     yield from matmul_results()
+    yield from linear_results()
     yield from rms_norm_results()
     yield from attention_results()

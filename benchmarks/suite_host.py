@@ -140,6 +140,7 @@ def compile_results(peers: str | None) -> Iterator[Result]:
 def results(peers: str | None) -> Iterator[Result]:
     yield from host_calls.call_results()
     yield from host_calls.wide_results()
+    yield from host_calls.descriptor_results()
     yield from host_calls.gradient_results()
     yield from host_calls.caller_results()
     yield from host_peers.results(peers)
