@@ -9,7 +9,7 @@ import torch
 
 import tileops.language as T
 from tests.kit import interpreted as running
-from tileops.codegen.kernel_code import KernelCode, KernelParam, LaunchCode
+from tileops.codegen.kernel_code import QUOTIENT, KernelCode, KernelParam, LaunchCode
 from tileops.dtypes import dtype_of
 from tileops.errors import InternalError
 from tileops.ir.builder import Builder
@@ -269,3 +269,16 @@ def stored_wide(s):
 @pytest.mark.parametrize(("program", "held"), [(stored, 0.10000000149011612), (stored_wide, 0.1)])
 def test_a_float_argument_has_its_dtype(program: Any, held: float) -> None:
     assert running.run(program, 0.1)[0].item() == held
+
+
+def test_assembly_of_generated_kernels_is_computed() -> None:
+    a = torch.linspace(-2.0, 2.0, 16)
+    body = f"""
+r = tl.arange(0, 16)
+a = tl.load(A + r)
+found = tl.inline_asm_elementwise({QUOTIENT!r}, "", [a, 3.0, a], tl.float32, True, 4)
+tl.store(B + r, found)
+"""
+    check(body, (a,), torch.zeros(16), a / 3.0)
+    with pytest.raises(InternalError, match="does not know the assembly `// a riddle`"):
+        run(body.replace(QUOTIENT, "// a riddle"), a, torch.zeros(16))

@@ -9,6 +9,10 @@ from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr
 
+# The first line of each piece of inline assembly says what it computes. The interpreter goes by it.
+RECIPROCAL = "// the reciprocal of a divisor"
+QUOTIENT = "// quotients of dividends, divisors and their reciprocals"
+
 
 @dataclass(frozen=True)
 class TensorMapSpec:

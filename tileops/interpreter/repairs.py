@@ -18,6 +18,7 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
+from tileops.interpreter.assembly import inline_asm_elementwise
 from tileops.interpreter.rounding import rounded
 
 Array = np.ndarray[Any, Any]
@@ -360,6 +361,7 @@ def repaired() -> Iterator[None]:
         (builder, "create_assert", _assert),
         (ti.interpreter_builder, "options", asserting),
         (ti, "_patch_lang_core", _patch_lang_core),
+        (tl, "inline_asm_elementwise", inline_asm_elementwise),
     ]
     changes += [(libdevice, name, _on_values(f)) for name, f in _LIBDEVICE.items()]
     changes += [(libdevice, name, _towards_zero) for name in _TOWARDS_ZERO]

@@ -28,6 +28,7 @@ class RoleContext(Context):
     """
 
     steps = STEPS
+    has_assembly = False
     layouts: Layouts
     # Of each buffer that a ring holds, by id.
     fed: Mapping[int, tuple[Ring, Descriptor]]

@@ -227,6 +227,11 @@ class Context:
             self.tile_names.update(before)
             self.defined = defined
 
+    @property
+    def has_assembly(self) -> bool:
+        """True if device functions may have inline assembly on tiles."""
+        return self.target.kind == "cuda" and self.target.capability >= 80
+
     def is_on(self, option: str) -> bool:
         """True if a pass config is given as true."""
         return self.options.get(option, "").lower() in ("true", "1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tileops.codegen.triton.quotients import shared_quotient
+
 
 def _byte_of(largest: float, *, mantissa: int, bias: int) -> str:
     """The rounding of a float32 to a sign, an exponent and ``mantissa`` bits, in integers."""
@@ -254,6 +256,8 @@ def _e5m2_chosen(value):
 def _bit_xor(a, b):
     """Bitwise exclusive or."""
     return a ^ b
+
+{shared_quotient()}
 '''
 
 

@@ -143,8 +143,13 @@ def _divide_floats(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
         name = fmod if op == "truncmod" else ctx.helper("floormod_of_floats")
         return convert(call(name, typed(a), typed(b)), dtype)
     if work == "float32" and not ctx.is_on("tl.enable_fast_math"):
-        # `/` on float32 is accurate to 2 units in the last place; div_rn rounds correctly.
-        quotient = call("tl.div_rn", typed(a), b)
+        # `/` on float32 is accurate to 2 units in the last place; both of these round correctly.
+        is_shared = b.axes < a.axes and ctx.has_assembly
+        quotient = (
+            call(ctx.helper("shared_quotient"), a, typed(b))
+            if is_shared
+            else call("tl.div_rn", typed(a), b)
+        )
     else:
         quotient = infix("/", a, b)
     if op == "floordiv":
