@@ -36,8 +36,12 @@ def product(
     dtype: str = "float16",
     acc: str = "float32",
     copies: int = 1,
+    nest: bool = False,
 ) -> Any:
-    """A matrix product of one tile size; ``copies`` are the copies that fill the second operand."""
+    """A matrix product of one tile size; ``copies`` are the copies that fill the second operand.
+
+    A ``nest`` fills the first one instead of a copy.
+    """
 
     def program(A, B):
         A: T.Tensor((size, size), dtype)
@@ -49,7 +53,11 @@ def product(
             sums = T.alloc_fragment((m, n), acc)
             T.clear(sums)
             for ko in T.Pipelined(T.ceildiv(size, k), num_stages=2):
-                T.copy(A[by * m, ko * k], A_s)
+                if nest:
+                    for i, j in T.Parallel(m, k):
+                        A_s[i, j] = A[by * m + i, ko * k + j]
+                else:
+                    T.copy(A[by * m, ko * k], A_s)
                 T.copy(B[ko * k, bx * n], B_s)
                 if copies > 1:
                     T.copy(B[ko * k, bx * n], B_s)
@@ -71,6 +79,7 @@ REASONS = {
     "odd": ({"size": 250}, "a stride of `A` is not a multiple of 16 bytes"),
     "float32": ({"dtype": "float32"}, "a product of float32 and float32 into float32"),
     "half": ({"acc": "float16"}, "a product of float16 and float16 into float16"),
+    "gathered": ({"nest": True}, "`A_s` is gathered from a tensor"),
     "twice": ({"copies": 2}, "`B_s` is not filled by one copy from a tensor"),
 }
 
