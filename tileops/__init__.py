@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tileops.errors import RedefinedOpError as RedefinedOpError
     from tileops.errors import TileopsError as TileopsError
     from tileops.errors import ToolchainError as ToolchainError
+    from tileops.foreign.wrappers import triton_configs as triton_configs
     from tileops.jit import JITImpl as JITImpl
     from tileops.jit import JITKernel as JITKernel
     from tileops.jit import PassConfigKey as PassConfigKey
@@ -74,6 +75,7 @@ _HOMES = {
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     **dict.fromkeys(("AutoTuner", "autotune"), "autotuner.decorator"),
     "space": "autotuner.spaces",
+    "triton_configs": "foreign.wrappers",
     "set_autotune_inputs": "autotuner.inputs",
     "GemmWarpPolicy": "language",
     "bundle": "jit.bundle_writer",

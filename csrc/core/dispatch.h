@@ -62,6 +62,14 @@ class DispatchTable {
     return node->value.get();
   }
 
+  // All values; they live as long as the table.
+  std::vector<T*> all() const {
+    std::lock_guard<Mutex> lock(mutex_);
+    std::vector<T*> found;
+    for (const auto& node : nodes_) found.push_back(node->value.get());
+    return found;
+  }
+
   std::size_t size() const {
     std::lock_guard<Mutex> lock(mutex_);
     return nodes_.size();

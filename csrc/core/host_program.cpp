@@ -174,6 +174,18 @@ HostProgram HostProgram::from_json(const json::Value* value) {
   return program;
 }
 
+bool HostProgram::is_same(const HostProgram& other) const {
+  const auto same_input = [](const HostInput& a, const HostInput& b) {
+    return a.kind == b.kind && a.index == b.index;
+  };
+  const auto same_step = [](const HostInstruction& a, const HostInstruction& b) {
+    return a.op == b.op && a.a == b.a && a.b == b.b && a.c == b.c && a.literal == b.literal;
+  };
+  return std::equal(inputs_.begin(), inputs_.end(), other.inputs_.begin(), other.inputs_.end(),
+                    same_input) &&
+         std::equal(code_.begin(), code_.end(), other.code_.begin(), other.code_.end(), same_step);
+}
+
 uint16_t HostProgram::checked_slot(const json::Value& value, const char* where) const {
   return static_cast<uint16_t>(value.as_int_in(0, static_cast<int64_t>(slot_count()) - 1, where));
 }

@@ -75,6 +75,7 @@ class HostProgram {
   const std::vector<HostInput>& inputs() const { return inputs_; }
   std::size_t slot_count() const { return inputs_.size() + code_.size(); }
   bool has_code() const { return !code_.empty(); }
+  bool is_same(const HostProgram& other) const;
 
   // Fills slots[inputs().size() ..] from the inputs, which the caller has written to the front.
   // Raises ArgumentError for overflow of 64 bits and for division by zero, naming `op`.

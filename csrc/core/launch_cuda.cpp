@@ -27,17 +27,52 @@ void add_region(int64_t bytes, int64_t* total, int64_t* offset, const char* op) 
   *total = (end + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
-// The thread blocks of a launch, 0 for an empty grid.
-int64_t checked_grid(const LaunchSpec& launch, const CallFrame& frame) {
+// gridDim.y and .z; CUDA C++ programming guide, technical specifications.
+constexpr int64_t kMaxMoreGrid = 65535;
+
+struct Grid {
+  int64_t x;  // thread blocks, 0 for an empty grid
+  unsigned y = 1, z = 1;
+};
+
+// Fills the extents after the first; false for an empty grid.
+__attribute__((noinline)) bool put_more_grid(const LaunchSpec& launch, const CallFrame& frame,
+                                             Grid& grid) {
+  unsigned* out[] = {&grid.y, &grid.z};
+  for (std::size_t i = 0; i < launch.more_grid.size(); ++i) {
+    const int64_t extent = frame.slots[launch.more_grid[i]];
+    if (extent <= 0) return false;
+    if (extent > kMaxMoreGrid) {
+      raise(ErrorKind::kArgument, frame.op, ": extent ", i + 1, " of the grid of '", launch.entry,
+            "' is ", extent, ", over the limit of ", kMaxMoreGrid,
+            "; let the first extent be the large one");
+    }
+    *out[i] = static_cast<unsigned>(extent);
+  }
+  return true;
+}
+
+Grid checked_grid(const LaunchSpec& launch, const CallFrame& frame) {
   const int64_t programs = frame.slots[launch.grid];
-  if (programs <= 0) return 0;
+  Grid grid{programs};
+  if (programs <= 0) return {0};
+  if (__builtin_expect(!launch.more_grid.empty(), 0) && !put_more_grid(launch, frame, grid))
+    return {0};
   // A cluster is small, so the product cannot overflow where its factor is within the limit.
   const int64_t blocks = programs > kMaxGrid ? programs : programs * launch.cluster;
   if (__builtin_expect(blocks > kMaxGrid, 0)) {
     raise(ErrorKind::kArgument, frame.op, ": a grid of ", blocks, " blocks is over the limit of ",
           kMaxGrid, "; use larger blocks or split the call");
   }
-  return blocks;
+  grid.x = blocks;
+  return grid;
+}
+
+std::string grid_text(const Grid& grid) {
+  std::string text = std::to_string(grid.x);
+  if (grid.y > 1 || grid.z > 1) text += " x " + std::to_string(grid.y);
+  if (grid.z > 1) text += " x " + std::to_string(grid.z);
+  return text;
 }
 
 // Fills `out` with what differs from a plain launch, and returns how many attributes that are.
@@ -56,24 +91,31 @@ unsigned attributes_of(const LaunchSpec& launch, CUlaunchAttribute* out) {
     attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute.value.programmaticStreamSerializationAllowed = 1;
   }
+  if (launch.cooperative) {
+    CUlaunchAttribute& attribute = out[count++];
+    attribute = {};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+  }
   return count;
 }
 
 void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_index,
                 CUstream stream) {
-  const int64_t blocks = checked_grid(launch, frame);
-  if (blocks == 0) return;
+  const Grid grid = checked_grid(launch, frame);
+  if (grid.x == 0) return;
   CUfunction function = launch.cuda->function_on(device_index);
   CudaParams params;
   pack_cuda(launch, frame, params);
   CUlaunchConfig config = {};
-  config.gridDimX = static_cast<unsigned>(blocks);
-  config.gridDimY = config.gridDimZ = 1;
+  config.gridDimX = static_cast<unsigned>(grid.x);
+  config.gridDimY = grid.y;
+  config.gridDimZ = grid.z;
   config.blockDimX = launch.threads;
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = launch.cuda->shared_bytes();
   config.hStream = stream;
-  CUlaunchAttribute attributes[2];
+  CUlaunchAttribute attributes[3];
   config.attrs = attributes;
   config.numAttrs = attributes_of(launch, attributes);
   StageClock clock;
@@ -82,9 +124,9 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   clock.end(Stage::kKernel);
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
     raise_in_flight(result,
-                    launch.label + ": launching '" + launch.entry + "' with " +
-                        std::to_string(blocks) + " blocks of " + std::to_string(launch.threads) +
-                        " threads and " + std::to_string(launch.cuda->shared_bytes()) +
+                    launch.label + ": launching '" + launch.entry + "' with " + grid_text(grid) +
+                        " blocks of " + std::to_string(launch.threads) + " threads and " +
+                        std::to_string(launch.cuda->shared_bytes()) +
                         " bytes of shared memory on cuda:" + std::to_string(device_index) +
                         ": cuLaunchKernelEx",
                     device_index, stream);
@@ -137,12 +179,11 @@ int64_t plan_workspaces(const EntrySpec& entry, const CallFrame& frame, int64_t*
       0;  // launches follow each other on one stream, so they share the scratch of the largest
   for (const LaunchSpec& launch : entry.launches) {
     if (launch.scratch_bytes == 0) continue;
-    int64_t bytes;
-    if (__builtin_mul_overflow(frame.slots[launch.grid],
-                               static_cast<int64_t>(launch.scratch_bytes * launch.cluster),
-                               &bytes)) {
-      workspace_overflow(frame.op);
-    }
+    int64_t bytes = static_cast<int64_t>(launch.scratch_bytes * launch.cluster);
+    bool overflows = __builtin_mul_overflow(bytes, frame.slots[launch.grid], &bytes);
+    for (uint16_t slot : launch.more_grid)
+      overflows |= __builtin_mul_overflow(bytes, frame.slots[slot], &bytes);
+    if (overflows) workspace_overflow(frame.op);
     if (bytes > scratch) scratch = bytes;
   }
   if (scratch > 0) add_region(scratch, &total, scratch_offset, frame.op);
@@ -182,7 +223,7 @@ void finish_cuda(int device_index, CUstream stream, const char* what) {
 
 void run_cuda(const EntrySpec& entry, const CallFrame& frame, int device_index, CUstream stream) {
   bool any = false;
-  for (const LaunchSpec& launch : entry.launches) any |= checked_grid(launch, frame) > 0;
+  for (const LaunchSpec& launch : entry.launches) any |= checked_grid(launch, frame).x > 0;
   if (!any) return;
   ContextScope context(device_info(device_index));
   CUdeviceptr status = 0;

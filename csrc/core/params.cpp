@@ -70,20 +70,6 @@ uint64_t word_of(T value) {
   return word;
 }
 
-// The bytes of a value at the start of a word (both supported machines are little-endian).
-uint64_t pack_float(double value, ScalarType type) {
-  switch (type) {
-    case ScalarType::kF16:
-      return half_bits(value);
-    case ScalarType::kBF16:
-      return bfloat16_bits(value);
-    case ScalarType::kF32:
-      return word_of(static_cast<float>(value));
-    default:
-      return word_of(value);
-  }
-}
-
 uint64_t pack_scalar(const ScalarValue& value, ScalarType type, const char* op) {
   if (is_float_type(type)) return pack_float(value.f, type);
   return static_cast<uint64_t>(checked_int(value.i, type, op));
@@ -139,6 +125,20 @@ void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& 
 }
 
 }  // namespace
+
+// The bytes of a value at the start of a word (both supported machines are little-endian).
+uint64_t pack_float(double value, ScalarType type) {
+  switch (type) {
+    case ScalarType::kF16:
+      return half_bits(value);
+    case ScalarType::kBF16:
+      return bfloat16_bits(value);
+    case ScalarType::kF32:
+      return word_of(static_cast<float>(value));
+    default:
+      return word_of(value);
+  }
+}
 
 double round_to_type(double value, ScalarType type) {
   switch (type) {
@@ -199,6 +199,9 @@ void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out
       case ParamRule::kTensorMap:
         encode_map(launch.maps[param.index], frame, out.maps[param.index]);
         out.pointers[i - 1] = &out.maps[param.index];
+        break;
+      case ParamRule::kNumber:
+        word = launch.numbers[param.index];
     }
   }
 }

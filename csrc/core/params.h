@@ -39,6 +39,8 @@ struct CudaParams {
 // Fills `out.pointers` with the address of each parameter. Raises ArgumentError for a value that
 // its type cannot hold and DriverError where the driver refuses a tensor map.
 void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out);
+// The bytes of a float at the start of a word.
+uint64_t pack_float(double value, ScalarType type);
 void pack_cpu(const LaunchSpec& launch, const CallFrame& frame, TileopsValue* out);
 
 // The nearest value of a float type, as a double; ties to even, overflow to infinity.

@@ -7,6 +7,9 @@
 #include "core/error.h"
 
 namespace tileops {
+
+double read_float(const json::Value& value, const char* where);
+
 namespace {
 
 struct KindName {
@@ -36,23 +39,13 @@ ArgRole read_role(const std::string& text) {
   raise(ErrorKind::kInternal, "unknown role of argument '", text, "'");
 }
 
-// JSON has no infinities and no NaN: those come as strings.
-double read_float(const json::Value& value) {
-  if (value.type != json::Type::kString) return value.as_double("static");
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (value.text == "inf") return kInfinity;
-  if (value.text == "-inf") return -kInfinity;
-  if (value.text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  raise(ErrorKind::kInternal, "'", value.text, "' is not a float");
-}
-
 StaticValue read_static(const json::Value& value, const ArgSpec& arg) {
   if (value.is_null()) return std::monostate{};
   switch (arg.kind) {
     case ArgKind::kInt:
       return value.as_int("static");
     case ArgKind::kFloat:
-      return read_float(value);
+      return read_float(value, "static");
     case ArgKind::kTensor:  // given or not
     case ArgKind::kBool:
       return value.as_bool("static");
@@ -223,6 +216,16 @@ void read_buckets(const json::Value& value, VariantSpec& variant) {
 }  // namespace
 
 // Shared with the entry reader.
+// JSON has no infinities and no NaN: those come as strings.
+double read_float(const json::Value& value, const char* where) {
+  if (value.type != json::Type::kString) return value.as_double(where);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (value.text == "inf") return kInfinity;
+  if (value.text == "-inf") return -kInfinity;
+  if (value.text == "nan") return std::numeric_limits<double>::quiet_NaN();
+  raise(ErrorKind::kInternal, "'", value.text, "' is not a float");
+}
+
 void read_outputs(const json::Value& value, const HostProgram& host, std::vector<OutputRule>& out) {
   const json::Value* outputs = value.find("outputs");
   if (outputs == nullptr) return;

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/choice.h"
 #include "core/host_program.h"
 #include "core/image.h"
 #include "core/json.h"
@@ -169,22 +170,26 @@ struct ParamRule {
     kScalar,
     kNull,
     kGlobalScratch,
-    kTensorMap
+    kTensorMap,
+    kNumber
   } kind;
   ScalarType type = ScalarType::kPtr;
-  uint16_t index = 0;  // tensor, workspace, scalar, slot, or number in LaunchSpec::maps
+  uint16_t index = 0;  // tensor, workspace, scalar, slot, or number in LaunchSpec::maps, ::numbers
 };
 
 struct LaunchSpec {
   std::string entry, label;
-  uint16_t grid = 0;           // slot
-  uint32_t threads = 0;        // CUDA
-  uint64_t scratch_bytes = 0;  // CPU: a thread's arena; CUDA: global scratch a block
-  int64_t grain = 1;           // CPU: fewest blocks worth a task
-  uint32_t cluster = 1;        // CUDA: thread blocks for each of the grid's
-  bool dependent = false;      // CUDA: may start before the launch ahead of it has ended
+  uint16_t grid = 0;                // slot
+  std::vector<uint16_t> more_grid;  // CUDA: slots of the second and third extent
+  uint32_t threads = 0;             // CUDA
+  uint64_t scratch_bytes = 0;       // CPU: a thread's arena; CUDA: global scratch a block
+  int64_t grain = 1;                // CPU: fewest blocks worth a task
+  uint32_t cluster = 1;             // CUDA: thread blocks for each of the grid's
+  bool dependent = false;           // CUDA: may start before the launch ahead of it has ended
+  bool cooperative = false;         // CUDA: all blocks run at once
   std::vector<ParamRule> params;
   std::vector<TensorMapRule> maps;
+  std::vector<uint64_t> numbers;  // what every call passes, as packed
   std::unique_ptr<CudaKernel> cuda;
   std::unique_ptr<CpuKernel> cpu;
 };
@@ -216,7 +221,8 @@ struct EntrySpec {
   bool has_memory = false;           // workspaces, or global scratch on CUDA
   std::vector<TensorSource> tensors;
   std::vector<LaunchSpec> launches;
-  int status = -1;     // CUDA: the workspace in which checks report, -1 for none
+  std::unique_ptr<ChoiceSpec> choice;  // null where the key says all
+  int status = -1;                     // CUDA: the workspace in which checks report, -1 for none
   std::string config;  // the compile-time values that it was compiled for, for errors of the device
   std::map<int64_t, CheckReport> reports;  // by statement (CPU) or check (CUDA)
 

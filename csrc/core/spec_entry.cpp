@@ -7,6 +7,7 @@ namespace tileops {
 
 void read_outputs(const json::Value& value, const HostProgram& host, std::vector<OutputRule>& out);
 void check_inputs(const HostProgram& host, const VariantSpec& variant);
+double read_float(const json::Value& value, const char* where);
 
 namespace {
 
@@ -88,6 +89,12 @@ ParamRule read_param(const json::Value& value, const HostProgram& host, const Co
     rule.kind = ParamRule::kSlot;
     rule.index = host.checked_slot(value.at("slot"), "params.slot");
     rule.type = scalar_type_of(value.at("type").as_string("params.type"), "params.type");
+  } else if (kind == "number") {
+    rule.kind = ParamRule::kNumber;
+    rule.type = scalar_type_of(value.at("type").as_string("params.type"), "params.type");
+    if (!is_float_type(rule.type)) raise(ErrorKind::kInternal, "a number parameter is a float");
+    rule.index = static_cast<uint16_t>(launch.numbers.size());
+    launch.numbers.push_back(pack_float(read_float(value.at("value"), "params.value"), rule.type));
   } else if (kind == "null" || kind == "profile_scratch") {
     rule.kind = ParamRule::kNull;
   } else if (kind == "global_scratch") {
@@ -127,6 +134,12 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
   if (entry.cuda) {
     if (const json::Value* cluster = value.find("cluster"))  // more are not on every device
       launch.cluster = static_cast<uint32_t>(cluster->as_int_in(1, 8, "launches.cluster"));
+    if (const json::Value* more = value.find("more_grid"))
+      launch.more_grid = read_slots(*more, entry.host, "launches.more_grid");
+    if (launch.more_grid.size() > 2)
+      raise(ErrorKind::kInternal, "a grid has at most three extents");
+    if (const json::Value* cooperative = value.find("cooperative"))
+      launch.cooperative = cooperative->as_bool("launches.cooperative");
     if (const json::Value* dependent = value.find("dependent"))
       launch.dependent = dependent->as_bool("launches.dependent");
     launch.threads =
@@ -202,6 +215,10 @@ EntrySpec EntrySpec::from_json(const json::Value& value, const OpSpec& op,
     raise(ErrorKind::kInternal, "wrong number of consts");
   entry.fast = value.at("fast").as_bool("fast");
   entry.index64 = value.at("index64").as_bool("index64");
+  if (const json::Value* choice = value.find("choice")) {
+    entry.choice = std::make_unique<ChoiceSpec>(ChoiceSpec::from_json(*choice));
+    check_inputs(entry.choice->host, variant);
+  }
   if (const json::Value* config = value.find("config")) entry.config = config->as_string("config");
   entry.host = HostProgram::from_json(value.find("host"));
   check_inputs(entry.host, variant);

@@ -232,6 +232,7 @@ void run_raw_from_python(uint64_t handle, uint32_t variant, const py::kwargs& fi
   take("device_index", call.device_index);
   take("fast", call.fast);
   take("index64", call.index64);
+  take("general", call.general);
   take("sizes", call.sizes);
   take("int_scalars", call.int_scalars);
   take("float_scalars", call.float_scalars);

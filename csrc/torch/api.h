@@ -108,6 +108,7 @@ struct RawCall {
   bool cuda = true;
   int device_index = 0;
   bool fast = true, index64 = false;
+  bool general = false;  // of several entries, the one that assumes no facts of numbers
   std::vector<int64_t> sizes;
   std::vector<int64_t>
       int_scalars;  // one for each scalar of the variant, used if its type is not a float

@@ -198,7 +198,12 @@ class EntryKey {
   void set_flags(bool fast, bool index64) {
     buffer_.data()[count_ - 1] = entry_flags(fast, index64);
   }
-  const Entry* find(const Variant& variant) { return variant.entries.find(buffer_.data(), count_); }
+  // The entry of a call with this key, or null; under `general` that without facts of numbers.
+  const Entry* find(const Binding& call, bool general = false) {
+    const Entry* found = call.variant->entries.find(buffer_.data(), count_);
+    if (found == nullptr || __builtin_expect(found->choices == nullptr, 1)) return found;
+    return found->choices->find(call, general);
+  }
   std::vector<uint64_t> words() {
     return std::vector<uint64_t>(buffer_.data(), buffer_.data() + count_);
   }
@@ -222,8 +227,10 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
   const std::string* origin = op.sealed();
   if (origin != nullptr || refuses_to_compile(call, &reason)) {
     // The general kernel assumes nothing: it serves where the fast one may not be made now.
+    const Entry* general = call.fast ? key.find(call, true) : nullptr;
     key.set_flags(false, call.index64);
-    const Entry* general = key.find(*call.variant);
+    if (general == nullptr) general = key.find(call);
+    if (general == nullptr) general = key.find(call, true);
     if (general != nullptr) return *general;
     if (origin != nullptr) fail_bundled(call, *origin, entry_key(call));
     fail_miss(call, reason);
@@ -248,7 +255,7 @@ __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding
   std::vector<uint64_t> flight = key.words();
   flight.insert(flight.begin(), uint64_t{1} + call.variant->number);
   const Entry* entry = nullptr;
-  op.resolve(flight, request, [&] { return (entry = key.find(*call.variant)) != nullptr; });
+  op.resolve(flight, request, [&] { return (entry = key.find(call)) != nullptr; });
   return *entry;
 }
 
@@ -430,7 +437,7 @@ void call_op(Op& op, StableIValue* stack, StageClock& clock) {
   bind_sizes(inputs, call);
   if (__builtin_expect(call.meta, 0)) return call_meta(op, call, stack);
   EntryKey key(call);
-  const Entry* entry = key.find(*call.variant);
+  const Entry* entry = key.find(call);
   const bool is_hit = entry != nullptr;
   if (__builtin_expect(is_hit, 1))
     count(Counter::kMemoryHits);

@@ -104,7 +104,7 @@ void Op::add_entry(uint32_t number, const json::Value& description,
   std::vector<uint64_t> key = {device_word(made.cuda, made.capability)};
   for (int64_t value : made.consts) key.push_back(static_cast<uint64_t>(value));
   key.push_back(entry_flags(made.fast, made.index64));
-  target.entries.insert(key, std::move(entry));
+  target.add(key, std::move(entry));
 }
 
 void Op::detach() {

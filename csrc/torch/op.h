@@ -17,10 +17,25 @@
 
 namespace tileops {
 
-// A compiled specialisation with torch's dtype numbers.
+struct Binding;
+struct Choices;
+
+// A compiled specialisation with torch's dtype numbers. Where `choices` is given it has nothing
+// else: the facts of a call lead on to the entry.
 struct Entry {
   EntrySpec spec;
   std::vector<int32_t> output_dtypes;
+  std::unique_ptr<Choices> choices;
+};
+
+// The entries of one key, by the facts that their code assumes.
+struct Choices {
+  ChoiceSpec spec;  // its words mean nothing
+  DispatchTable<Entry> entries;
+
+  // The entry for a call, or null; under `general` the one that assumes nothing.
+  const Entry* find(const Binding& call, bool general) const;
+  void load(int device_index) const;
 };
 
 struct Variant {
@@ -29,6 +44,8 @@ struct Variant {
   std::vector<std::vector<int32_t>> tensor_dtypes;  // per tensor rule
   std::vector<int32_t> output_dtypes;
   DispatchTable<Entry> entries;
+
+  void add(const std::vector<uint64_t>& key, std::unique_ptr<Entry> entry);
 };
 
 // What a call can see; replaced as a whole by unload.

@@ -30,7 +30,11 @@ void load_entry(uint64_t handle, uint32_t number, const EntryChoice& choice) {
   Variant& variant = op.variant(number);
   if (choice.consts.size() != variant.spec.key_sizes())
     raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of constant sizes");
-  load(find_entry(op, variant, choice).spec, choice.device_index);
+  const Entry& entry = find_entry(op, variant, choice);
+  if (entry.choices != nullptr)
+    entry.choices->load(choice.device_index);
+  else
+    load(entry.spec, choice.device_index);
 }
 
 void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
@@ -42,11 +46,9 @@ void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
   for (uint16_t size : spec.const_sizes) choice.consts.push_back(raw.sizes.at(size));
   for (const BucketRule& rule : spec.buckets)
     choice.consts.push_back(static_cast<int64_t>(rule.word(raw.sizes.at(rule.size))));
-  const Entry& entry = find_entry(op, variant, choice);
-  if (raw.sizes.size() != spec.sizes.size() || raw.tensors.size() != entry.spec.tensors.size() ||
-      raw.int_scalars.size() != spec.scalars.size() ||
+  if (raw.sizes.size() != spec.sizes.size() || raw.int_scalars.size() != spec.scalars.size() ||
       raw.float_scalars.size() != spec.scalars.size()) {
-    raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of sizes, tensors or scalars");
+    raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of sizes or scalars");
   }
   Binding call;
   call.op = &op;
@@ -60,6 +62,13 @@ void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
     else
       call.scalars[i].i = raw.int_scalars[i];
   }
+  const Entry* found = &find_entry(op, variant, choice);
+  if (found->choices != nullptr) found = found->choices->find(call, raw.general);
+  if (found == nullptr)
+    raise(ErrorKind::kInternal, op.spec.title(), ": there is no entry for these facts");
+  const Entry& entry = *found;
+  if (raw.tensors.size() != entry.spec.tensors.size())
+    raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of tensors");
   std::vector<int64_t> slots(entry.spec.host.slot_count() + 1);
   evaluate_host(entry.spec.host, call, slots.data());
   std::vector<void*> tensors, workspaces;

@@ -29,11 +29,12 @@ L0 = frozenset(
 # Package to the packages that it may import. A package may always import itself; L0 is for all.
 ALLOWED: dict[str, frozenset[str]] = {
     "ir": frozenset(),
-    "language": frozenset({"ir"}),
+    "foreign": frozenset({"ir"}),
+    "language": frozenset({"ir", "foreign"}),
     "frontend": frozenset({"ir", "language"}),
     "passes": frozenset({"ir"}),
     "codegen": frozenset({"ir", "passes"}),
-    "compiler": frozenset({"codegen.kernel_code", "ir"}),
+    "compiler": frozenset({"codegen.kernel_code", "ir", "foreign"}),
     "cache": frozenset(),
     "runtime": frozenset({"_C"}),
     "profiler": frozenset({"runtime"}),

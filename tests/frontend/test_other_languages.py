@@ -305,7 +305,7 @@ def value_of(kind: str) -> Callable[[object], object]:
 
 
 @pytest.mark.parametrize("kind", ["buffer", "slice", "element"])
-@pytest.mark.parametrize("name", ["sum", "to", "item", "load", "T", "numel", "exp", "fill_"])
+@pytest.mark.parametrize("name", ["sum", "to", "item", "load", "T", "nelement", "exp", "fill_"])
 def test_attributes_of_torchs_tensors(kind: str, name: str) -> None:
     of = value_of(kind)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +91,8 @@ class CompilePool:
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, request: Request) -> Compiled:
+        if request.program.externs:
+            return self._work_here(request)
         child = self._take()
         try:
             child.ask({}, START_SECONDS)  # starting is not part of compiling
@@ -103,6 +105,14 @@ class CompilePool:
             with self._guard:
                 if child.is_alive and not self._is_closed:
                     self._idle.append(child)
+        self._note(request, done)
+        return done
+
+    def _work_here(self, request: Request) -> Compiled:
+        """Compile in this process, which alone has the foreign kernels of the program."""
+        return Compiled(**_answered(lambda: _obtained(request)))
+
+    def _note(self, request: Request, done: Compiled) -> None:
         if done.compile_s:
             counters.record_compile(
                 counters.CompileEvent(
@@ -110,7 +120,6 @@ class CompilePool:
                     dict(request.sizes),
                 )
             )  # fmt: skip
-        return done
 
     def _new(self) -> Child:
         child = Child(MODULE, self._environment)
@@ -170,8 +179,12 @@ def answer(message: Message) -> Message:
     """
     if "program" not in message:
         return {"status": "ok"}
+    return _answered(lambda: _compile(message))
+
+
+def _answered(compile_it: Callable[[], Message]) -> Message:
     try:
-        return _compile(message)
+        return compile_it()
     except SharedMemoryError as error:
         return {"status": "shared_memory", "reason": str(error)}
     except Exception as error:  # whatever a compiler does, the worker goes on
@@ -188,6 +201,10 @@ def _compile(message: Message) -> Message:
         sizes=message["sizes"],
         script=message["script"],
     )
+    return _obtained(request)
+
+
+def _obtained(request: Request) -> Message:
     seconds: list[float] = []
     remove = counters.on_compile(lambda event: seconds.append(event.seconds))
     try:

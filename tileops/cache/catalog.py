@@ -120,4 +120,21 @@ def why_missed(key: Key, name: str) -> str:
     found = min((o for o in others if o != key), key=partial(_distance, key), default=None)
     if found is None:
         return "first compile of this op"
-    return "changed: " + ", ".join(key.differences(found))
+    names = key.differences(found)
+    parts = _changed_parts(key.fields["ir"], found.fields["ir"]) if "ir" in names else []
+    return "changed: " + ", ".join([*names, *parts])
+
+
+# A line of a program's text for each function or file that a foreign kernel is made of.
+_PART = "  made of "
+
+
+def _changed_parts(text: str, other: str) -> list[str]:
+    """The parts of foreign kernels that are not the same in two texts."""
+    now, then = (
+        dict(
+            line.removeprefix(_PART).rsplit(" ", 1) for line in t.splitlines() if _PART in line[:10]
+        )
+        for t in (text, other)
+    )
+    return [name for name in {**then, **now} if now.get(name) != then.get(name)]

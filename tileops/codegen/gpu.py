@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tileops import settings
+from tileops.codegen.foreign import with_foreign
 from tileops.codegen.gluon import emit_roles
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton.module import Written, generate_with, write_launch
@@ -26,7 +28,7 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
     UnsupportedConstructError for what neither form can express.
     """
-    return generate_with(_write, program, target, spec)
+    return with_foreign(partial(generate_with, _write, target=target, spec=spec), program, spec)
 
 
 def generate_plain(
@@ -45,7 +47,7 @@ def generate_plain(
         written = write_launch(program, launch, known, spec, entry, workspaces)
         return _noted(written, f"{entry}: Triton path: {refused}")
 
-    return generate_with(write, program, target, spec)
+    return with_foreign(partial(generate_with, write, target=target, spec=spec), program, spec)
 
 
 def _write(

@@ -50,13 +50,14 @@ class TensorMapSpec:
 class KernelParam:
     """One run-time parameter of a launch.
 
-    ``kind`` is tensor, workspace, size, scalar, host, tensormap or null. ``index`` counts within
-    the kind: tensors as in ``Program.tensors()``, workspaces as in ``Program.workspaces``, sizes as
-    in ``Program.sizes``, scalars as in ``Program.scalars()``; a tensormap's index is that of its
-    tensor. ``host`` is an expression evaluated per call (``value``). ``type`` is ptr, i1, i8 ...
-    i64, u8 ... u64, f16, bf16, f32, f64, or tensordesc for a tensormap; ``dtype`` is the element
-    type of a pointer or of a described tensor. ``aligned``: the pointer is 16-byte aligned, or the
-    integer divisible by 16, in every call of this entry.
+    ``kind`` is tensor, workspace, size, scalar, host, number, tensormap or null. ``index`` counts
+    within the kind: tensors as in ``Program.tensors()``, workspaces as in ``Program.workspaces``,
+    sizes as in ``Program.sizes``, scalars as in ``Program.scalars()``; a tensormap's index is that
+    of its tensor. ``host`` is an expression evaluated per call (``value``), ``number`` a float that
+    every call passes (``number``). ``type`` is ptr, i1, i8 ... i64, u8 ... u64, f16, bf16, f32,
+    f64, or tensordesc for a tensormap; ``dtype`` is the element type of a pointer or of a described
+    tensor. ``aligned``: the pointer is 16-byte aligned, or the integer divisible by 16, in every
+    call of this entry.
     """
 
     name: str
@@ -67,6 +68,7 @@ class KernelParam:
     aligned: bool = False
     value: Expr | None = None
     tensormap: TensorMapSpec | None = None
+    number: float = 0.0
 
     @property
     def width(self) -> int:
@@ -85,6 +87,21 @@ def scalar_type(dtype: DType) -> str:
 
 
 @dataclass(frozen=True)
+class ForeignKernel:
+    """A kernel that the program's author brought, which is no part of the text.
+
+    ``digest`` finds it (``foreign.registry``). ``constants`` are its compile-time arguments: the
+    names of parameters, each with the text of its value. ``written`` are the parameters whose
+    memory it may write. ``options`` are those of the launch that its author gave.
+    """
+
+    digest: str
+    constants: tuple[tuple[str, str], ...] = ()
+    written: frozenset[str] = frozenset()
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class LaunchCode:
     """One launch: its entry point in the text, its parameters in order, its flattened grid.
 
@@ -98,6 +115,10 @@ class LaunchCode:
     the one ahead of it on the stream ends, so its text waits (``gdc_wait``) before it touches
     memory that earlier launches use. ``notes`` say how the
     launch was generated, for people.
+
+    ``foreign``: the launch is of a kernel that is not in the text. Only such launches have
+    ``more_grid``, the second and third extent of the grid, and are ``cooperative``: all blocks run
+    at once.
     """
 
     entry: str
@@ -112,6 +133,9 @@ class LaunchCode:
     cluster: int = 1
     dependent: bool = False
     notes: tuple[str, ...] = ()
+    foreign: ForeignKernel | None = None
+    more_grid: tuple[Expr, ...] = ()
+    cooperative: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tileops.codegen.kernel_code import KernelCode
-from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
+from tileops.compiler.artifact import Artifact, LaunchImage, OneError, PlaceError, StageError
 from tileops.compiler.toolchain import Toolchain, content_hash, toolchain_of
 from tileops.errors import InternalError
 from tileops.target import Target
@@ -14,6 +14,7 @@ from tileops.target import Target
 __all__ = [
     "Artifact",
     "LaunchImage",
+    "OneError",
     "PlaceError",
     "StageError",
     "Toolchain",

@@ -57,5 +57,9 @@ class StageError(ToolchainError):
         return StageError(f"{self.message}\n  from {where}", self.statement)
 
 
+class OneError(StageError):
+    """Triton refused a foreign kernel some of whose arguments are assumed to be 1."""
+
+
 class PlaceError(ToolchainError):
     """A compiler failed for a reason that its folder may have: no room, no permission, no file."""

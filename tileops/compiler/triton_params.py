@@ -44,7 +44,11 @@ def _type_text(param: KernelParam) -> str:
 
 
 def _element_text(param: KernelParam) -> str:
-    short = DType(param.dtype or "").short
+    return spelled(DType(param.dtype or "").short)
+
+
+def spelled(short: str) -> str:
+    """Triton's name of a type."""
     return _SPELLINGS.get(short, short)
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from tileops import forks, log
 from tileops.codegen.kernel_code import KernelCode, LaunchCode
-from tileops.compiler import ptx_repairs
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
+from tileops.compiler.foreign_triton import compile_foreign
+from tileops.compiler.stages import stages_of
 from tileops.compiler.toolchain import triton_version
 from tileops.compiler.triton_params import hidden_pointers, signature_of, tensor_maps
 from tileops.errors import InternalError, SharedMemoryError, ToolchainError
@@ -79,10 +80,8 @@ def compile_triton(
     source = code.source
     with pinned(folder):
         for number, launch in enumerate(code.launches):
-            is_gluon = launch.language == "gluon"
-            compiled = _compile_as_written if is_gluon else _compile_unspilled
             try:
-                built = compiled(_Job(code, source, launch, target, options))
+                built = _compile_launch(_Job(code, source, launch, target, options))
             except StageError:
                 _require_room(folder)
                 raise
@@ -92,6 +91,23 @@ def compile_triton(
             images.append(_image(number, launch, target, built))
     files[_FILE] = source.encode()
     return Artifact(files, tuple(images))
+
+
+def _compile_launch(job: _Job) -> _Compiled:
+    if job.launch.foreign is not None:
+        return _compile_foreign(job)
+    return (_compile_as_written if job.launch.language == "gluon" else _compile_unspilled)(job)
+
+
+def _compile_foreign(job: _Job) -> _Compiled:
+    """A kernel that is not in the text, with the warps and stages that its author chose."""
+    assert job.launch.foreign is not None
+    with _text_lock:
+        try:
+            found, metadata = compile_foreign(job.launch, job.launch.foreign, job.target)
+        except OSError as error:
+            raise PlaceError(f"Triton's tools could not do their work: {error}") from error
+    return _Compiled(found, metadata, job.source, *_kernel_resources(found.get("cubin", b"")))
 
 
 def _require_room(folder: Path) -> None:
@@ -240,48 +256,9 @@ def _function(source: str, entry: str) -> Any:
 
 
 def _stages_of(function: Any, job: _Job) -> _Compiled:
-    from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler.compiler import make_backend
-
-    target, launch = job.target, job.launch
-    gpu = GPUTarget(
-        target.kind, target.capability if target.kind == "cuda" else target.arch, target.warp_size
-    )
-    backend = make_backend(gpu)
-    parsed = backend.parse_options(_options(job))
-    attributes = {(n,): [["tt.divisibility", 16]] for n, p in enumerate(launch.params) if p.aligned}
-    text = _source_class(launch.language)(function, signature_of(launch), {}, attributes)
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    module = text.make_ir(
-        gpu, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
-    )
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, parsed, text.language)
-    metadata: dict[str, Any] = {"num_warps": launch.num_warps, "num_ctas": launch.cluster}
-    found: dict[str, bytes] = {}
-    for name, run in stages.items():
-        module = run(module, metadata)
-        if name == "ptx":
-            module = ptx_repairs.repaired(module)
-        found[name] = module if isinstance(module, bytes) else str(module).encode()
+    types = signature_of(job.launch)
+    found, metadata = stages_of(function, job.launch, job.target, types, {}, _options(job))
     return _Compiled(found, metadata, job.source, *_kernel_resources(found.get("cubin", b"")))
-
-
-def _source_class(language: str) -> Any:
-    """Triton's class for functions of ``language``, which also chooses the stages."""
-    if language == "gluon":
-        from triton.experimental.gluon._runtime import GluonASTSource
-
-        from tileops.compiler.triton_environment import clear_gluon_at_exit
-
-        clear_gluon_at_exit()
-        return GluonASTSource
-    from triton.compiler.compiler import ASTSource
-
-    return ASTSource
 
 
 def _options(job: _Job) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Assert, Break, Continue, If, Stmt, While
 from tileops.language.arithmetic import maximum, minimum
 from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
+from tileops.language.extern import ExternFrame, launcher
 from tileops.language.launch import KernelFrame
 from tileops.language.loops import REWRITTEN, LoopFrame, not_a_loop, range_, serial
 from tileops.language.parameter_types import OpenDType, Ref, Var
@@ -300,6 +301,10 @@ class _Frame:
         finally:
             self._tracer.in_message = False
 
+    def launcher(self, kernel: object, grid: object) -> Callable[..., object]:
+        """``kernel[grid]`` where it is called."""
+        return launcher(kernel, grid)
+
     # -- branches ----------------------------------------------------------------------------------
     def then(self, cond: object, names: Mapping[str, object] | None = None) -> bool:
         """Start an ``if``; True if its first branch runs."""
@@ -411,7 +416,7 @@ class _Frame:
     # -- blocks ------------------------------------------------------------------------------------
     def enter(self, context: object) -> object:
         """The context manager of a ``with``."""
-        if isinstance(context, KernelFrame) and self._tracer.skip_bodies:
+        if isinstance(context, (KernelFrame, ExternFrame)) and self._tracer.skip_bodies:
             self._runs_body = False
         if not hasattr(context, "__enter__"):
             if context is None:

@@ -15,6 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple, cast
 
 from tileops.errors import ProgramSyntaxError
+from tileops.frontend.extern_body import is_extern, plain_body
 from tileops.frontend.scopes import (
     assigned_names,
     carried_names,
@@ -170,6 +171,7 @@ class _Rewriter:
             ast.UnaryOp: self._unary,
             ast.IfExp: self._choice,
             ast.Compare: self._comparison,
+            ast.Call: self._call,
         }
 
     # -- pieces ----------------------------------------------------------------------------------
@@ -382,7 +384,8 @@ class _Rewriter:
             items.append(ast.withitem(context, ast.Name(value, ast.Store())))
             if item.optional_vars is not None:
                 entered += self.assign_any(item.optional_vars, ast.Name(value, ast.Load()))
-        body: list[ast.stmt] = [ast.If(hook("runs_body"), [*entered, *self.block(node.body)], [])]
+        inner = plain_body(node.body, self) if is_extern(node) else self.block(node.body)
+        body: list[ast.stmt] = [ast.If(hook("runs_body"), [*entered, *inner], [])]
         return [*out, ast.With(items, body)]
 
     # -- expressions ------------------------------------------------------------------------------
@@ -441,6 +444,16 @@ class _Rewriter:
         a, b = ast.Name("a", ast.Load()), ast.Name("b", ast.Load())
         ops = [thunk(ast.Compare(a, [op], [b]), "a", "b") for op in node.ops]
         return hook("compare", ast.Tuple(ops, ast.Load()), ast.Tuple(values, ast.Load()))
+
+    def _call(self, node: ast.Call) -> ast.AST:
+        """A call; that of a subscript, ``kernel[grid](...)``, may launch a foreign kernel."""
+        out = self._inside(node)
+        if not isinstance(node.func, ast.Subscript) or isinstance(node.func.slice, ast.Slice):
+            return out
+        function = self.expr(node.func)
+        assert isinstance(out, ast.Call)
+        assert isinstance(function, ast.Subscript)
+        return ast.Call(hook("launcher", function.value, function.slice), out.args, out.keywords)
 
     def _name(self, node: ast.Name) -> ast.AST:
         if not isinstance(node.ctx, ast.Load):

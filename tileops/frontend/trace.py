@@ -28,6 +28,7 @@ from tileops.frontend.source import function_tree, location_of, refuse_own_name
 from tileops.ir import fold
 from tileops.ir.builder import activate
 from tileops.ir.expr import Expr, comma_separated
+from tileops.ir.extern import Extern
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program, TensorParam
 from tileops.ir.stmt import Fill
@@ -82,7 +83,7 @@ def trace(
         raise
     except ProgramError as error:
         program = None
-        if tracer.const_locations and tracer.launch is not None:
+        if tracer.const_locations and not (tracer.launch is None and tracer.extern is None):
             # A construct of the body may need the value of a size constant; the signature does not.
             program = job.without_body()
         elif isinstance(error, ConstNeededError):
@@ -216,12 +217,16 @@ def _with_writes_of(outline: Program, sample: Program) -> Program:
         if run.buffer.id in written
     )
     first = [replace(launch, body=fills) for launch in outline.launches[:1]]
-    return replace(outline, launches=(*first, *outline.launches[1:]))
+    externs = tuple(
+        Extern(e.language, e.name, e.parts, (fold.const(1),), (), after=e.after, loc=e.loc)
+        for e in sample.externs
+    )
+    return replace(outline, launches=(*first, *outline.launches[1:]), externs=externs)
 
 
 def _signature_text(program: Program) -> str:
     """What calls see of ``program``: parameters, sizes, returns, and what it writes."""
-    outer = replace(program, launches=(), workspaces=(), options=())
+    outer = replace(program, launches=(), externs=(), workspaces=(), options=())
     return f"{print_program(outer)} {sorted(written_ids(program.launches))}"
 
 
@@ -401,7 +406,7 @@ def _finish(
         parameters.finish()
         returns, is_tuple = _outputs(tracer, returned)
         check_sizes(tracer, location)
-        if not tracer.launches:
+        if not tracer.launches and not tracer.externs:
             raise ProgramValueError(
                 "the program has no `with T.Kernel(...)` block", location=location
             )

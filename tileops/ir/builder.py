@@ -11,6 +11,7 @@ from typing import TypeVar
 from tileops.dtypes import DType
 from tileops.errors import NoBuilderError
 from tileops.ir.expr import Buffer, Expr, Var
+from tileops.ir.extern import Extern
 from tileops.ir.program import Program, ScalarParam, Size, TensorParam
 from tileops.ir.stmt import Assert, Launch, Stmt
 from tileops.ir.walk import with_origins
@@ -30,6 +31,7 @@ class Builder:
         self.workspaces: list[Buffer] = []
         self.host_asserts: list[Assert] = []
         self.launches: list[Launch] = []
+        self.externs: list[Extern] = []
         self.options: dict[str, str] = {}
         self.location: Location | None = None
         self._next_id = 0
@@ -80,6 +82,11 @@ class Builder:
         """Append a launch, at the current location if it has none."""
         self.launches.append(self._located(launch))
 
+    def emit_extern(self, extern: Extern) -> None:
+        """Append the launch of a foreign kernel after the launches so far, at the location."""
+        extern = dataclasses.replace(extern, after=len(self.launches), loc=self.location)
+        self.externs.append(extern)
+
     def finish(self, returns: tuple[int, ...], returns_tuple: bool) -> Program:
         """The traced program, its statements numbered. ``returns`` are indices into ``params``."""
         program = Program(
@@ -92,6 +99,7 @@ class Builder:
             returns_tuple=returns_tuple,
             host_asserts=tuple(self.host_asserts),
             options=tuple(sorted(self.options.items())),
+            externs=tuple(self.externs),
         )
         return with_origins(program)
 

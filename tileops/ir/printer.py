@@ -41,10 +41,20 @@ def print_program(program: Program) -> str:
     lines += [f"workspace {b.declaration}" for b in program.workspaces]
     lines += [f"option {name} = {value}" for name, value in program.options]
     lines += print_body(program.host_asserts)
-    lines += print_body(program.launches)
+    lines += _launch_lines(program)
     returned = ", ".join(map(str, program.returns))
     lines.append(f"return {'tuple ' if program.returns_tuple else ''}[{returned}]")
     return "\n".join(lines) + "\n"
+
+
+def _launch_lines(program: Program) -> list[str]:
+    if not program.externs:
+        return print_body(program.launches)
+    lines: list[str] = []
+    for number in range(len(program.launches) + 1):
+        lines += [line for e in program.externs if e.after == number for line in e.lines()]
+        lines += print_body(program.launches[number : number + 1])
+    return lines
 
 
 # The texts of a program by pass, in the order in which the passes run; None if nobody asks.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tileops.dtypes import DType
 from tileops.ir.expr import Buffer, Var
 from tileops.ir.expr import const_value as const_value
+from tileops.ir.extern import Extern
 from tileops.ir.stmt import Assert, Launch
 from tileops.location import Location
 
@@ -81,6 +82,8 @@ class Program:
     code: pass configs and compile flags. ``is_tried``: the signature was found with numbers tried
     for the size constants, and a specialised trace is compared with it. ``dtype_vars`` are the
     dtype variables of a symbolic trace, which has one dtype of each; a specialised one has none.
+    ``externs`` are the launches of foreign kernels, in order; each says where it is among
+    ``launches``.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Program:
     options: tuple[tuple[str, str], ...] = ()
     is_tried: bool = False
     dtype_vars: tuple[DTypeVariable, ...] = ()
+    externs: tuple[Extern, ...] = ()
 
     def tensors(self) -> tuple[TensorParam, ...]:
         """The tensor parameters, inputs and outputs, in order."""

@@ -61,6 +61,11 @@ class _Verifier:
         self._returns()
         self._body(p.host_asserts)
         self._body(p.launches)
+        for extern in p.externs:
+            self._where = None
+            self._require(0 <= extern.after <= len(p.launches), f"{extern.name} is out of order")
+            self._operand((*extern.grid, *(a.value for a in extern.args)))
+            self._no_fault(extern.faults())
 
     def _returns(self) -> None:
         p = self._program

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tileops import cache
 from tileops.cache.entry import MANIFEST, OPTIONS, PROGRAM, fact_of, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, write_file
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.ir.extern import with_words, words_of
+from tileops.jit.choosing import Words, general_words
 from tileops.jit.compiling import Request, obtain, run_all
 from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
@@ -73,8 +75,9 @@ def bundle(
     for item in items:
         for job in _jobs_of(item, chosen, index64):
             one = job[0]
-            key = (one.op.handle, repr(one.variant.static), one.consts, str(one.target), one.spec)
-            jobs.setdefault(key, job)
+            words = words_of(job[1].program)
+            what = (one.op.handle, repr(one.variant.static), one.consts, words)
+            jobs.setdefault((*what, str(one.target), one.spec), job)
     if not jobs:
         raise ArgumentError("bundle: no ops were given")
     stage = final.with_name(f".{final.name}.{secrets.token_hex(6)}")
@@ -141,8 +144,11 @@ def _of_kernel(kernel: JITKernel, targets: Sequence[Target | None], index64: boo
                 f"{target}"
             )
     op = state.registered()
-    seen = any(wide for _, _, wide in op.combinations())
-    return _jobs(state, op, [(op.variant(()), ())], targets, index64 or seen)
+    called = op.combinations()
+    found = [_Combination(op.variant(()), (), words) for *_, words in called if words]
+    seen = any(wide for _, _, wide, _ in called)
+    found.append(_Combination(op.variant(()), ()))
+    return _jobs(state, op, found, targets, index64 or seen)
 
 
 def _of_program(
@@ -158,7 +164,16 @@ def _of_program(
     return [job for c in configs for job in _jobs(*_configured(program, c), targets, index64)]
 
 
-_Combination = tuple[Variant, tuple[int, ...]]  # with the values of the const sizes
+class _Combination(NamedTuple):
+    """A variant with the values of its const sizes.
+
+    ``words`` are facts that foreign kernels assume of a call, ``sizes`` what tells such facts.
+    """
+
+    variant: Variant
+    consts: tuple[int, ...]
+    words: Words | None = None
+    sizes: Mapping[str, int] = {}
 
 
 def _configured(program: JITImpl, config: Config) -> tuple[EagerProvider, Op, list[_Combination]]:
@@ -177,7 +192,8 @@ def _configured(program: JITImpl, config: Config) -> tuple[EagerProvider, Op, li
     for dtypes in _choices(rules):
         made = specialise(provider.definition, (), {**inputs, **extra, **dtypes, **given})
         variant = op.variant(provider.static_of(op.spec, given, made.static, left_out))
-        found.append((variant, tuple(made.consts.values())))
+        consts = tuple(made.consts.values())
+        found.append(_Combination(variant, consts, sizes=made.sizes))
     return provider, op, found
 
 
@@ -192,15 +208,15 @@ def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
     """What calls have asked for, and the defaults; whether a call had 64-bit offsets."""
     op = program._eager.op or program.routed({})[1]
     called = op.combinations()
-    found = [(variant, consts) for variant, consts, _ in called]
+    found = [_Combination(variant, consts, words or None) for variant, consts, _, words in called]
     sizes: list[str] = []
     if not any(p.is_required for p in program.definition.statics({})):
         provider, op_of_defaults, given = program.routed({})
         for dtypes in _choices(op.spec.dtype_rules):
             default = op.variant(provider.static_of(op_of_defaults.spec, given, dtypes))
             sizes = [size.name for size in default.sizes if size.kind == "const"]
-            if not sizes and all(variant.static != default.static for variant, _ in found):
-                found.append((default, ()))
+            if not sizes and all(one.variant.static != default.static for one in found):
+                found.append(_Combination(default, ()))
     if not found:
         name, lacks = program.func.__name__, "needs compile-time values"
         if sizes:
@@ -209,7 +225,7 @@ def _called(program: JITImpl) -> tuple[Op, list[_Combination], bool]:
             f"bundle: {name} {lacks} and was not called yet; give them: ({name}, "
             f"[{{{(sizes or ['name'])[0]!r}: ...}}])"
         )
-    return op, found, any(wide for _, _, wide in called)
+    return op, found, any(wide for _, _, wide, _ in called)
 
 
 def _jobs(
@@ -219,18 +235,30 @@ def _jobs(
     targets: Sequence[Target | None],
     wide: bool,
 ) -> list[_Job]:
-    found = []
-    for (variant, consts), target in itertools.product(combinations, targets):
+    found: list[_Job] = []
+    for one, target in itertools.product(combinations, targets):
         final = target or provider.build.target or default_target()
-        default = Wanted(op, variant, final, Specialization(), consts)
+        default = Wanted(
+            op, one.variant, final, Specialization(), one.consts, one.sizes, words=one.words
+        )
         is_large = reaches_index64(provider.request_for(default).program)
         widths = (True,) if is_large else (False, True) if wide else (False,)
         for fast, index64 in itertools.product((True, False), widths):
             wanted = replace(default, spec=Specialization(fast, index64))
-            made = provider.request_for(provider.measured(wanted))
-            name, sizes = op.spec.name, made.sizes
-            found.append((wanted, Request(made.program, final, wanted.spec, name, "bundle", sizes)))
+            found += _with_general(provider, wanted)
     return found
+
+
+def _with_general(provider: CodeProvider, wanted: Wanted) -> Iterator[_Job]:
+    """The job, and where foreign kernels assume facts of numbers also the one without them."""
+    made = provider.request_for(provider.measured(wanted))
+    name, sizes = wanted.op.spec.name, made.sizes
+    programs = [made.program]
+    general = general_words(made.program)
+    if general is not None and general != words_of(made.program):
+        programs.append(with_words(made.program, general))
+    for program in programs:
+        yield wanted, Request(program, wanted.target, wanted.spec, name, "bundle", sizes)
 
 
 # -- what to write -------------------------------------------------------------------------------

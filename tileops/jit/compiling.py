@@ -26,6 +26,7 @@ from tileops.errors import (
     ToolchainError,
     UnsupportedOnTargetError,
 )
+from tileops.ir.extern import without_ones
 from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
 from tileops.ir.stmt import Assert
@@ -186,8 +187,13 @@ def _fetched(request: Request, looked: LookUp) -> cache.Entry:
 
 
 def _with_used_facts(request: Request) -> Request:
-    # Code for the CPU assumes none of the facts, so one compile serves all of them.
-    return replace(request, spec=Specialization()) if request.target.kind == "cpu" else request
+    # Code for the CPU assumes none of the facts, so one compile serves all of them; foreign kernels
+    # have facts of their own for the widths of numbers.
+    if request.target.kind == "cpu":
+        return replace(request, spec=Specialization())
+    if request.spec.index64 and not request.program.launches:
+        return replace(request, spec=replace(request.spec, index64=False))
+    return request
 
 
 def _from_bundle(request: Request, looked: LookUp) -> cache.Entry | None:
@@ -237,13 +243,19 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
 
 def _generated_and_compiled(request: Request) -> tuple[KernelCode, Artifact]:
     """Text and machine code. What Triton refuses in roles is written without them."""
-    from tileops.compiler import StageError
+    from tileops.compiler import OneError, StageError
 
     with counters.timed("generate"):
         code = generate(request.program, request.target, request.spec)
     try:
         with counters.timed("compile"):
             return code, _compile(code, request)
+    except OneError as error:
+        # A kernel may call `stride.to(...)`, which a compile-time 1 does not have.
+        log.emit(
+            "compile", f"{request.op}: no argument is taken as 1: {str(error).splitlines()[0]}"
+        )
+        return _generated_and_compiled(replace(request, program=without_ones(request.program)))
     except (StageError, SharedMemoryError) as error:
         if all(launch.language != "gluon" for launch in code.launches):
             raise
@@ -262,6 +274,12 @@ def _generated_and_compiled(request: Request) -> tuple[KernelCode, Artifact]:
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
     """The text that ``program`` becomes on ``target``; needs no compiler."""
     target = target.text_target
+    if program.externs and not target.is_gpu:
+        names = ", ".join(dict.fromkeys(extern.name for extern in program.externs))
+        raise UnsupportedOnTargetError(
+            f"{program.name} launches foreign kernels ({names}), which do not run on {target}",
+            location=program.externs[0].loc,
+        )
     if target.kind == "cpu":
         from tileops.codegen import cpu
 

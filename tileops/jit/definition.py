@@ -11,6 +11,7 @@ from typing import Any, cast
 from tileops import counters, forks, frontend, settings
 from tileops.dtypes import DType, dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError
+from tileops.ir.extern import declared_written
 from tileops.ir.program import Program
 from tileops.jit.statics import EMPTY, NotCarriedError, StaticParam, static_param
 from tileops.location import Location
@@ -164,7 +165,7 @@ class Definition:
         names = self.parameters
         dtypes = {n: v for n, v in static.items() if n not in names}
         with counters.timed("trace"):
-            return frontend.trace(
+            program = frontend.trace(
                 self.func,
                 name=self.name,
                 static={n: v for n, v in static.items() if n in names},
@@ -175,6 +176,7 @@ class Definition:
                 wide_sizes=wide_sizes,
                 signature=self.signature,
             )
+        return declared_written(program, frozenset(self.options.mutates or ()))
 
     def under_configs(
         self, values: Mapping[str, object], consts: Mapping[str, int] | None

@@ -15,6 +15,7 @@ from tileops.errors import ArgumentError, ProgramValueError
 from tileops.ir.program import Program
 from tileops.jit.bundle_programs import Named
 from tileops.jit.captured import code_digest, source_of, text_of, values_of
+from tileops.jit.choosing import chosen
 from tileops.jit.compiling import Request
 from tileops.jit.definition import Definition, split_config, with_options
 from tileops.jit.provider import NAMESPACE, Build, CodeProvider, Device, Wanted, facts_text
@@ -286,6 +287,13 @@ class EagerProvider(CodeProvider):
             )
         return replace(wanted, device=device)
 
+    def _under_configs(
+        self, wanted: Wanted, traced: Mapping[str, object], consts: Mapping[str, int]
+    ) -> Callable[[Mapping[str, Any]], Program]:
+        """The program by config, under the facts of the call."""
+        trace = self.definition.under_configs(traced, consts)
+        return lambda config: chosen(trace(config), wanted.sizes, wanted.scalars, wanted.words)
+
     def request_for(self, wanted: Wanted) -> Request:
         """What to compile: the program under the values that are given, default or tuned."""
         spec, facts = wanted.op.spec, wanted.spec
@@ -300,13 +308,14 @@ class EagerProvider(CodeProvider):
                 Choice(
                     self.definition, self.build, self.script or "", traced, given, consts,
                     wanted.sizes, wanted.target, facts, wanted.device,
-                    self.definition.under_configs(traced, consts), wanted.scalars,
+                    self._under_configs(wanted, traced, consts), wanted.scalars,
                 )
             )  # fmt: skip
         # On GPUs code generation itself widens what holds a size.
         wide_sizes = facts.index64 and wanted.target.kind == "cpu"
         traced, options = split_config(traced, config)
         program = self._trace_special(spec, traced, consts, wide_sizes=wide_sizes)
+        program = chosen(program, wanted.sizes, wanted.scalars, wanted.words)
         return Request(
             program=with_options(program, options),
             target=wanted.target,

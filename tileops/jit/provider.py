@@ -10,8 +10,10 @@ from typing import Any
 from tileops import cache, forks, runtime, settings
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, InternalError
+from tileops.ir.extern import words_of
 from tileops.ir.program import INDEX32_LIMIT, Program, const_value
 from tileops.jit.captured import code_digest
+from tileops.jit.choosing import Words, chosen
 from tileops.jit.compiling import Request, check_reports, obtain_listed
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_target, is_runnable_on
@@ -46,6 +48,7 @@ class Wanted:
     """Code that a call, a warmup or a bundle needs of an op.
 
     ``sizes`` and ``scalars`` are a call's; ``device`` is None if the code is for no device here.
+    ``words`` are the facts of numbers that foreign kernels may assume; None: those of the call.
     """
 
     op: Op
@@ -56,6 +59,7 @@ class Wanted:
     sizes: Mapping[str, int] = field(default_factory=dict)
     device: Device | None = None
     scalars: Mapping[str, object] = field(default_factory=dict)
+    words: Words | None = None
 
     def entry_of(self, entry: cache.Entry, config: str = "") -> dict[str, Any]:
         """The compiled program as an entry of the op's variant."""
@@ -146,7 +150,8 @@ class CodeProvider(Provider):
             # The verified bytes: the file can have changed since, or go while the code runs.
             data = entry.files[name]
             images[name] = data if entry.path is None else (data, str(entry.path / name))
-        key = (str(target), wanted.consts, spec.fast, spec.index64, buckets)
+        words = words_of(request.program)
+        key = (str(target), wanted.consts, spec.fast, spec.index64, buckets, words)
         op.add_entry(variant, key, entry_json, images)
 
     def target_on(self, op: Op, device: Device) -> Target:
@@ -246,7 +251,8 @@ class KernelState(CodeProvider):
         with self.lock:
             if self._entry is None or settings.current().dump_ir:  # a dump may be due
                 spec = Specialization(fast=True, index64=reaches_index64(self.program))
-                self._entry = obtain_listed(self._request(self.target, spec, "compile"))
+                program = chosen(self.program, {}, {}, None)
+                self._entry = obtain_listed(self._request(program, self.target, spec, "compile"))
             return self._entry
 
     def registered(self) -> Op:
@@ -274,11 +280,12 @@ class KernelState(CodeProvider):
 
     def request_for(self, wanted: Wanted) -> Request:
         """What to compile: the program, for a target and facts."""
-        return self._request(wanted.target, wanted.spec, facts_text(wanted.spec))
+        program = chosen(self.program, wanted.sizes, wanted.scalars, wanted.words)
+        return self._request(program, wanted.target, wanted.spec, facts_text(wanted.spec))
 
-    def _request(self, target: Target, spec: Specialization, why: str) -> Request:
+    def _request(self, program: Program, target: Target, spec: Specialization, why: str) -> Request:
         return Request(
-            program=self.program,
+            program=program,
             target=target,
             spec=spec,
             op=self.base,

@@ -19,6 +19,7 @@ from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
 from tileops.ir.program import STATUS_ID, Program, TensorParam
+from tileops.jit.choosing import choice_of, input_names
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, pack_of
@@ -37,10 +38,8 @@ class _Recorder:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        names = {size.var.id: f"size:{n}" for n, size in enumerate(program.sizes)}
-        names.update((s.var.id, f"scalar:{n}") for n, s in enumerate(program.scalars()))
-        self.host = HostProgramBuilder(names)
-        self.names = names
+        self.names = input_names(program)
+        self.host = HostProgramBuilder(self.names)
         self.aligned: set[str] = set()
 
     def record(self, code: KernelCode, images: tuple[LaunchImage, ...]) -> Json:
@@ -76,6 +75,7 @@ class _Recorder:
                     for p in program.tensors()
                 ],
                 "launches": launches,
+                **choice_of(program, self.names),
                 **({"status": status[0]} if status else {}),
             }
         )
@@ -95,6 +95,7 @@ class _Recorder:
             params.append(self._param(param, maps))
             params += [{"kind": "null"}] * (param.width - 1)
         params += [{"kind": kind} for kind in image.hidden]
+        more = [_Ref(self.host.add(extent)) for extent in launch.more_grid]
         return {
             "image": image.image,
             "entry": image.entry,
@@ -104,6 +105,8 @@ class _Recorder:
             "scratch_bytes": image.global_scratch_bytes or launch.scratch_bytes,
             "op_label": self.program.name,
             "params": params,
+            **({"more_grid": more} if more else {}),
+            **({"cooperative": True} if launch.cooperative else {}),
             **({"grain": launch.grain} if launch.grain > 1 else {}),
             **({"cluster": launch.cluster} if launch.cluster > 1 else {}),
             **({"dependent": True} if launch.dependent else {}),
@@ -124,6 +127,8 @@ class _Recorder:
             case "host" if param.value is not None:
                 slot = _Ref(self.host.add(param.value))
                 return {"kind": "slot", "slot": slot, "type": param.type}
+            case "number":
+                return {"kind": "number", "value": param.number, "type": param.type}
             case "null":
                 return {"kind": "null"}
             case "tensormap" if param.tensormap is not None:
@@ -237,9 +242,8 @@ def entry_of(
     unchecked = [name for name in record["aligned"] if not spec.fast or name not in checked]
     if unchecked:
         raise InternalError(f"op {op.name}: code assumes sizes divisible by 16: {unchecked}")
-    host = HostProgram.from_json(record["host"]).rename_inputs(
-        {f"size:{n}": f"size:{number}" for n, number in enumerate(numbers)}
-    )
+    renamed = {f"size:{n}": f"size:{number}" for n, number in enumerate(numbers)}
+    host = HostProgram.from_json(record["host"]).rename_inputs(renamed)
     order = [
         {"arg": op.index_of(item["tensor"])} if "tensor" in item else item
         for item in record["tensor_order"]
@@ -255,6 +259,9 @@ def entry_of(
         "tensor_order": order,
         "launches": record["launches"],
     }
+    if "choice" in record:
+        choice_host = HostProgram.from_json(record["choice"]["host"]).rename_inputs(renamed)
+        entry["choice"] = {**record["choice"], "host": choice_host.to_json()}
     if config:
         entry["config"] = config
     if "status" in record:

@@ -12,6 +12,7 @@ from tileops import frontend, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentTypeError
 from tileops.ir.program import INDEX32_LIMIT
+from tileops.jit.choosing import general_words
 from tileops.jit.compiling import obtain_listed, run_all
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
@@ -67,9 +68,17 @@ def warmup(
 
 def _make(wanted: Wanted, fast: bool) -> None:
     """Compile what is wanted under these facts, and load what calls here ask for."""
+    provider = cast("CodeProvider", wanted.op.provider)
+    wanted = replace(wanted, spec=replace(wanted.spec, fast=fast))
+    _make_form(wanted)
+    general = general_words(provider.request_for(wanted).program)
+    if general is not None:
+        _make_form(replace(wanted, words=general))
+
+
+def _make_form(wanted: Wanted) -> None:
     op, variant = wanted.op, wanted.variant
     provider = cast("CodeProvider", op.provider)
-    wanted = replace(wanted, spec=replace(wanted.spec, fast=fast))
     if wanted.device is None:
         obtain_listed(provider.request_for(wanted))
         return
@@ -84,7 +93,7 @@ def _make(wanted: Wanted, fast: bool) -> None:
         cuda=wanted.device[0] == "cuda",
         device_index=wanted.device[1],
         consts=(*wanted.consts, *op.bucket(variant, wanted.sizes)),
-        fast=fast,
+        fast=wanted.spec.fast,
         index64=wanted.spec.index64,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import NoReturn
 
 from tileops.errors import ProgramIndexError, ProgramTypeError, ProgramValueError
@@ -105,6 +106,18 @@ class BufferRef(_Elementwise):
     def strides(self) -> tuple[int | Value, ...]:
         """The strides in elements; those of a row-major buffer are computed."""
         return tuple(unwrap_int(e) for e in fold.strides_of(self.node))
+
+    def stride(self, dim: int | None = None) -> object:
+        """As torch's: one stride, or all of them, in elements."""
+        return self.strides if dim is None else self.strides[dim]
+
+    def size(self, dim: int | None = None) -> object:
+        """As torch's: one extent, or all of them."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> int | Value:
+        """As torch's: the number of elements."""
+        return unwrap_int(reduce(fold.mul, self.node.shape, ONE))
 
     @property
     def ndim(self) -> int:

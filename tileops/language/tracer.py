@@ -91,7 +91,8 @@ class Tracer(Builder):
     of a mapping means that there may be none. ``lanes`` are, for each launch, the thread indices
     that it uses and the number of threads along each. ``for_interpreter`` records the program's
     prints and breakpoints. ``leading`` is the product of the leading dimensions, once the program
-    has used them. ``names`` are the user's for what the statement creates. Index arithmetic with
+    has used them. ``extern`` is the open block of
+    foreign launches. ``names`` are the user's for what the statement creates. Index arithmetic with
     the variables of the ids ``bounded`` is taken as not wrapping. ``const_locations`` says where
     each size constant was made, by its variable's id.
     """
@@ -116,6 +117,7 @@ class Tracer(Builder):
         self.dtype_variables: dict[str, DeclaredDType] = {}
         self.leading: Var | None = None
         self.launch: LaunchState | None = None
+        self.extern: object | None = None
         self.lanes: list[tuple[tuple[Var, int], ...]] = []
         self.regions: list[OpenRegion] = []
         self.const_locations: dict[int, Location | None] = {}

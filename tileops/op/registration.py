@@ -22,8 +22,9 @@ from tileops.op.overload import Overload, packet_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
 
-# Target, values of the const sizes, fast, 64-bit offsets, buckets of the sizes that have some.
-EntryKey = tuple[str, tuple[int, ...], bool, bool, tuple[int, ...]]
+# Target, values of the const sizes, fast, 64-bit offsets, buckets of the sizes that have some, and
+# the facts that foreign kernels assume.
+EntryKey = tuple[str, tuple[int, ...], bool, bool, tuple[int, ...], tuple[int, ...]]
 # Number of a size and its buckets' upper bounds; without bounds each value is a bucket.
 Buckets = tuple[tuple[int, tuple[int, ...]], ...]
 
@@ -171,16 +172,16 @@ class Op:
         """Make calls of the op raise RedefinedOpError with ``message``."""
         runtime.retire_op(self.handle, message)
 
-    def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool]]:
-        """What calls have asked for: variant, const sizes, and whether offsets are 64-bit."""
+    def combinations(self) -> list[tuple[Variant, tuple[int, ...], bool, tuple[int, ...]]]:
+        """What calls have asked for: variant, const sizes, whether offsets are 64-bit, facts."""
         with forks.guard:
             current = set(self._numbers.values())
             found = {
-                (number, key[1], key[3]): None
+                (number, key[1], key[3], key[5]): None
                 for number, key in sorted(self._entries, key=repr)
                 if number in current
             }
-            return [(self._by_number[n], consts, wide) for n, consts, wide in found]
+            return [(self._by_number[n], consts, wide, words) for n, consts, wide, words in found]
 
     def unload(self) -> None:
         """Free the op's kernels once its running calls are done; the next call loads them again."""

@@ -211,6 +211,7 @@ def standard_of(value: object) -> Any:  # noqa: ANN401
 def written_parameters(program: Program) -> frozenset[str]:
     """Names of the tensors passed in (not allocated) that some statement of ``program`` writes."""
     written = written_ids(program.launches)
+    written |= {b.id for e in program.externs for b in e.written_buffers()}
     return frozenset(
         p.name for p in program.tensors() if not p.allocated and p.buffer.id in written
     )
