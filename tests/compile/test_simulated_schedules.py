@@ -1,0 +1,126 @@
+"""Schedules run on real numbers in random orders: right ones give what the program says, wrong ones do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.compile import scheduled_programs
+from tests.compile.schedule_mutations import Mutation, mutations
+from tests.kit.schedules import Scheduled, schedules_of
+from tests.kit.traced import program_of, specialise
+from tests.programs import cases
+from tileops.ir.program import Program
+from tileops.ir.schedule import Schedule
+from tileops.passes.machine.events import Fault
+from tileops.testing.simulation import Memory, run_plain, run_roles, simulate
+
+ORDERS = 3
+# Orders in which a wrong schedule runs; some faults need a copy or product that is late by chance.
+TRIES = 12
+# What numbers do not show in every place: a copy or a product may be early enough in all tries, and
+# a later settle may name the result.
+MAY_SURVIVE = {
+    "Fetch before its Acquire",
+    "Release before its Settle",
+    "Settle without results",
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiles are small: more threads of torch would cost more than they do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def same(one: Any, other: Any) -> bool:
+    """True for equal tensors; a NaN equals a NaN."""
+    return bool(torch.allclose(one.double(), other.double(), rtol=0, atol=0, equal_nan=True))
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.id)
+def test_programs_in_roles_give_what_they_say(case: cases.Case) -> None:
+    """Bit for bit: sums of products are formed exactly, and their order stays."""
+    torch.manual_seed(0)
+    inputs = case.inputs()
+    program = specialise(case.eager, inputs, **case.options)
+    expected = simulate(program, *inputs)
+    for result in expected:
+        case.check(inputs, result)
+    for seed in range(ORDERS):
+        for got, right in zip(simulate(program, *inputs, seed=seed), expected, strict=True):
+            assert same(got, right)
+
+
+class Simulated:
+    """One of the scheduled programs, with inputs of small integers and its result."""
+
+    def __init__(self, name: str) -> None:
+        self.program: Program = program_of(getattr(scheduled_programs, name), consts={})
+        (self.own,) = schedules_of(self.program, name)
+        self._inputs = []
+        for param in self.program.tensors():
+            if not param.allocated:
+                low, high = (0, 2) if param.buffer.dtype.is_integer else (-2, 3)
+                values = torch.randint(low, high, param.buffer.static_shape() or ())
+                self._inputs.append(values.to(param.buffer.dtype.as_torch()))
+        (launch,) = self.program.launches
+        memory = Memory.of(self.program, self._inputs)
+        run_plain(launch, memory)
+        self.expected = self._result(memory)
+
+    def _result(self, memory: Memory) -> torch.Tensor:
+        return memory.tensors[self.program.tensors()[self.program.returns[0]].buffer.id]
+
+    def run(self, schedule: Schedule, seed: int) -> torch.Tensor:
+        memory = Memory.of(self.program, self._inputs)
+        run_roles(self.own.launch, schedule, memory, seed)
+        return self._result(memory)
+
+    def outcome(self, mutation: Mutation) -> str:
+        """What a wrong schedule does: "values", "fault", or "nothing" that is seen."""
+        for seed in range(TRIES):
+            try:
+                got = self.run(mutation.schedule, seed)
+            except Fault:
+                return "fault"
+            if not same(got, self.expected):
+                return "values"
+        return "nothing"
+
+
+def of_each_kind(scheduled: Scheduled) -> Iterator[Mutation]:
+    """The mutations that the checker must find, two sites a kind."""
+    kinds: Counter[str] = Counter()
+    for mutation in mutations(scheduled):
+        if not mutation.harmless and kinds[mutation.kind] < 2:
+            kinds[mutation.kind] += 1
+            yield mutation
+
+
+def test_wrong_schedules_give_wrong_numbers_or_never_end() -> None:
+    torch.manual_seed(0)
+    found: dict[str, set[str]] = {}
+    for name in ("two_products", "product_between", "skipped_steps"):
+        simulated = Simulated(name)
+        for seed in range(ORDERS):
+            assert same(simulated.run(simulated.own.schedule, seed), simulated.expected)
+        for mutation in of_each_kind(simulated.own):
+            outcome = simulated.outcome(mutation)
+            found.setdefault(mutation.kind, set()).add(outcome)
+            what = f"{name}: {mutation.kind}: {mutation.site}"
+            assert outcome != "nothing" or mutation.kind in MAY_SURVIVE, what
+    print({kind: sorted(outcomes) for kind, outcomes in found.items()})
+    assert all(outcomes != {"nothing"} for outcomes in found.values())
+    of_values = {kind for kind, outcomes in found.items() if "values" in outcomes}
+    assert of_values >= {
+        "dropped Await", "Settle of one less", "Settle without results",
+        "Fetch before its Acquire", "Release before its Settle",
+    }  # fmt: skip
