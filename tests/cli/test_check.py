@@ -55,8 +55,8 @@ def test_a_program_that_is_supported() -> None:
 )
 def test_every_way_to_import_the_language(imports: str, used: str) -> None:
     line = imports.count("\n") + 2
-    assert found(f"{imports}\nx = {used}.alloc_barrier(1)\n{used}.gemm\n") == [
-        (line, 5, "T.alloc_barrier")
+    assert found(f"{imports}\nx = {used}.alloc_tmem(1)\n{used}.gemm\n") == [
+        (line, 5, "T.alloc_tmem")
     ]
 
 
@@ -74,11 +74,11 @@ def test_names_imported_one_by_one_are_reported_at_their_import() -> None:
 
 
 def test_an_alias_of_another_package_is_not_the_language() -> None:
-    assert found("import torch as T\nimport tilelang\nT.alloc_barrier(1)\n") == []
+    assert found("import torch as T\nimport tilelang\nT.alloc_tmem(1)\n") == []
 
 
 def test_a_file_without_the_language() -> None:
-    report = check.analyze("import torch as T\nT.alloc_barrier(1)\n")
+    report = check.analyze("import torch as T\nT.alloc_tmem(1)\n")
     assert not report.has_language
     assert report.findings == ()
 
@@ -122,8 +122,8 @@ def test_text_that_only_looks_like_a_vector_type() -> None:
 def test_arguments() -> None:
     assert body(
         "T.sync_threads()",
-        "T.sync_threads(1)",
-        "T.sync_threads(barrier_id=1, arrive_count=128)",
+        "T.mbarrier_arrive(A, 1)",
+        "T.tma_copy(A, A, barrier=A, cluster_mask=3)",
         "T.gemm(A, A, A, mbar=A)",
         "T.gemm(A, A, A, False, True, T.GemmWarpPolicy.FullRow, False, 1, A)",
         "T.gemm(A, A, A, mbar=None)",
@@ -132,9 +132,8 @@ def test_arguments() -> None:
         "y = T.ieee_add(x, x, 'rz')",
         "T.copy(A, s, colour=3)",
     ) == [
-        (6, 24, "T.sync_threads(barrier_id=...)"),
-        (7, 35, "T.sync_threads(barrier_id=...)"),
-        (7, 51, "T.sync_threads(arrive_count=...)"),
+        (6, 30, "T.mbarrier_arrive(cta_id=...)"),
+        (7, 50, "T.tma_copy(cluster_mask=...)"),
         (8, 30, "T.gemm(mbar=...)"),
         (9, 74, "T.gemm(mbar=...)"),
         (11, 45, "T.alloc_shared(scope=...)"),
@@ -228,8 +227,8 @@ def test_an_eager_program_is_a_program() -> None:
 
 
 def test_columns_count_characters() -> None:
-    assert found('import tilelang.language as T\nx = "ä→", T.access_ptr\n') == [
-        (2, 11, "T.access_ptr")
+    assert found('import tilelang.language as T\nx = "ä→", T.address_of\n') == [
+        (2, 11, "T.address_of")
     ]
 
 
@@ -278,7 +277,7 @@ def test_the_examples_are_supported(path: Path) -> None:
 @pytest.fixture
 def bad_file(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.access_ptr\n")
+    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.address_of\n")
     return path
 
 
@@ -287,7 +286,7 @@ def test_the_command_prints_places_and_reasons(
 ) -> None:
     assert main(["check", str(bad_file)]) == 1
     assert capsys.readouterr().out == (
-        f"{bad_file}:3:1: T.access_ptr: a raw pointer; tileops does not have it, on any target\n"
+        f"{bad_file}:3:1: T.address_of: a raw pointer; tileops does not have it, on any target\n"
         f"{bad_file}: 1 thing is not supported\n"
     )
 
@@ -299,7 +298,7 @@ def test_the_command_prints_json(bad_file: Path, capsys: pytest.CaptureFixture[s
     assert not first["supported"]
     assert first["findings"] == [
         {
-            "line": 3, "column": 1, "construct": "T.access_ptr",
+            "line": 3, "column": 1, "construct": "T.address_of",
             "reason": "a raw pointer; tileops does not have it, on any target",
         }
     ]  # fmt: skip

@@ -49,6 +49,7 @@ SECTIONS = {
     "Tile computation": ("products", "reductions", "atomics"),
     "Loops and conditions": ("loops", "persistent"),
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
+    "Roles and barriers": ("roles", "barriers", "asynchronous"),
     "Hints and threads": ("hints", "layouts"),
 }
 # Names whose object does not say which module it is from, or that belong to another's section.

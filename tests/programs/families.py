@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.programs import (
     attention,
     decode,
+    explicit,
     gemm,
     native_sparse,
     norms,
@@ -25,6 +26,7 @@ FAMILIES: tuple[FamilyCase, ...] = (
     *recurrent.CASES,
     *rowwise.CASES,
     *norms.CASES,
+    *explicit.CASES,
 )
 
 

@@ -6,18 +6,22 @@ from dataclasses import fields
 
 import pytest
 
-from tileops.ir import expr, stmt, tile_operations
+from tileops.ir import explicit, expr, stmt, tile_operations
 from tileops.ir.expr import Expr
 from tileops.ir.node import Stmt
 from tileops.ir.tile_operations import Reduction, TileOperation
 
 CLASSES = [
     value
-    for module in (expr, stmt, tile_operations)
+    for module in (expr, stmt, tile_operations, explicit)
     for value in vars(module).values()
     if isinstance(value, type) and value.__module__ == module.__name__
 ]
-STATEMENTS = [c for c in CLASSES if issubclass(c, Stmt) and c not in (TileOperation, Reduction)]
+STATEMENTS = [
+    c
+    for c in CLASSES
+    if issubclass(c, Stmt) and c not in (TileOperation, Reduction, explicit.BarrierStep)
+]
 EXPRESSIONS = [c for c in CLASSES if issubclass(c, Expr) and c is not Expr]
 
 

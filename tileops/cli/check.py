@@ -174,14 +174,14 @@ def _is_text_outside(*known: str) -> Callable[[ast.expr], bool]:
 
 
 _BAD_SCOPE = "a scope that tileops does not have"
-_BARRIER = (_is_given, "a named barrier")
+_CLUSTER = (_is_given, "a cluster of blocks")
 _VECTOR_RESULT = (_is_true, "gives a vector")
 # Construct and parameter to what makes an argument unsupported, and why.
 _ARGUMENTS: dict[tuple[str, str], tuple[Callable[[ast.expr], bool], str]] = {
     ("Kernel", "prelude"): (_is_given, "inserts C or CUDA source text"),
     ("gemm", "mbar"): (_is_given, "a barrier of the asynchronous gemm"),
-    ("sync_threads", "barrier_id"): _BARRIER,
-    ("sync_threads", "arrive_count"): _BARRIER,
+    ("tma_copy", "cluster_mask"): _CLUSTER,
+    ("mbarrier_arrive", "cta_id"): _CLUSTER,
     ("cast", "round"): (_is_text_outside("", "rn"), "a rounding other than to nearest even"),
     ("atomic_addx2", "return_prev"): _VECTOR_RESULT,
     ("atomic_addx4", "return_prev"): _VECTOR_RESULT,

@@ -1,4 +1,4 @@
-"""Thread indices: statements that use one become T.Parallel loops over the threads."""
+"""Thread indices: statements that use one become T.Parallel loops over the threads, or roles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Iterable
 
 from tileops.errors import UnsupportedConstructError
+from tileops.frontend.roles import Threads, parted, require_one_each, settled_roles
 from tileops.ir import fold, walk
+from tileops.ir.explicit import Role
 from tileops.ir.expr import Expr, Region, Var
 from tileops.ir.stmt import (
     Assume,
@@ -31,20 +33,25 @@ _ELEMENTWISE = (Store, Bind, If, For, Assume)
 def over_threads(launch: Launch, lanes: tuple[tuple[Var, int], ...]) -> Launch:
     """``launch`` with each run of statements that use a thread index in a loop over the threads.
 
-    ``lanes`` are the indices that it asked for, each with its number of threads.
-    UnsupportedConstructError if a thread index does more than choose elements.
+    ``lanes`` are the indices that it asked for, each with its number of threads. A condition on the
+    index of threads gives what is under it to those threads: a role. UnsupportedConstructError if a
+    thread index does anything else.
     """
-    if not lanes:
-        return launch
-    return dataclasses.replace(launch, body=_Distributor(lanes).body(launch.body))
+    body = launch.body
+    if lanes:
+        body = _Distributor(lanes).body(body)
+    return dataclasses.replace(launch, body=settled_roles(body))
 
 
 class _Distributor:
     """Splits statement lists into runs for all threads and statements for the block as a whole."""
 
-    def __init__(self, lanes: tuple[tuple[Var, int], ...]) -> None:
+    def __init__(self, lanes: tuple[tuple[Var, int], ...], threads: Threads | None = None) -> None:
+        self._lanes, self._threads = lanes, threads
         self._vars = tuple(var for var, _ in lanes)
         self._extents: tuple[Expr, ...] = tuple(fold.const(threads) for _, threads in lanes)
+        if threads is not None:
+            self._extents = (fold.const(threads.size),)
         self._private: set[int] = set()
         self._ended: set[int] = set()
 
@@ -55,6 +62,7 @@ class _Distributor:
         for stmt in body:
             if isinstance(stmt, Intrinsic) and stmt.name == SYNC:
                 self._close(run, out)
+                out.append(stmt)
             elif not any(self._depends(walk.exprs(s)) for s in walk.walk((stmt,))):
                 self._close(run, out)
                 out.append(walk.map_bodies(stmt, self.body))
@@ -63,27 +71,55 @@ class _Distributor:
                 self._private.update(_bound(stmt))
             else:
                 self._close(run, out)
-                out.append(self._split(stmt))
+                out += self._split(stmt)
         self._close(run, out)
         return tuple(out)
 
     def _close(self, run: list[Stmt], out: list[Stmt]) -> None:
         if run:
-            out.append(Parallel(self._vars, self._extents, tuple(run), **run[0].provenance))
+            out.append(Parallel(self._vars, self._extents, self._own(run), **run[0].provenance))
             run.clear()
             # Names bound by one run hold one value a thread and end with it.
             self._ended |= self._private
             self._private = set()
 
-    def _split(self, stmt: Stmt) -> Stmt:
-        """A loop or condition of the whole block around per-thread statements."""
+    def _own(self, run: list[Stmt]) -> Body:
+        """A run of statements, with the threads of a role counted from its first one."""
+        if self._threads is None or not self._threads.first:
+            return tuple(run)
+        (tx,) = self._vars
+        moved = {tx.id: fold.add(tx, fold.const(self._threads.first))}
+        return walk.map_body_exprs(tuple(run), lambda e: fold.substitute(e, moved))
+
+    def _split(self, stmt: Stmt) -> list[Stmt]:
+        """A loop, a condition or a role around per-thread statements."""
+        if isinstance(stmt, Role):
+            return self._role(stmt, Threads(stmt.first, stmt.count), stmt.body)
         if isinstance(stmt, (For, If, While)) and not self._depends(walk.exprs(stmt)):
-            return walk.map_bodies(stmt, self.body)
+            return [walk.map_bodies(stmt, self.body)]
+        if isinstance(stmt, If) and len(self._lanes) == 1:
+            parts = parted(stmt, *self._lanes[0], self._threads)
+            if parts is not None:
+                roles = [r for threads, body in parts for r in self._role(stmt, threads, body)]
+                return require_one_each(stmt, roles)
         raise UnsupportedConstructError(
             "a thread index (T.get_thread_binding) that does more than choose elements is not "
             f"supported by tileops{on_which_target()}",
             location=stmt.loc,
         )
+
+    def _role(self, stmt: Stmt, threads: Threads, body: Body) -> list[Stmt]:
+        """What ``threads`` run of ``body``; nothing where that is nothing."""
+        if len(self._lanes) > 1:
+            raise UnsupportedConstructError(
+                "roles of threads that have more than one index", location=stmt.loc
+            )
+        if threads == self._threads:
+            return list(self.body(body))
+        inner = _Distributor(self._lanes, threads).body(body)
+        if all(isinstance(s, Role) for s in inner):
+            return list(inner)
+        return [Role(*threads, inner, **stmt.provenance)]
 
     def _depends(self, exprs: Iterable[Expr]) -> bool:
         return _reads(exprs, {v.id for v in self._vars} | self._private | self._ended)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tileops.dtypes import DType
 from tileops.ir import operators
 
-_SCOPES = ("global", "shared", "fragment", "local", "var")
+_SCOPES = ("global", "shared", "fragment", "local", "var", "barrier")
 _PREDICATES = ("isnan", "isinf", "isfinite")
 
 
@@ -219,8 +219,9 @@ def _static(extents: tuple[Expr, ...]) -> tuple[int, ...] | None:
 class Buffer:
     """A tile or tensor. ``shape`` entries are int32 or int64 expressions, constants where static.
 
-    ``scope``: global, shared, fragment, local, var. ``strides`` is None for row-major contiguous,
-    else one expression a dimension, in elements. ``var`` buffers are scalars of shape (1,).
+    ``scope``: global, shared, fragment, local, var, barrier. ``strides`` is None for row-major
+    contiguous, else one expression a dimension, in elements. ``var`` buffers are scalars of shape
+    (1,).
     """
 
     id: int

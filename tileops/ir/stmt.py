@@ -1,7 +1,7 @@
 """The statement nodes of the tile IR.
 
-A node is declared here, or in ``tile_operations``, and nowhere else. Walkers, printer, verifier and
-codec follow from the declaration; ``Stmt`` says what a node declares.
+A node is declared here, in ``tile_operations`` or in ``explicit``, and nowhere else. Walkers,
+printer, verifier and codec follow from the declaration; ``Stmt`` says what a node declares.
 """
 
 from __future__ import annotations

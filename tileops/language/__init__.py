@@ -12,7 +12,9 @@ from tileops.dtypes import vector_parts as _vector_parts
 from tileops.language import arithmetic, hints, value
 from tileops.language.allocation import *
 from tileops.language.arithmetic import *
+from tileops.language.asynchronous import *
 from tileops.language.atomics import *
+from tileops.language.barriers import *
 from tileops.language.conversions import *
 from tileops.language.copies import *
 from tileops.language.definitions import *
@@ -29,6 +31,7 @@ from tileops.language.parameter_types import *
 from tileops.language.persistent import *
 from tileops.language.products import *
 from tileops.language.reductions import *
+from tileops.language.roles import *
 from tileops.language.value import *
 from tileops.language.vectors import *
 from tileops.language.vectors import VectorType as _VectorType

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramTypeError, ProgramValueError
 from tileops.ir import fold
@@ -21,7 +20,6 @@ __all__ = [
     "annotate_min_blocks_per_sm", "annotate_pass_configs", "annotate_producer_reg_dealloc",
     "annotate_restrict_buffers", "annotate_safe_value", "assume", "device_assert",
     "disable_warp_group_reg_alloc", "no_set_max_nreg", "pdl_sync", "pdl_trigger", "use_swizzle",
-    "ws",
 ]  # fmt: skip
 
 _ORDERS = ("row", "column", "mlx")
@@ -115,12 +113,6 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     found = flags.split() if isinstance(flags, str) else flags
     words = map(str, items_of("T.annotate_compile_flags", "flags", found))
     tracer.options["compile_flags"] = " ".join(words)
-
-
-def ws(*warp_group_ids: int) -> AbstractContextManager[None]:
-    """A body for given groups of warps. Without barriers its statements simply run in order."""
-    require_launch("T.ws")
-    return nullcontext()
 
 
 # -- assumptions, assertions and prints ------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Intrinsic, Launch
+from tileops.language.barriers import named_barrier
 from tileops.language.missing import by_name
 from tileops.language.operands import int_of
 from tileops.language.tracer import LaunchState, Tracer, require_launch, require_tracer
@@ -225,9 +226,15 @@ def get_thread_bindings() -> tuple[Value, ...]:
 
 
 def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
-    """A barrier of the block; it ends a run of per-thread statements and is nothing else."""
-    tracer = require_tracer("T.sync_threads")
+    """A barrier of the block; it ends a run of per-thread statements and is nothing else.
+
+    With ``barrier_id`` it is a barrier of the hardware for ``arrive_count`` threads.
+    """
     if barrier_id is not None:
-        raise UnsupportedConstructError("T.sync_threads with a named barrier")
-    if tracer.launch is not None and tracer.launch.lanes:
+        count = math.prod(require_launch("T.sync_threads").threads)
+        threads = count if arrive_count is None else arrive_count
+        named_barrier("T.sync_threads", barrier_id, threads, waits=True)
+        return
+    tracer = require_tracer("T.sync_threads")
+    if tracer.launch is not None:
         tracer.emit(Intrinsic(SYNC))

@@ -255,28 +255,24 @@ def _meant(like: str | None, instead: str | None) -> str:
 
 # -- TileLang's names that raise an error once they are used ---------------------------------------
 _REASONS = by_name("""
-a raw pointer <- access_ptr address_of handle match_buffer tvm_access_ptr
+a raw pointer <- address_of handle match_buffer tvm_access_ptr
 C or CUDA source text <- import_source CUDASourceCodeKernel call_extern call_intrin call_pure_extern
     call_pure_intrin
-a barrier <- alloc_barrier alloc_cluster_barrier mbarrier_wait_parity mbarrier_arrive barrier_arrive
-    barrier_wait mbarrier_expect_tx mbarrier_arrive_expect_tx cp_async_barrier_noinc
-    named_barrier_arrive named_barrier_sync ptx_arrive_barrier ptx_init_barrier_thread_count
-    ptx_wait_barrier ptx_arrive_barrier_expect_tx create_list_of_mbarrier get_mbarrier
+a barrier <- alloc_cluster_barrier named_barrier_sync ptx_arrive_barrier
+    ptx_init_barrier_thread_count ptx_wait_barrier ptx_arrive_barrier_expect_tx
+    create_list_of_mbarrier get_mbarrier
 Blackwell tensor memory <- alloc_tmem deallocate_tmem tcgen05_gemm tcgen05_mma_arrive
     tcgen05_gemm_blockscaled tcgen05_cp_warpx4 tcgen05_sf_warp_transpose tcgen05_before_thread_sync
     tcgen05_after_thread_sync mma_gemm_blockscaled
-an asynchronous copy or gemm <- async_copy tma_copy tma_load tma_load_2sm tma_store tma_gather4
-    tma_scatter4 tma_store_wait tma_store_arrive create_tma_descriptor ptx_cp_async ptx_wait_group
-    ptx_commit_group fence_proxy_async wgmma_gemm wait_wgmma warpgroup_arrive warpgroup_commit_batch
-    warpgroup_wait
-warp specialisation <- set_max_nreg WSSchedule WSRole WSPipeline WSScope WSInstr WSSync
-    annotate_ws_schedule ws_op WSID
+an asynchronous copy or gemm <- tma_load tma_load_2sm tma_store tma_gather4 tma_scatter4
+    create_tma_descriptor warpgroup_arrive warpgroup_commit_batch warpgroup_wait
+warp specialisation <- WSSchedule WSRole WSPipeline WSScope WSInstr WSSync annotate_ws_schedule
+    ws_op WSID
 a cluster of blocks <- ClusterKernel block_rank_in_cluster cluster_sync cluster_arrive
     cluster_arrive_relaxed cluster_wait copy_cluster clc_try_cancel clc_try_cancel_multicast
     clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
 the sparse tensor cores <- gemm_sp gemm_sp_v2
 a thread index <- launch_thread get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx
-    shuffle_elect
 a synchronisation of threads <- sync_warp sync_grid syncthreads_or syncthreads_and syncthreads_count
     tvm_storage_sync
 an exchange between threads <- shfl_sync shfl_xor shfl_up shfl_down shfl_xor_sync shfl_up_sync

@@ -49,9 +49,24 @@ def gemm(
     tracer = require_tracer("T.gemm")
     if mbar is not None:
         raise UnsupportedConstructError("T.gemm(mbar=...)")
-    a, b, c = (matrix("T.gemm", name, given) for name, given in (("A", A), ("B", B), ("C", C)))
+    made = gemm_of("T.gemm", A, B, C, transpose_A, transpose_B, policy, clear_accum)
+    tracer.emit_tile("T.gemm", made)
+
+
+def gemm_of(
+    construct: str,
+    A: object,
+    B: object,
+    C: object,
+    transpose_A: bool,
+    transpose_B: bool,
+    policy: int,
+    clear_accum: object,
+) -> Gemm:
+    """The product that ``construct`` was asked for, after checks of its operands."""
+    a, b, c = (matrix(construct, name, given) for name, given in (("A", A), ("B", B), ("C", C)))
     for name, region in (("A", a), ("B", b), ("C", c)):
-        _check_matrix(name, region)
+        _check_matrix(construct, name, region)
     m, k = a.extents[-2:][:: -1 if transpose_A else 1]
     kb, n = b.extents[-2:][:: -1 if transpose_B else 1]
     cm, cn = c.extents[-2:]
@@ -62,44 +77,46 @@ def gemm(
     ):
         if are_different(*extents):
             raise ProgramValueError(
-                f"T.gemm: {left} and {right} disagree about {axis}",
+                f"{construct}: {left} and {right} disagree about {axis}",
                 expected=f"{left} {show(sides[0])}",
                 found=f"{right} {show(sides[1])}",
             )
-    _check_dtypes(a.dtype, b.dtype, c.dtype)
+    _check_dtypes(construct, a.dtype, b.dtype, c.dtype)
     if int(policy) not in _POLICIES:
-        raise ProgramValueError("T.gemm: unknown policy", found=repr(policy))
+        raise ProgramValueError(f"{construct}: unknown policy", found=repr(policy))
     clear = fold.truth(to_expr(clear_accum, "clear_accum"))
     flags = bool(transpose_A), bool(transpose_B)
-    tracer.emit_tile("T.gemm", Gemm(a, b, c, *flags, clear, _POLICIES[int(policy)]))
+    return Gemm(a, b, c, *flags, clear, _POLICIES[int(policy)])
 
 
-def _check_matrix(name: str, region: Region) -> None:
+def _check_matrix(construct: str, name: str, region: Region) -> None:
     if len(region.extents) < 2:
-        raise ProgramValueError(f"T.gemm: {name} needs at least two dimensions", found=show(region))
+        raise ProgramValueError(
+            f"{construct}: {name} needs at least two dimensions", found=show(region)
+        )
     if any(not is_one(e) for e in region.extents[:-2]):
         raise ProgramValueError(
-            f"T.gemm: the leading extents of {name} must be 1", found=show(region)
+            f"{construct}: the leading extents of {name} must be 1", found=show(region)
         )
     if region.buffer.scope == "global":
         raise ProgramValueError(
-            f"T.gemm: {name} must be on chip; T.copy it to a shared or fragment tile first",
+            f"{construct}: {name} must be on chip; T.copy it to a shared or fragment tile first",
             found=show(region),
         )
 
 
-def _check_dtypes(a: DType, b: DType, c: DType) -> None:
+def _check_dtypes(construct: str, a: DType, b: DType, c: DType) -> None:
     narrow = a.is_float and b.is_float and a.bits <= 8 and b.bits <= 8
     narrow_int = a.is_integer and b.is_integer and a.bits == b.bits
     if a != b and not narrow and not narrow_int:
         raise ProgramTypeError(
-            "T.gemm: A and B must have one dtype (8-bit and narrower floats may mix)",
+            f"{construct}: A and B must have one dtype (8-bit and narrower floats may mix)",
             expected=f"B of {a}",
             found=f"B of {b}",
         )
     if a.is_bool or c.is_bool or a.is_integer != c.is_integer:
         raise ProgramTypeError(
-            "T.gemm: the accumulator must be a float for float operands and an integer for "
+            f"{construct}: the accumulator must be a float for float operands and an integer for "
             "integer operands",
             expected="an integer dtype" if a.is_integer else "a float dtype",
             found=f"A of {a}, C of {c}",

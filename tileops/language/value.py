@@ -416,6 +416,8 @@ def snapshot(name: str, value: object) -> object:
         return expr.value if expr.dtype == INT32 or expr.dtype.is_bool else Value(expr)
     if isinstance(expr, Var):
         return Value(expr)
+    if _is_barrier(expr):
+        return value
     loads = has_load(expr)
     if tracer.launch is None:
         if loads:
@@ -427,6 +429,15 @@ def snapshot(name: str, value: object) -> object:
     if not loads and not expr.dtype.is_float and is_short:
         return Value(expr)
     return bind(name, expr)
+
+
+def _is_barrier(expr: Expr) -> bool:
+    """True for a barrier of an array at a place that stays: another name for it."""
+    return (
+        isinstance(expr, Load)
+        and expr.buffer.scope == "barrier"
+        and not any(map(has_load, expr.indices))
+    )
 
 
 def bind(name: str, expr: Expr) -> Value:

@@ -12,6 +12,7 @@ from tileops.ir.walk import with_origins
 from tileops.passes.context import Context
 from tileops.passes.drop_empty import drop_empty
 from tileops.passes.expand_tile_ops import expand_tile_ops
+from tileops.passes.explicit import order_roles
 from tileops.passes.hoist_arrays import hoist_arrays
 from tileops.passes.hoist_variables import hoist_variables
 from tileops.passes.insert_checks import insert_checks
@@ -25,8 +26,9 @@ from tileops.passes.split_extents import split_extents
 # A pass that has nothing to do returns the program itself.
 Pass = Callable[[Program, Context], Program]
 
-# First: they check what the program says, and other passes lower what they insert.
-CHECKS: tuple[Pass, ...] = (insert_checks, report_checks)
+# First: the others know ordinary launches alone. Then what checks the program as it is written, and
+# other passes lower what that inserts.
+CHECKS: tuple[Pass, ...] = (order_roles, insert_checks, report_checks)
 
 CPU: tuple[Pass, ...] = (
     *CHECKS,

@@ -50,19 +50,25 @@ class Barrier:
         """True if a wait for ``parity`` goes on."""
         return self.phase & 1 != parity
 
-    def arrive(self, known: Known, announced: int, where: Where) -> None:
-        """An arrival by a role that has ``known``; it announces bytes first."""
-        if not self.missing:
-            raise Fault(f"one arrival more than the {self.expected} of a phase", where)
+    def arrive(self, known: Known, announced: int, where: Where, arrivals: int = 1) -> None:
+        """Arrivals by a role that has ``known``; it announces bytes first."""
+        if self.missing < arrivals:
+            more = "one arrival" if arrivals - self.missing == 1 else f"{arrivals - self.missing}"
+            what = more if more == "one arrival" else f"{more} arrivals"
+            raise Fault(f"{what} more than the {self.expected} of a phase", where)
         self.bytes += announced
-        self.missing -= 1
+        self.missing -= arrivals
         learn(self.gathered, known)
         self._complete()
 
     def land(self, place: tuple[int, int], copies: int, landed: int) -> None:
         """The ``copies``-th copy into ``place`` has landed with so many bytes."""
+        self.transfer({place: copies}, landed)
+
+    def transfer(self, known: Known, landed: int) -> None:
+        """So many bytes have landed, and with them ``known``."""
         self.bytes -= landed
-        learn(self.gathered, {place: copies})
+        learn(self.gathered, known)
         self._complete()
 
     def _complete(self) -> None:

@@ -37,6 +37,7 @@ class Fault(Exception):
 
     def __init__(self, what: str, where: Where | None = None) -> None:
         super().__init__(what if where is None else f"{where}: {what}")
+        self.where = where
 
 
 class Wait(NamedTuple):
