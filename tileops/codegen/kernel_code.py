@@ -12,6 +12,7 @@ from tileops.ir.expr import Buffer, Expr
 # The first line of each piece of inline assembly says what it computes. The interpreter goes by it.
 RECIPROCAL = "// the reciprocal of a divisor"
 QUOTIENT = "// quotients of dividends, divisors and their reciprocals"
+NIBBLES = "// the numbers in the halves of bytes"
 
 
 @dataclass(frozen=True)

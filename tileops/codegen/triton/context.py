@@ -73,6 +73,8 @@ class Context:
         self.storages: dict[int, Storage] = {}
         self._sources: dict[int, Buffer] = {}
         self.tile_names: dict[int, str] = {}
+        # Of variables that are numbers of four bits: the bytes that hold them.
+        self.packed: dict[int, Val] = {}
         self.defined: set[int] = set()
         self.helpers: set[str] = set()
         self.stages: set[int] = set()

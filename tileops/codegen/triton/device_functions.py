@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tileops.codegen.triton.nibbles import conversion
 from tileops.codegen.triton.quotients import shared_quotient
 
 
@@ -258,6 +259,10 @@ def _bit_xor(a, b):
     return a ^ b
 
 {shared_quotient()}
+
+{conversion("float16")}
+
+{conversion("bfloat16")}
 '''
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tileops.codegen.triton import text
+from tileops.codegen.triton import nibbles, text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.functions import converted, emit_call, libdevice
-from tileops.codegen.triton.space import shape_text
 from tileops.codegen.triton.text import Val, call, convert, infix, strict, typed
-from tileops.dtypes import BOOL, FLOAT32, INT32, INT64, UINT8, DType
+from tileops.dtypes import BOOL, FLOAT32, INT64, DType
 from tileops.errors import InternalError
-from tileops.ir import fold
 from tileops.ir.expr import Binary, Call, Cast, Const, Expr, HostAttr, Load, Select, Unary, Var
 from tileops.ir.operators import INTEGER_DIVISIONS, LOGICAL, SYMBOLS
-from tileops.ir.walk import substitute, walk_expr
-from tileops.passes.analyze_index import affine, cheap_ceildiv, half, parity
+from tileops.ir.walk import walk_expr
+from tileops.passes.analyze_index import cheap_ceildiv
 
 
 def emit_expr(ctx: Context, expr: Expr) -> Val:
@@ -35,7 +31,7 @@ def emit_expr(ctx: Context, expr: Expr) -> Val:
         case Unary():
             return _unary(ctx, expr)
         case Cast(dtype=dtype, a=a):
-            return converted(ctx, emit_expr(ctx, a), dtype)
+            return nibbles.as_floats(ctx, a, dtype) or converted(ctx, emit_expr(ctx, a), dtype)
         case Select():
             return _select(ctx, expr)
         case Call(name="nibble"):
@@ -52,6 +48,8 @@ def emit_expr(ctx: Context, expr: Expr) -> Val:
 def _binary(ctx: Context, expr: Binary) -> Val:
     if expr.op == "ceildiv" and (cheap := cheap_ceildiv(expr, ctx.scope.ranges)) is not None:
         return emit_expr(ctx, cheap)
+    if (found := nibbles.operation(ctx, expr)) is not None:
+        return found
     a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
     if a.static and b.static and not _is_pythons_own(ctx, expr):
         a = typed(a)
@@ -206,48 +204,9 @@ def emit_condition(ctx: Context, expr: Expr) -> Val:
     return convert(emit_expr(ctx, expr), BOOL)
 
 
-# -- elements that share a byte --------------------------------------------------------------------
 def _nibble(ctx: Context, expr: Call) -> Val:
     """The halves of bytes that hold the elements ``k`` of ``nibble(byte, k)``, one a lane."""
-    if (joined := _joined(ctx, expr)) is not None:
-        return joined
+    if (read := nibbles.packed(ctx, expr)) is not None:
+        return nibbles.numbers(ctx, read)
     byte, k = (emit_expr(ctx, a) for a in expr.args)
-    odd = infix("&", k, 1, INT32)
-    shift = convert(infix("*", odd, 4), UINT8)
-    return infix("&", infix(">>", byte, shift, UINT8), 15)
-
-
-def _joined(ctx: Context, expr: Call) -> Val | None:
-    """Each byte loaded once for two lanes; None if the last axis does not walk through them."""
-    load, k = expr.args
-    space = ctx.space
-    if not isinstance(load, Load) or not space.rank:
-        return None
-    var, extent, padded = space.vars[-1], space.extents[-1], space.padded[-1]
-    parts = affine(k, (var.id,))
-    if parts is None or parts.coefficient(var.id) != 1 or parity(parts.rest) != 0:
-        return None
-    if extent % 2 or extent == 2 or 2 * ctx.padding(extent // 2) != padded:
-        return None
-    if _varies_in_row(ctx, (*load.indices[:-1], parts.rest)):
-        return None
-    mask = ctx.scope.mask
-    if mask is not None and space.rank - 1 in mask.axes:
-        return None
-    (pair,) = ctx.synthetic_vars(1)
-    place = half(substitute(k, {var.id: fold.mul(pair, fold.const(2))}))
-    with ctx.over((*space.vars[:-1], pair), (*space.extents[:-1], extent // 2)):
-        loaded = emit_expr(ctx, Load(load.dtype, load.buffer, (*load.indices[:-1], place)))
-        packed = ctx.temporary("packed", loaded)
-    halves = f"tl.join({packed.text} & 15, {packed.text} >> 4)"
-    return Val(f"tl.reshape({halves}, {shape_text(space.shape(packed.axes))})", UINT8, packed.axes)
-
-
-def _varies_in_row(ctx: Context, exprs: Iterable[Expr]) -> bool:
-    """True if an expression may differ along the last axis of the space."""
-    last = ctx.space.rank - 1
-    for e in (e for expr in exprs for e in walk_expr(expr)):
-        moves = isinstance(e, Var) and e.id in ctx.vars and last in ctx.vars[e.id].axes
-        if moves or isinstance(e, Load):
-            return True
-    return False
+    return nibbles.half(byte, k)

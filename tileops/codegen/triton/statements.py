@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tileops.codegen.triton import atomics, control, copies, gemms, reductions
+from tileops.codegen.triton import atomics, control, copies, gemms, nibbles, reductions
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import all_lanes_mask, extents_of, load_region, store_element
 from tileops.codegen.triton.expressions import emit_condition, emit_expr
@@ -75,8 +75,13 @@ def _emit_alloc(ctx: Context, stmt: ir.Alloc) -> None:
 
 
 def _emit_bind(ctx: Context, stmt: ir.Bind) -> None:
-    value = converted(ctx, emit_expr(ctx, stmt.value), stmt.var.dtype)
-    ctx.bind(stmt.var, value, ctx.scope.ranges.with_value(stmt.var, stmt.value))
+    ranges = ctx.scope.ranges.with_value(stmt.var, stmt.value)
+    if (read := nibbles.packed(ctx, stmt.value)) is not None:
+        ctx.packed[stmt.var.id] = read
+        value = nibbles.numbers(ctx, read)
+    else:
+        value = emit_expr(ctx, stmt.value)
+    ctx.bind(stmt.var, converted(ctx, value, stmt.var.dtype), ranges)
 
 
 def _emit_store(ctx: Context, stmt: ir.Store) -> None:
