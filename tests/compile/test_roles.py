@@ -37,19 +37,25 @@ def product(
     acc: str = "float32",
     copies: int = 1,
     nest: bool = False,
+    rows: int | None = None,
+    scaled: bool = False,
 ) -> Any:
     """A matrix product of one tile size; ``copies`` are the copies that fill the second operand.
 
-    A ``nest`` fills the first one instead of a copy.
+    A ``nest`` fills the first one instead of a copy. ``rows`` are those of A where they are not
+    ``size``. A ``scaled`` product loads a tile of its result's extents in each step.
     """
 
+    M = size if rows is None else rows
+
     def program(A, B):
-        A: T.Tensor((size, size), dtype)
+        A: T.Tensor((M, size), dtype)
         B: T.Tensor((size, size), dtype)
-        C = T.empty((size, size), acc)
-        with T.Kernel(T.ceildiv(size, n), T.ceildiv(size, m), threads=128) as (bx, by):
+        C = T.empty((M, size), acc)
+        with T.Kernel(T.ceildiv(size, n), T.ceildiv(M, m), threads=128) as (bx, by):
             A_s = T.alloc_shared((m, k), dtype)
             B_s = T.alloc_shared((k, n), dtype)
+            scale = T.alloc_fragment((k, n), dtype)
             sums = T.alloc_fragment((m, n), acc)
             T.clear(sums)
             for ko in T.Pipelined(T.ceildiv(size, k), num_stages=2):
@@ -62,6 +68,10 @@ def product(
                 if copies > 1:
                     T.copy(B[ko * k, bx * n], B_s)
                 T.gemm(A_s, B_s, sums)
+                if scaled:
+                    T.copy(B[ko * k, bx * n], scale)
+                    for i, j in T.Parallel(k, n):
+                        sums[i, j] *= T.cast(scale[i, j], acc)
             T.copy(sums, C[by * m, bx * n])
         return C
 
@@ -79,7 +89,10 @@ REASONS = {
     "odd": ({"size": 250}, "a stride of `A` is not a multiple of 16 bytes"),
     "float32": ({"dtype": "float32"}, "a product of float32 and float32 into float32"),
     "half": ({"acc": "float16"}, "a product of float16 and float16 into float16"),
-    "gathered": ({"nest": True}, "`A_s` is gathered from a tensor"),
+    "few_rows": ({"m": 64, "rows": 48}, "the product has 48 rows"),
+    "some_rows": ({"m": 64, "rows": 80}, None),
+    "tile_beside": ({"scaled": True}, "`scale` comes from a tensor, and not by TMA"),
+    "gathered": ({"nest": True}, "`A_s` comes from a tensor, and not by TMA"),
     "twice": ({"copies": 2}, "`B_s` is not filled by one copy from a tensor"),
 }
 

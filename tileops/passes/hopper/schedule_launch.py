@@ -92,6 +92,8 @@ def schedule_launch(
         persistent=all(ring.depth == 1 or ring.name in split.even for ring in split.rings),
         backwards=reversed_blocks(launch.body, launch.block_vars),
     )
+    if schedule.persistent and schedule.groups == 1:
+        split.check_rows()
     return fitted(schedule, shared_limit, launch)
 
 
@@ -143,6 +145,7 @@ class _Split:
         self._fed = self._fed_buffers()
         for gemm in self._gemms:
             self._check_gemm(gemm)
+        self._check_loads()
 
     @property
     def rows(self) -> int:
@@ -170,6 +173,24 @@ class _Split:
     def roles(self) -> tuple[Body, Body]:
         """The statements of the load role and of the math role."""
         return self._roles(self._launch.body, stages=0)
+
+    def check_rows(self) -> None:
+        """Unfit where a product has no more rows than one block.
+
+        It then takes as long as its second operand takes to load, which many small blocks do
+        better than one on each multiprocessor: 16 rows times 28672 x 4096 took 108 us in roles on
+        an H200 and take 68.
+        """
+        for gemm in self._gemms:
+            copy = next(
+                s
+                for s in walk(self._launch.body)
+                if isinstance(s, Copy) and s.dst.buffer is gemm.a.buffer
+            )
+            dim = copy.src.squeezed()[-1 if gemm.transpose_a else -2]
+            rows = const_value(copy.src.buffer.shape[dim])
+            if rows is not None and rows <= _GROUP_ROWS:
+                raise Unfit(f"the product has {rows} rows", gemm.loc)
 
     # -- what both roles know --------------------------------------------------------------------
     def _find_private(self) -> None:
@@ -204,7 +225,6 @@ class _Split:
             readers = [s for s in walk(self._launch.body) if buffer in read_buffers(s)]
             if len(writers) != 1 or not isinstance(writers[0], Copy) or self._in_tile(writers[0]):
                 if all(g.b.buffer is not buffer for g in self._gemms):
-                    self._check_gathered(buffer, writers)
                     continue  # it is held in registers
                 raise Unfit(
                     f"`{buffer.name}` is not filled by one copy from a tensor", self._loc(writers)
@@ -219,17 +239,21 @@ class _Split:
             fed[buffer.id] = self._boxes.fetched(copy)
         return fed
 
-    def _check_gathered(self, buffer: Buffer, writers: list[Stmt]) -> None:
-        """Unfit where a loop fills an operand from a tensor, by other means than TMA.
+    def _check_loads(self) -> None:
+        """Unfit where the products of a loop wait for a tile that the math role loads itself.
 
-        The math role would wait for each load. Triton copies such tiles ahead into shared memory: a
-        convolution of stride 2 takes 145 us in roles on an H200, TileLang's 63.
+        Triton copies such tiles ahead. On an H200 a convolution of stride 2 took 145 us in roles
+        and takes 54, a scan of Mamba-2 took 1,568 and takes 683.
         """
+        factors = {b.id for g in self._gemms for b in operands(g)}
         loops = [s for s in walk(self._launch.body) if isinstance(s, For)]
-        repeated = [s for loop in loops for s in walk(loop.body)]
-        for writer in writers:
-            if writer in repeated and not all(b.is_on_chip for b in read_buffers(writer)):
-                raise Unfit(f"`{buffer.name}` is gathered from a tensor", writer.loc)
+        for stmt in (s for loop in loops if any(_gemms(loop)) for s in walk(loop.body)):
+            if _is_fed_copy(stmt, self._fed) or all(b.is_on_chip for b in read_buffers(stmt)):
+                continue
+            is_tile = isinstance(stmt, Copy) and len(stmt.dst.squeezed()) > 1
+            for buffer in written_buffers(stmt):
+                if buffer.is_on_chip and (is_tile or buffer.id in factors):
+                    raise Unfit(f"`{buffer.name}` comes from a tensor, and not by TMA", stmt.loc)
 
     @staticmethod
     def _in_tile(copy: Copy) -> bool:
