@@ -39,11 +39,13 @@ def product(
     nest: bool = False,
     rows: int | None = None,
     scaled: bool = False,
+    shift: int = 0,
 ) -> Any:
     """A matrix product of one tile size; ``copies`` are the copies that fill the second operand.
 
     A ``nest`` fills the first one instead of a copy. ``rows`` are those of A where they are not
-    ``size``. A ``scaled`` product loads a tile of its result's extents in each step.
+    ``size``; its tiles begin ``shift`` columns further. A ``scaled`` product loads a tile of its
+    result's extents in each step.
     """
 
     M = size if rows is None else rows
@@ -63,7 +65,7 @@ def product(
                     for i, j in T.Parallel(m, k):
                         A_s[i, j] = A[by * m + i, ko * k + j]
                 else:
-                    T.copy(A[by * m, ko * k], A_s)
+                    T.copy(A[by * m, ko * k + shift], A_s)
                 T.copy(B[ko * k, bx * n], B_s)
                 if copies > 1:
                     T.copy(B[ko * k, bx * n], B_s)
@@ -87,6 +89,8 @@ REASONS = {
     "whole": ({}, None),
     "small": ({"m": 32}, "the products have 32 rows, wgmma has 64"),
     "odd": ({"size": 250}, "a stride of `A` is not a multiple of 16 bytes"),
+    "shifted": ({"shift": 8}, None),
+    "inside": ({"shift": 4}, "the first column of the box of `A` is not a multiple of 16 bytes"),
     "float32": ({"dtype": "float32"}, "a product of float32 and float32 into float32"),
     "half": ({"acc": "float16"}, "a product of float16 and float16 into float16"),
     "few_rows": ({"m": 64, "rows": 48}, "the product has 48 rows"),

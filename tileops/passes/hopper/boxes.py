@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tileops.ir.expr import Binary, Buffer, Cast, Expr, Region, Var
+import math
+
+from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.program import Program, const_value
 from tileops.ir.schedule import Descriptor
 from tileops.ir.stmt import Copy, Launch
+from tileops.passes.hopper.multiples import Multiples
 from tileops.passes.hopper.unfit import Unfit
 
 # Of cuTensorMapEncodeTiled (CUDA driver API): ranks, extents of a box, alignment in bytes.
@@ -25,7 +28,7 @@ class Boxes:
     def __init__(self, program: Program, launch: Launch, aligned: frozenset[int]) -> None:
         self._tensors = {t.buffer.id for t in program.tensors() if not t.raw}
         self._safe = {b.id: value for b, value in launch.safe_values}
-        self._aligned = aligned
+        self._multiples = Multiples(launch.body, aligned)
 
     def fetched(self, copy: Copy) -> Descriptor:
         """The box of a copy from a tensor into the whole of a shared buffer."""
@@ -63,6 +66,7 @@ class Boxes:
         if swizzle is None:
             raise Unfit(f"a row of the box of `{buffer.name}` has {inner} bytes", copy.loc)
         self._require_strides(buffer, copy)
+        self._require_start(region, copy)
         return Descriptor(buffer, box, swizzle)
 
     def _require_strides(self, buffer: Buffer, copy: Copy) -> None:
@@ -78,23 +82,19 @@ class Boxes:
         if not all(self._divides(factors, buffer.dtype.bytes) for factors in suffixes):
             raise Unfit(f"a stride of `{buffer.name}` is not a multiple of 16 bytes", copy.loc)
 
+    def _require_start(self, region: Region, copy: Copy) -> None:
+        """Unfit for a first column inside 16 bytes: to TMA that is an illegal instruction.
+
+        Seen on an H200, where the driver's documents name the alignment of strides alone. Where a
+        box begins in the other dimensions is free.
+        """
+        buffer = region.buffer
+        if not self._divides(region.starts[-1:], buffer.dtype.bytes):
+            raise Unfit(
+                f"the first column of the box of `{buffer.name}` is not a multiple of 16 bytes",
+                copy.loc,
+            )
+
     def _divides(self, factors: tuple[Expr, ...], unit: int) -> bool:
         """True if the product of ``factors``, in elements of ``unit`` bytes, is aligned."""
-        known = unit
-        for factor in factors:
-            known *= self._known_factor(factor)
-        return known % _ALIGNMENT == 0
-
-    def _known_factor(self, expr: Expr) -> int:
-        """A number that certainly divides the value."""
-        value = const_value(expr)
-        if value is not None:
-            return max(1, abs(value))
-        match expr:
-            case Var(id=n):
-                return _ALIGNMENT if n in self._aligned else 1
-            case Cast(a=a):
-                return self._known_factor(a)
-            case Binary(op="mul", a=a, b=b):
-                return self._known_factor(a) * self._known_factor(b)
-        return 1
+        return math.prod(map(self._multiples.of, factors), start=unit) % _ALIGNMENT == 0
