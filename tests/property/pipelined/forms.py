@@ -43,7 +43,7 @@ class Pipelined(Epilogues):
         self.half = rng.choice((FLOAT16, FLOAT16, BFLOAT16))
         self.m, self.n = rng.choice(TILES)
         self.k = rng.choice((16, 32, 64, 64, 128))
-        self.blocks = (rng.randint(1, 3), rng.randint(1, 3))
+        self.blocks = (rng.randint(1, 3), rng.randint(2 if self.m == 64 else 1, 3))
         self.batches = tuple(rng.randint(1, 2) for _ in range(rng.choice((0, 0, 0, 1, 2))))
         counts = (*self.blocks, math.prod(self.batches))[: 3 if self.batches else 2]
         names = ("bx", "by", "bz")[: len(counts)]

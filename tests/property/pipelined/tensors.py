@@ -117,7 +117,7 @@ class Parts:
     def columns_of(self, tiles: int, extent: int) -> Expr:
         """Columns of any number of 16 bytes; seldom such that rows are not aligned."""
         missing = 0 if self.chance(0.4) else 8 * self.rng.randrange(extent // 8)
-        return C(tiles * extent - missing - (1 if self.chance(0.02) else 0))
+        return C(tiles * extent - missing - (1 if self.chance(0.01) else 0))
 
     def operand(
         self, name: str, shape: tuple[int, int], tiles: tuple[int, int], flipped: bool = False
@@ -155,11 +155,14 @@ class Parts:
     def fetch(
         self, source: Matrix, tile: Buffer, row: Expr, column: Expr, flipped: bool = False
     ) -> None:
-        """A copy; at times it begins before the tensor or ends behind it."""
-        row, column = (
-            fold.add(start, C(self.rng.choice((0, 0, 0, 0, 0, 1, -1, 8, -24))))
-            for start in turned((row, column), flipped)
-        )
+        """A copy; at times it begins before the tensor or ends behind it.
+
+        Seldom it begins inside 16 bytes, where TMA cannot.
+        """
+        row, column = turned((row, column), flipped)
+        row = fold.add(row, C(self.rng.choice((0, 0, 0, 0, 1, -1, 8, -24))))
+        shift = 1 if self.chance(0.01) else self.rng.choice((0, 0, 0, 8, -24))
+        column = fold.add(column, C(shift))
         rows, columns = tile.static_shape() or ()
         self.b.emit(Copy(source.region(row, column, rows, columns), whole(tile)))
 
