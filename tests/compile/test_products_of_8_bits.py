@@ -104,13 +104,16 @@ def test_instructions(dtype: str, instruction: str, held: bool) -> None:
 
 
 @pytest.mark.parametrize("n", [64, 128, 256])
-def test_sums_of_fp8_tiles_are_formed_in_float32(n: int) -> None:
-    """Every product starts from zero, and what it gives is added."""
-    text = code("float8_e4m3fn", n=n).source
-    products = re.findall(r"= hopper\.warpgroup_mma\(.*", text)
-    assert len(products) == max(1, n // 128)
-    assert all("use_acc=False" in line for line in products)
-    assert len(re.findall(r"acc\w* = _laid\(acc\w* \+ part", text)) == len(products)
+@pytest.mark.parametrize(("k", "trips"), [(32, 8), (64, 4), (128, 2), (256, 1)])
+def test_sums_of_fp8_tiles_are_formed_in_float32(n: int, k: int, trips: int) -> None:
+    """Two tiles at most are summed from zero, then what they give is added."""
+    text = code("float8_e4m3fn", n=n, k=k).source
+    products = re.findall(r"(\w+) = hopper\.warpgroup_mma\(.*", text)
+    begun = [line for line in re.findall(r".*warpgroup_mma\(.*", text) if "use_acc=False" in line]
+    parts = max(1, n // 128)
+    assert (len(products), len(begun)) == (min(2, trips) * parts, parts)
+    assert all(name.startswith("part") for name in products)
+    assert len(re.findall(r"acc\w* = _laid\(acc\w* \+ part", text)) == parts
 
 
 def test_sums_of_int8_stay_in_the_tensor_cores() -> None:

@@ -62,9 +62,10 @@ class Schedule:
     A ``persistent`` launch has a block for each multiprocessor, which takes one after another.
     Blocks count down along the block variables ``backwards``: the longest start first.
     ``groups`` groups of ``warps`` run the math role, each with its own rows where they are several:
-    from ``first_row`` on, a multiple of ``rows``. ``across`` warps of a group share rows and divide
-    the columns. ``staged`` are the descriptors of tiles that leave through shared memory.
-    Registers are for each thread.
+    from ``first_row`` on, a multiple of ``rows``. If ``by_columns``, these are columns of the one
+    tile that is wide, and each group computes what else there is. ``across`` warps of a group share
+    rows and divide the columns; they put first operands into ``shared`` tiles. ``staged`` are the
+    descriptors of tiles that leave through shared memory. Registers are for each thread.
     """
 
     rings: tuple[Ring, ...]
@@ -73,11 +74,13 @@ class Schedule:
     load: Body
     math: Body
     across: int = 1
+    shared: tuple[Buffer, ...] = ()
     persistent: bool = False
     backwards: tuple[Var, ...] = ()
     groups: int = 1
     rows: int = 0
     first_row: Var | None = None
+    by_columns: bool = False
     load_registers: int = 24
 
     @property
@@ -90,17 +93,21 @@ class Schedule:
     def shared_bytes(self) -> int:
         """Bytes of all slots, staging tiles and barriers."""
         slots = sum(r.depth * (r.bytes + 16) for r in self.rings)
-        return slots + self.groups * sum(d.bytes for d in self.staged)
+        tiles = sum(math.prod(b.static_shape() or ()) * b.dtype.bytes for b in self.shared)
+        return slots + tiles + self.groups * sum(d.bytes for d in self.staged)
 
     def text(self) -> Iterator[str]:
         """The lines printed beneath the launch, without the roles' statements."""
         stays = "persistent " if self.persistent else ""
         across = f" {self.across} across" if self.across > 1 else ""
+        across += " by columns" if self.by_columns else ""
         yield f"schedule {stays}math {self.groups} x {self.warps} warps{across}, load 1 warp:"
         for ring in self.rings:
             yield f"  ring {ring} depth {ring.depth} bytes {ring.bytes}"
             for buffer, descriptor in zip(ring.buffers, ring.descriptors, strict=True):
                 yield f"    {buffer} from {descriptor}"
+        for buffer in self.shared:
+            yield f"  shared {buffer.declaration}"
         for descriptor in self.staged:
             yield f"  staged {descriptor}"
 
@@ -157,12 +164,25 @@ class Fetch(Copy):
 
 
 @dataclass(frozen=True)
+class Share(Copy):
+    """A copy of a tile to shared memory, where products read it as their first operand."""
+
+    TEXT = "share {0.src} -> {0.dst}"
+
+
+@dataclass(frozen=True)
 class Issue(Gemm):
-    """A matrix product that starts here; ``Settle`` waits for it."""
+    """A matrix product that starts here; ``Settle`` waits for it.
+
+    It reads the slots of ``behind`` rounds ago.
+    """
+
+    behind: int = 0
 
     def text(self) -> str:
         """The canonical text."""
-        return "issue " + super().text()
+        late = f" behind {self.behind}" if self.behind else ""
+        return "issue " + super().text() + late
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tileops.ir.schedule import Descriptor, Schedule
 
 
 class Maps:
-    """Names of the descriptors, slots and staging tiles of one schedule."""
+    """Names of the descriptors, slots and shared tiles of one schedule."""
 
     def __init__(self, schedule: Schedule, names: Names) -> None:
         fetched = [d for r in schedule.rings for d in r.descriptors]
@@ -20,6 +20,7 @@ class Maps:
             for d in dict.fromkeys((*fetched, *schedule.staged))
         }
         self._staging = {d: names.fresh(f"{d.tensor.name}_tile") for d in schedule.staged}
+        self._tiles = {b.id: names.fresh(f"{b.name}_tile") for b in schedule.shared}
         self._slots = {b.id: names.fresh(b.name) for r in schedule.rings for b in r.buffers}
 
     def descriptor(self, descriptor: Descriptor) -> str:
@@ -29,6 +30,10 @@ class Maps:
     def staging(self, descriptor: Descriptor) -> str:
         """The shared tile through which a box leaves."""
         return self._staging[descriptor]
+
+    def tile(self, buffer: Buffer) -> str:
+        """The shared memory of a first operand that the math role computes."""
+        return self._tiles[buffer.id]
 
     def slots(self, buffer: Buffer) -> str:
         """The shared memory of a ring's buffer, all slots."""

@@ -28,6 +28,7 @@ from tileops.ir.stmt import Body, Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.passes.context import Context as PassContext
 from tileops.passes.hopper import Unfit
+from tileops.passes.hopper.boxes import swizzle_of
 
 # What Triton's language and Gluon's both have, under Gluon's own name for tiles with a layout.
 _GLUON = (
@@ -74,6 +75,7 @@ def emit_roles(
     ]
     params = _params(program, maps, roles)
     shared = [maps.slots(b) for r in schedule.rings for b in r.buffers]
+    shared += [maps.tile(b) for b in schedule.shared]
     shared += [maps.staging(d) for d in schedule.staged]
     shared += [f"{r}_{side}" for r in schedule.rings for side in ("full", "empty")]
     arguments = ", ".join([*(p.name for p in params), *shared])
@@ -184,6 +186,14 @@ def _entry(
             out.append(
                 f"    {maps.slots(buffer)} = gl.allocate_shared_memory({kind}, {shape}, {laid})"
             )
+    for tile in schedule.shared:
+        rows, columns = tile.static_shape() or (0, 0)
+        swizzle = swizzle_of(columns * tile.dtype.bytes) or 0
+        laid = layouts.shared(2, swizzle, tile.dtype.bits)
+        kind = triton_type(tile.dtype)
+        out.append(
+            f"    {maps.tile(tile)} = gl.allocate_shared_memory({kind}, {[rows, columns]}, {laid})"
+        )
     for box in schedule.staged:
         laid = layouts.shared(len(box.box), box.swizzle, box.tensor.dtype.bits)
         kind = triton_type(box.tensor.dtype)

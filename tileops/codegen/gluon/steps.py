@@ -20,6 +20,7 @@ from tileops.ir.schedule import (
     Issue,
     Release,
     Settle,
+    Share,
     Staged,
 )
 from tileops.ir.stmt import Stmt
@@ -69,7 +70,7 @@ def _emit_advance(ctx: RoleContext, stmt: Advance) -> None:
 
 def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
     a = _operand(ctx, stmt.a, stmt, transposed=stmt.transpose_a)
-    b = _slot_text(ctx, stmt.b, transposed=stmt.transpose_b)
+    b = _slot_text(ctx, stmt.b, stmt.behind, transposed=stmt.transpose_b)
     acc = ctx.tile_name(stmt.c.buffer)
     fresh = ", use_acc=False" if const_value(stmt.clear) else ""
     line = f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}{fresh}, is_async=True)"
@@ -79,7 +80,9 @@ def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
 
 def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool) -> str:
     if region.buffer.id in ctx.fed:
-        return _slot_text(ctx, region, transposed=transposed)
+        return _slot_text(ctx, region, stmt.behind, transposed=transposed)
+    if region.buffer in ctx.schedule.shared:
+        return ctx.maps.tile(region.buffer)
     shape = stmt.c.static_extents()
     if shape is None:
         raise Unfit("a product with run-time extents", stmt.loc)
@@ -87,11 +90,11 @@ def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool)
     return f"gl.convert_layout({ctx.tile_name(region.buffer)}, {laid})"
 
 
-def _slot_text(ctx: RoleContext, region: Region, *, transposed: bool) -> str:
-    """The matrix in the current slot of a ring, or the part of it that ``region`` is."""
+def _slot_text(ctx: RoleContext, region: Region, behind: int, *, transposed: bool) -> str:
+    """The matrix in a slot of a ring, or the part of it that ``region`` is."""
     buffer = region.buffer
     ring, descriptor = ctx.fed[buffer.id]
-    text = f"{ctx.maps.slots(buffer)}.index({ctx.slot(ring)})"
+    text = f"{ctx.maps.slots(buffer)}.index({ctx.slot(ring, behind)})"
     shape = buffer.static_shape() or ()
     dims = [d for d, extent in enumerate(shape) if extent != 1]
     if len(descriptor.box) != 2:
@@ -101,6 +104,11 @@ def _slot_text(ctx: RoleContext, region: Region, *, transposed: bool) -> str:
             start = emit_expr(ctx, region.starts[dim]).text
             text = f"{text}.slice({start}, {region.extents[dim]}, {axis})"
     return f"{text}.permute((1, 0))" if transposed else text
+
+
+def _emit_share(ctx: RoleContext, stmt: Share) -> None:
+    ctx.writer.line(f"{ctx.maps.tile(stmt.dst.buffer)}.store({ctx.tile_name(stmt.src.buffer)})")
+    ctx.writer.line("hopper.fence_async_shared()")
 
 
 def _emit_settle(ctx: RoleContext, stmt: Settle) -> None:
@@ -135,6 +143,7 @@ STEPS: dict[type[Stmt], Callable[[RoleContext, Any], None]] = {
     Await: _emit_await,
     Release: _emit_release,
     Advance: _emit_advance,
+    Share: _emit_share,
     Issue: _emit_issue,
     Settle: _emit_settle,
     Staged: _emit_staged,

@@ -18,6 +18,11 @@ _ALIGNMENT = 16
 _SWIZZLES = (128, 64, 32)
 
 
+def swizzle_of(row_bytes: int) -> int | None:
+    """The width in bytes of the pattern for rows of so many bytes; None for rows too short."""
+    return next((s for s in _SWIZZLES if row_bytes >= s), None)
+
+
 class Boxes:
     """The boxes of one launch, under the facts of a *fast* kernel.
 
@@ -62,7 +67,7 @@ class Boxes:
                 raise Unfit(f"the box of `{buffer.name}` has an extent of {extent}", copy.loc)
         if any(extent > _MOST_EXTENT for extent in box[:-1]):
             raise Unfit(f"the box of `{buffer.name}` is longer than {_MOST_EXTENT}", copy.loc)
-        swizzle = next((s for s in _SWIZZLES if inner >= s), None)
+        swizzle = swizzle_of(inner)
         if swizzle is None:
             raise Unfit(f"a row of the box of `{buffer.name}` has {inner} bytes", copy.loc)
         self._require_strides(buffer, copy)

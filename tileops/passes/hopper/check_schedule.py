@@ -21,6 +21,7 @@ the one before.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -143,7 +144,8 @@ def _static_faults(schedule: Schedule, shared_limit: int) -> Iterator[str]:
         yield f"the load role reads `{buffer}`, which the math role writes"
     yield from _register_faults(schedule)
     slots = sum(ring.depth * (ring.bytes + 2 * _BARRIER_BYTES) for ring in schedule.rings)
-    total = slots + schedule.groups * sum(box.bytes for box in schedule.staged)
+    tiles = sum(math.prod(b.static_shape() or ()) * b.dtype.bytes for b in schedule.shared)
+    total = slots + tiles + schedule.groups * sum(box.bytes for box in schedule.staged)
     if total > shared_limit:
         yield f"{total} bytes of shared memory, and there are {shared_limit}"
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileops.ir.schedule import Ring, Schedule, Staged
+from tileops.ir.schedule import Release, Ring, Schedule, Staged
 from tileops.ir.stmt import Body, Copy, Launch, Stmt
 from tileops.ir.walk import sub_bodies, walk, with_bodies
 from tileops.passes.hopper.unfit import Unfit
 
 # A slot more than a role works on, so that loads and products overlap.
 LEAST_DEPTH = 2
+
+
+def deepened(schedule: Schedule) -> Schedule:
+    """The schedule with a slot more for each that is released a round late."""
+    late: dict[Ring, int] = dict.fromkeys(schedule.rings, 0)
+    for stmt in walk(schedule.math):
+        if isinstance(stmt, Release):
+            late[stmt.ring] = max(late[stmt.ring], stmt.behind)
+    return _with_depths(schedule, {ring: ring.depth + more for ring, more in late.items()})
 
 
 def fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
@@ -25,14 +34,19 @@ def fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
                 f"{limit}",
                 launch.loc,
             )
-        shallower = {r: replace(r, depth=min(r.depth, deepest - 1)) for r in schedule.rings}
-        schedule = replace(
-            schedule,
-            rings=tuple(shallower.values()),
-            load=_with_rings(schedule.load, shallower),
-            math=_with_rings(schedule.math, shallower),
-        )
+        depths = {ring: min(ring.depth, deepest - 1) for ring in schedule.rings}
+        schedule = _with_depths(schedule, depths)
     return schedule
+
+
+def _with_depths(schedule: Schedule, depths: dict[Ring, int]) -> Schedule:
+    rings = {ring: replace(ring, depth=depth) for ring, depth in depths.items()}
+    return replace(
+        schedule,
+        rings=tuple(rings.values()),
+        load=_with_rings(schedule.load, rings),
+        math=_with_rings(schedule.math, rings),
+    )
 
 
 def _least(schedule: Schedule) -> Schedule:

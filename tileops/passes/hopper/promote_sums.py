@@ -26,21 +26,32 @@ def is_promoted(gemm: Issue) -> bool:
 
 
 def promote_sums(math: Body, ids: Iterator[int]) -> Body:
-    """The math role with such products from zero; Unfit where an accumulator is too wide."""
-    sums = {s.c.buffer for s in walk(math) if isinstance(s, Issue) and is_promoted(s)}
-    for buffer in sorted(sums, key=lambda b: b.id):
-        if (buffer.static_shape() or (0,))[-1] > _MOST_COLUMNS:
-            math = split_columns(math, buffer, _MOST_COLUMNS, ids)
-    parts: dict[tuple[object, ...], Buffer] = {}
+    """The math role with such products from zero.
+
+    Those that follow each other into one accumulator are one sum.
+    """
+    parts: dict[tuple[int, ...], Buffer] = {}
     body = _promoted(math, parts, ids)
     return (*(Alloc(part) for part in parts.values()), *body)
 
 
-def _promoted(body: Body, parts: dict[tuple[object, ...], Buffer], ids: Iterator[int]) -> Body:
+def narrow_sums(math: Body, ids: Iterator[int]) -> Body:
+    """The math role with accumulators of such products in parts that leave registers for them.
+
+    Unfit where one is needed whole.
+    """
+    sums = {s.c.buffer for s in walk(math) if isinstance(s, Issue) and is_promoted(s)}
+    for buffer in sorted(sums, key=lambda b: b.id):
+        if (buffer.static_shape() or (0,))[-1] > _MOST_COLUMNS:
+            math = split_columns(math, buffer, _MOST_COLUMNS, ids)
+    return math
+
+
+def _promoted(body: Body, parts: dict[tuple[int, ...], Buffer], ids: Iterator[int]) -> Body:
     out: list[Stmt] = []
     held: list[Stmt] = []  # a sum that waits until the slots are released
     ended: set[Buffer] = set()  # accumulators whose products have been waited for
-    for stmt in body:
+    for place, stmt in enumerate(body):
         if isinstance(stmt, Settle) and ended.issuperset(stmt.results):
             continue
         if not isinstance(stmt, RingStep):
@@ -50,10 +61,12 @@ def _promoted(body: Body, parts: dict[tuple[object, ...], Buffer], ids: Iterator
             case Issue() if is_promoted(stmt):
                 part = _part(stmt.c.buffer, parts, ids)
                 ended.add(stmt.c.buffer)
-                clear = fold.const(True, fold.BOOL)
+                begins = not _continues(body[place - 1 : place], stmt)
+                clear = fold.const(begins, fold.BOOL)
                 out.append(replace(stmt, c=replace(stmt.c, buffer=part), clear=clear))
-                out.append(Settle(0, (part,), **stmt.provenance))
-                held = [_sum(stmt.c, part, ids, stmt)]
+                if not _continues((stmt,), *body[place + 1 : place + 2]):
+                    out.append(Settle(0, (part,), **stmt.provenance))
+                    held = [_sum(stmt.c, part, ids, stmt)]
             case Issue():
                 ended.discard(stmt.c.buffer)
                 out.append(stmt)
@@ -63,7 +76,16 @@ def _promoted(body: Body, parts: dict[tuple[object, ...], Buffer], ids: Iterator
     return (*out, *held)
 
 
-def _part(acc: Buffer, parts: dict[tuple[object, ...], Buffer], ids: Iterator[int]) -> Buffer:
+def _continues(before: Body, *after: Stmt) -> bool:
+    """True for two promoted products into one accumulator."""
+    if not before or not after:
+        return False
+    both = (before[0], after[0])
+    issues = [s for s in both if isinstance(s, Issue) and is_promoted(s)]
+    return len(issues) == len(both) and issues[0].c == issues[1].c
+
+
+def _part(acc: Buffer, parts: dict[tuple[int, ...], Buffer], ids: Iterator[int]) -> Buffer:
     key = acc.static_shape() or ()
     if key not in parts:
         parts[key] = replace(acc, id=next(ids), name="part", scope="fragment")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from tileops.dtypes import DType
 from tileops.ir import fold
@@ -38,11 +39,14 @@ from tileops.passes.analyze_ranges import Ranges
 from tileops.passes.hopper.boxes import Boxes
 from tileops.passes.hopper.clear_at_start import clear_at_start
 from tileops.passes.hopper.defer_products import deferred, joined, lone_products
-from tileops.passes.hopper.fit_shared import LEAST_DEPTH, fitted, with_math
+from tileops.passes.hopper.fit_shared import LEAST_DEPTH, deepened, fitted, with_math
 from tileops.passes.hopper.mask_after import mask_after
 from tileops.passes.hopper.overlap_products import overlap_products
-from tileops.passes.hopper.promote_sums import promote_sums
+from tileops.passes.hopper.pair_tiles import pair_tiles
+from tileops.passes.hopper.promote_sums import narrow_sums, promote_sums
 from tileops.passes.hopper.segment_masks import reversed_blocks, segment_masks
+from tileops.passes.hopper.share_operands import share_operands
+from tileops.passes.hopper.split_columns import own_columns
 from tileops.passes.hopper.split_rows import split_rows
 from tileops.passes.hopper.unfit import Unfit
 
@@ -52,6 +56,7 @@ _SUMS = {
     "float8_e4m3fn": "float32", "float8_e5m2": "float32",
 }  # fmt: skip
 _STEP_BITS = 256  # of a row of an operand that one instruction reads
+_PATTERN_ROWS = 8  # that a swizzle pattern of shared memory has
 _GROUP_ROWS = 64  # of a wgmma instruction, which four warps run together
 _LANES = 32
 _RESULTS = 64
@@ -67,20 +72,21 @@ def schedule_launch(
     ``ranges`` are known where the launch begins, ``aligned`` the run-time sizes that are divisible
     by 16.
     """
+    ids = fresh_ids(program)
     launch = replace(launch, body=clear_at_start(launch.body))
     launch = replace(launch, body=mask_after(launch.body, ranges.inside(launch)))
     split = _Split(program, launch, Boxes(program, launch, aligned))
     load, math = split.roles()
     if not split.rings:
         raise Unfit("no matrix product reads a tile that a loop loads from a tensor", launch.loc)
-    ids = fresh_ids(program)
     first_row = Var(fold.INT32, next(ids), "first_row")
     warps, across = split.warps()
     schedule = Schedule(
         tuple(split.rings), tuple(split.staged), warps, load, joined(math), across=across
     )
     schedule = _in_groups(schedule, split.rows, first_row)
-    schedule = with_math(schedule, promote_sums(schedule.math, ids))
+    narrow = narrow_sums(schedule.math, ids)
+    schedule = with_math(schedule, promote_sums(pair_tiles(narrow, ids), ids))
     known = ranges.inside(launch)
     if schedule.first_row is not None:
         last = schedule.rows * (schedule.groups - 1)
@@ -94,12 +100,14 @@ def schedule_launch(
     )
     if schedule.persistent and schedule.groups == 1:
         split.check_rows()
-    return fitted(schedule, shared_limit, launch)
+    return fitted(deepened(share_operands(schedule, ids)), shared_limit, launch)
 
 
 def _in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
     """The schedule with a group of four warps for each 64 rows, where rows do not meet."""
     groups = rows // _GROUP_ROWS
+    if schedule.across > 1:
+        return _in_columns(schedule, first_row)
     if groups not in (2, 3):
         return schedule
     try:
@@ -111,6 +119,27 @@ def _in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
     )
 
 
+def _in_columns(schedule: Schedule, first: Var) -> Schedule:
+    """The schedule with two groups that share the one result too wide for four warps."""
+    results = {s.c.buffer for s in walk(schedule.math) if isinstance(s, Issue)}
+    wide = [b for b in results if _results(b) > _MOST_RESULTS * _LANES * 4]
+    if len(wide) != 1:
+        return schedule
+    columns = (wide[0].static_shape() or (0,))[-1] // 2
+    try:
+        math = own_columns(schedule.math, wide[0], columns, first)
+    except Unfit:
+        return schedule
+    return replace(
+        with_math(schedule, math), groups=2, warps=4, across=1, rows=columns, first_row=first,
+        by_columns=True,
+    )  # fmt: skip
+
+
+def _results(tile: Buffer) -> int:
+    return prod(tile.static_shape() or ())
+
+
 def operands(gemm: Gemm) -> tuple[Buffer, Buffer]:
     """The buffers that a product multiplies."""
     return gemm.a.buffer, gemm.b.buffer
@@ -118,7 +147,10 @@ def operands(gemm: Gemm) -> tuple[Buffer, Buffer]:
 
 @dataclass
 class _Group:
-    """Copies of one statement list that are first and last read by the same of its statements."""
+    """Copies of one statement list that are waited for and released together.
+
+    The same statements are the first and the last to read them, or products into one result are.
+    """
 
     first: int
     last: int
@@ -182,11 +214,10 @@ class _Split:
         an H200 and take 68.
         """
         for gemm in self._gemms:
-            copy = next(
-                s
-                for s in walk(self._launch.body)
-                if isinstance(s, Copy) and s.dst.buffer is gemm.a.buffer
-            )
+            copies = (s for s in walk(self._launch.body) if isinstance(s, Copy))
+            copy = next((s for s in copies if s.dst.buffer is gemm.a.buffer), None)
+            if copy is None or len(copy.src.squeezed()) != 2:
+                continue
             dim = copy.src.squeezed()[-1 if gemm.transpose_a else -2]
             rows = const_value(copy.src.buffer.shape[dim])
             if rows is not None and rows <= _GROUP_ROWS:
@@ -275,7 +306,8 @@ class _Split:
                     raise Unfit(f"the sum over {a.dtype} runs down columns of `{name}`", gemm.loc)
         if gemm.transpose_a and a.buffer.id not in self._fed:
             raise Unfit(f"`{a.buffer.name}` is transposed in registers", gemm.loc)
-        if not all(r.is_whole() and len(r.squeezed()) == 2 for r in (a, b, c)):
+        whole = a.is_whole() and c.is_whole() and (b.is_whole() or _are_rows(gemm))
+        if not whole or any(len(r.squeezed()) != 2 for r in (a, b, c)):
             raise Unfit("an operand is a part of its buffer", gemm.loc)
         if const_value(gemm.clear) is None:
             raise Unfit("whether the product starts from zero is known at run time only", gemm.loc)
@@ -310,6 +342,7 @@ class _Split:
 
     def _groups(self, body: Body, stages: int) -> list[_Group]:
         found: dict[tuple[int, int], _Group] = {}
+        starts = self._run_starts(body)
         for place, copy in enumerate(body):
             if not (isinstance(copy, Copy) and copy.dst.buffer.id in self._fed):
                 continue
@@ -320,13 +353,16 @@ class _Split:
             ]
             if not uses or uses[0] < place:
                 raise Unfit(f"`{copy.dst.buffer.name}` is not read where it is loaded", copy.loc)
-            key = (uses[0], uses[-1])
+            first = starts.get(uses[0], uses[0])
+            is_joined = list(starts.values()).count(first) > 1
+            key = (first, len(body) if is_joined else uses[-1])
             name = f"ring{len(self.rings)}"
             depth = max(LEAST_DEPTH, stages) if stages else 1
             if key not in found:
-                found[key] = _Group(*key, [], Ring(name, (), (), depth))
+                found[key] = _Group(first, uses[-1], [], Ring(name, (), (), depth))
                 self.rings.append(found[key].ring)
             found[key].copies.append(copy)
+            found[key].last = max(found[key].last, uses[-1])
         for group in found.values():
             before = self.rings.index(group.ring)
             buffers = tuple(c.dst.buffer for c in group.copies)
@@ -335,6 +371,24 @@ class _Split:
             )
             self.rings[before] = group.ring
         return list(found.values())
+
+    def _run_starts(self, body: Body) -> dict[int, int]:
+        """For each product of a list, the first of those that follow each other into one result.
+
+        The operands of all of them are waited for together.
+        """
+        starts: dict[int, int] = {}
+        before: Gemm | None = None
+        for place, stmt in enumerate(body):
+            if isinstance(stmt, Alloc) or _is_fed_copy(stmt, self._fed):
+                continue
+            if not isinstance(stmt, Gemm):
+                before = None
+                continue
+            joins = before is not None and before.c == stmt.c and const_value(stmt.clear) == 0
+            starts[place] = list(starts.values())[-1] if joins else place
+            before = stmt
+        return starts
 
     def _fetches(self, group: _Group) -> Iterator[Stmt]:
         where = group.copies[-1].provenance
@@ -434,6 +488,21 @@ class _Split:
 
 def _gemms(stmt: Stmt) -> Iterator[Gemm]:
     return (s for s in walk((stmt,)) if isinstance(s, Gemm))
+
+
+def _are_rows(gemm: Gemm) -> bool:
+    """True if the second operand is some rows of a tile, from where a swizzle pattern begins."""
+    b = gemm.b
+    start, count = const_value(b.starts[-2]), const_value(b.extents[-2])
+    if not gemm.transpose_b or start is None or count is None:
+        return False
+    others = (*b.starts[:-2], b.starts[-1])
+    known = all(const_value(s) == 0 for s in others) and b.extents[-1] == b.buffer.shape[-1]
+    return known and start % _PATTERN_ROWS == 0 and start + count <= _extent(b.buffer, -2)
+
+
+def _extent(buffer: Buffer, dim: int) -> int:
+    return (buffer.static_shape() or (0, 0))[dim]
 
 
 def _is_fed_copy(stmt: Stmt, fed: dict[int, Descriptor]) -> bool:

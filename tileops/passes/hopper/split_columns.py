@@ -1,15 +1,14 @@
-"""An accumulator in parts, each with some of the columns: fewer registers are needed at a time."""
+"""A tile in parts, each with some of the columns: one after the other, or one for each group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region, Var
-from tileops.ir.program import const_value
 from tileops.ir.schedule import Issue, Settle, Staged
-from tileops.ir.stmt import Alloc, Body, Copy, Fill, Parallel, Stmt
+from tileops.ir.stmt import Alloc, Atomic, Body, Copy, Fill, Parallel, Stmt
 from tileops.ir.walk import (
     accesses,
     map_accesses,
@@ -21,6 +20,7 @@ from tileops.ir.walk import (
     with_bodies,
     written_buffers,
 )
+from tileops.passes.hopper.effects import SPEAKING, require_no_effect
 from tileops.passes.hopper.unfit import Unfit
 
 
@@ -29,20 +29,46 @@ def split_columns(math: Body, whole: Buffer, columns: int, ids: Iterator[int]) -
 
     Unfit where a statement needs them together.
     """
+    count = _count(whole, columns)
+    starts = [fold.const(n * columns) for n in range(count)]
+    parts = [
+        replace(_narrow(whole, columns), id=next(ids), name=f"{whole.name}_{n}")
+        for n in range(count)
+    ]
+    return _Columns(whole, parts, starts, columns).body(math)
+
+
+def own_columns(math: Body, whole: Buffer, columns: int, first: Var) -> Body:
+    """The math role for one of the groups that have ``columns`` of the tile ``whole`` each.
+
+    The group's begin at ``first``. What else there is, every group computes. Unfit where a
+    statement needs other columns, or has an effect that should be once.
+    """
+    _count(whole, columns)
+    rewriting = _Columns(whole, [_narrow(whole, columns)], [first], columns)
+    rewriting.require_effects_once(math)
+    return rewriting.body(math)
+
+
+def _count(whole: Buffer, columns: int) -> int:
     shape = whole.static_shape() or ()
     if len(shape) != 2 or shape[1] % columns:
         raise Unfit(f"`{whole.name}` is not some times {columns} columns wide")
-    shaped = (whole.shape[0], fold.const(columns))
-    parts = [
-        replace(whole, id=next(ids), name=f"{whole.name}_{n}", shape=shaped)
-        for n in range(shape[1] // columns)
-    ]
-    return _Columns(whole, parts, columns).body(math)
+    return shape[1] // columns
+
+
+def _narrow(whole: Buffer, columns: int) -> Buffer:
+    return replace(whole, shape=(whole.shape[0], fold.const(columns)))
 
 
 class _Columns:
-    def __init__(self, whole: Buffer, parts: list[Buffer], columns: int) -> None:
-        self._whole, self._parts, self._columns = whole, parts, columns
+    """The parts of a tile, each with the first of its columns."""
+
+    def __init__(
+        self, whole: Buffer, parts: list[Buffer], starts: Sequence[Expr], columns: int
+    ) -> None:
+        self._whole, self._parts, self._starts = whole, parts, starts
+        self._columns = columns
 
     def body(self, body: Body) -> Body:
         """The statements, those on the whole tile once for each part."""
@@ -52,7 +78,7 @@ class _Columns:
         if isinstance(stmt, Settle) and self._whole in stmt.results:
             others = tuple(b for b in stmt.results if b is not self._whole)
             return (replace(stmt, results=(*others, *self._parts)),)
-        if not self._is_on(stmt):
+        if not self.is_on(stmt):
             return (stmt,)
         match stmt:
             case Alloc(init=None):
@@ -73,7 +99,19 @@ class _Columns:
             return (with_bodies(stmt, tuple(self.body(inner) for inner in sub_bodies(stmt))),)
         raise Unfit(f"`{self._whole.name}` is needed whole", stmt.loc)
 
-    def _is_on(self, stmt: Stmt) -> bool:
+    def require_effects_once(self, body: Body) -> None:
+        """Unfit for what each group would do to memory or say to people, and one should."""
+        for stmt in body:
+            if stmt.BODIES and not isinstance(stmt, Parallel):
+                for inner in sub_bodies(stmt):
+                    self.require_effects_once(inner)
+            elif not self.is_on(stmt):
+                require_no_effect(stmt, "column")
+            elif any(isinstance(s, (Atomic, *SPEAKING)) for s in walk((stmt,))):
+                raise Unfit(f"something is done once for `{self._whole.name}`", stmt.loc)
+
+    def is_on(self, stmt: Stmt) -> bool:
+        """True if the statement, or one in it, uses the tile."""
         return any(
             self._whole in (*read_buffers(s), *written_buffers(s)) or
             (isinstance(s, Alloc) and s.buffer == self._whole) or
@@ -83,7 +121,7 @@ class _Columns:
 
     def _part(self, region: Region, dim: int, n: int) -> Region:
         starts, extents = list(region.starts), list(region.extents)
-        starts[dim] = fold.add(starts[dim], fold.const(n * self._columns))
+        starts[dim] = fold.add(starts[dim], self._starts[n])
         extents[dim] = fold.const(self._columns)
         return Region(region.buffer, tuple(starts), tuple(extents))
 
@@ -111,7 +149,7 @@ class _Columns:
             raise Unfit(f"a nest reads other columns of `{self._whole.name}`", nest.loc)
         column = own[found.pop()]
         where = nest.vars.index(column)
-        if const_value(nest.extents[where]) != self._columns * len(self._parts):
+        if nest.extents[where] != self._whole.shape[1]:
             raise Unfit(f"a nest is over a part of the columns of `{self._whole.name}`", nest.loc)
         for s in walk(nest.body):
             for buffer, indices in accesses(s):
@@ -119,7 +157,7 @@ class _Columns:
                     raise Unfit(f"`{buffer.name}` shares columns with a divided tile", nest.loc)
         extents = list(nest.extents)
         extents[where] = fold.const(self._columns)
-        moved = {column.id: fold.add(column, fold.const(n * self._columns))}
+        moved = {column.id: fold.add(column, self._starts[n])}
         return replace(nest, extents=tuple(extents), body=self._moved(nest.body, moved, column, n))
 
     def _moved(self, body: Body, moved: dict[int, Expr], column: Var, n: int) -> Body:

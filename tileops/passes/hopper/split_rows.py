@@ -11,15 +11,12 @@ from tileops.ir.program import const_value
 from tileops.ir.schedule import Issue, Schedule, Settle, Staged
 from tileops.ir.stmt import (
     Alloc,
-    Assert,
     Body,
-    Check,
     Copy,
     Fill,
     For,
     If,
     Parallel,
-    Print,
     Reduce,
     Scan,
     Stmt,
@@ -33,8 +30,8 @@ from tileops.ir.walk import (
     substitute,
     walk,
     with_bodies,
-    written_buffers,
 )
+from tileops.passes.hopper.effects import require_no_effect
 from tileops.passes.hopper.unfit import Unfit
 
 
@@ -144,16 +141,8 @@ class _Rows:
                 return self._copy(stmt)
         if stmt.BODIES or any(self._is_tile(region) for region in regions(stmt)):
             raise Unfit(f"`{type(stmt).__name__.lower()}` of a tile of all rows", stmt.loc)
-        self._require_no_effect(stmt)
+        require_no_effect(stmt, "row")
         return stmt
-
-    def _require_no_effect(self, stmt: Stmt) -> None:
-        """Unfit for what each group would do to memory or say to people, and one should."""
-        written = (b for s in walk((stmt,)) for b in written_buffers(s))
-        if any(not b.is_on_chip for b in written):
-            raise Unfit("memory is written without a row", stmt.loc)
-        if any(isinstance(s, (Print, Assert, Check)) for s in walk((stmt,))):
-            raise Unfit("something is printed or checked without a row", stmt.loc)
 
     def _require_no_elements(self, stmt: Stmt) -> None:
         if any(buffer.id in self._tiles for buffer, _ in accesses(stmt)):
@@ -191,7 +180,7 @@ class _Rows:
     def _nest(self, nest: Parallel) -> Stmt:
         rows = self._row_vars(nest)
         if not rows:
-            self._require_no_effect(nest)
+            require_no_effect(nest, "row")
             return nest
         if len(rows) > 1:
             raise Unfit("a nest has two variables of rows", nest.loc)

@@ -289,12 +289,14 @@ class Role:
                 operand = self._facts.roots.get(buffer.id, buffer.id)
                 self._require_ended({operand}, stmt, as_operand=True)
                 continue
-            number = self.counts[ring.name]
+            number = self.counts[ring.name] - stmt.behind
             where = self._where(stmt, ring, number)
+            if number < 0 or not 0 <= stmt.behind <= ring.depth:
+                raise Fault("reads a round that has not been", where)
             if number in self._released[ring.name]:
                 raise Fault("reads a slot that this role has released", where)
             rounds.add((ring.name, number))
-            place: Place = (buffer.id, self._slot(ring))
+            place: Place = (buffer.id, number % ring.depth)
             self.events.append(Read(where, place, number, self._group, self._products + 1))
         if any(result == p.operand for p in self._flying):
             raise Fault("writes an operand of a product in flight", self._where(stmt))
