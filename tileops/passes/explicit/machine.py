@@ -41,7 +41,7 @@ class Conflict(NamedTuple):
 class _Record(NamedTuple):
     box: Box
     writes: bool
-    key: tuple[str | int, int]
+    key: tuple[str, int]
     number: int
     stmt: Stmt
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileops.ir.schedule import Release, Ring, Schedule, Staged
+from tileops.ir.schedule import Added, Release, Ring, Schedule, Staged
 from tileops.ir.stmt import Body, Copy, Launch, Stmt
 from tileops.ir.walk import sub_bodies, walk, with_bodies
 from tileops.passes.hopper.unfit import Unfit
@@ -59,7 +59,7 @@ def _unstaged(body: Body) -> Body:
     """The statements with tiles that leave from registers."""
     out: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Staged):
+        if isinstance(stmt, Staged) and not isinstance(stmt, Added):
             stmt = Copy(stmt.src, stmt.dst, **stmt.provenance)
         out.append(with_bodies(stmt, tuple(_unstaged(inner) for inner in sub_bodies(stmt))))
     return tuple(out)

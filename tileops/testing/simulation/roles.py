@@ -11,10 +11,13 @@ import torch
 from tileops.ir.expr import Buffer, Region
 from tileops.ir.schedule import (
     Acquire,
+    Added,
     Advance,
     Await,
+    Deposit,
     Fetch,
     Issue,
+    Publish,
     Release,
     Ring,
     RingStep,
@@ -29,7 +32,7 @@ from tileops.testing.simulation.elements import Values, converted
 from tileops.testing.simulation.multiprocessor import Multiprocessor
 from tileops.testing.simulation.statements import Box, garbage, multiplied
 
-_STEPS = (RingStep, Fetch, Issue, Settle, Staged)
+_STEPS = (RingStep, Fetch, Deposit, Issue, Settle, Staged)
 
 
 @dataclass
@@ -80,11 +83,13 @@ class Role(Process):
             case Acquire(ring=ring):
                 barrier = self._machine.empty(ring, self._slot(ring))
                 yield lambda: barrier.passes(self._parity(ring) ^ 1)
-                full = self._machine.full(ring, self._slot(ring))
-                full.arrive({}, ring.bytes, self._where(stmt))
+                if not ring.is_exchange:
+                    full = self._machine.full(ring, self._slot(ring))
+                    full.arrive({}, ring.bytes, self._where(stmt))
             case Await(ring=ring):
                 awaited = self._machine.full(ring, self._slot(ring))
                 yield lambda: awaited.passes(self._parity(ring))
+                self._bind(ring)
             case Settle(outstanding=outstanding):
                 yield lambda: len(self._products) <= outstanding
                 self._reveal(stmt.results)
@@ -105,6 +110,11 @@ class Role(Process):
                     self._machine.empty(ring, slot).arrive({}, 0, self._where(stmt))
             case Fetch():
                 self._fetch(stmt)
+            case Deposit(ring=ring):
+                self._bind(ring)
+                self.write(stmt.dst, converted(self.read(stmt.src), stmt.dst.dtype))
+            case Publish(ring=ring):
+                self._machine.full(ring, self._slot(ring)).arrive({}, 0, self._where(stmt))
             case Issue():
                 self._issue(stmt)
             case _:
@@ -118,6 +128,11 @@ class Role(Process):
 
     def _parity(self, ring: Ring) -> int:
         return self._counts[ring.name] // ring.depth & 1
+
+    def _bind(self, ring: Ring) -> None:
+        """Let the buffers of a ring name its slot of this round."""
+        for buffer in ring.buffers:
+            self.buffers[buffer.id] = self._machine.slot(buffer, self._slot(ring))
 
     # -- what runs in its own time ---------------------------------------------------------------
     def _fetch(self, stmt: Fetch) -> None:
@@ -134,13 +149,14 @@ class Role(Process):
 
         def land() -> None:
             slot.copy_(source.read().reshape(slot.shape))
-            barrier.land((stmt.dst.buffer.id, number), 0, size)
+            barrier.land((stmt.dst.buffer.id, number, 0), 0, size)
 
         self._machine.copies.add(land)
 
     def _stage(self, stmt: Staged) -> None:
         values, target = converted(self.read(stmt.src), stmt.dst.dtype), self.at(stmt.dst)
-        self._stores.add(lambda: target.write(values))
+        leave = target.add if isinstance(stmt, Added) else target.write
+        self._stores.add(lambda: leave(values))
 
     def _issue(self, stmt: Issue) -> None:
         """Start a product: its operands must stay until it ends, and nobody sees its result."""
@@ -162,8 +178,7 @@ class Role(Process):
     def _operand(self, region: Region) -> Box:
         ring = self._rings.get(region.buffer.id)
         if ring is not None:
-            slot = self._machine.slot(region.buffer, self._slot(ring))
-            self.buffers[region.buffer.id] = slot
+            self._bind(ring)
         return self.at(region)
 
     def _reveal(self, results: tuple[Buffer, ...]) -> None:
