@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from tileops.ir import explicit, fold
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.node import Body, Stmt
-from tileops.ir.stmt import Copy, For, Gemm, If, Intrinsic
+from tileops.ir.stmt import Copy, For, Gemm, If, Intrinsic, Parallel
 from tileops.ir.walk import map_bodies, map_body_exprs, walk_expr
 from tileops.passes.explicit.check_roles import unsupported, with_groups
 from tileops.passes.explicit.machine import Conflict, Machine
 from tileops.passes.explicit.threads import is_ordered_inside
+from tileops.passes.explicit.tile_copies import tile_copies
 
 # In which iterations an order is looked for, from the first one on.
 _TRIES = 6
@@ -348,9 +349,20 @@ def _plain(stmt: Stmt) -> Iterator[Stmt]:
             )  # fmt: skip
         case _ if isinstance(stmt, (*explicit.OWN_STEPS, Intrinsic)):
             return
+        case For() | Parallel() if (copies := tile_copies(stmt)) is not None:
+            yield from copies
+        case Parallel():
+            yield _without_marks(stmt)
         case For() if explicit.CP_ASYNC in stmt.hints:
-            yield replace(stmt, hints=())
+            yield _without_marks(stmt)
         case _ if stmt.BODIES:
             yield map_bodies(stmt, lambda body: tuple(s for inner in body for s in _plain(inner)))
         case _:
             yield stmt
+
+
+def _without_marks(stmt: Stmt) -> Stmt:
+    """A nest without the marks of copies by cp.async."""
+    if isinstance(stmt, For) and explicit.CP_ASYNC in stmt.hints:
+        stmt = replace(stmt, hints=())
+    return map_bodies(stmt, lambda body: tuple(map(_without_marks, body)))

@@ -22,6 +22,8 @@ from tileops.passes.context import Context
 from tileops.passes.explicit.check_roles import all_with_groups, check_roles
 from tileops.passes.explicit.machine import Conflict, Machine
 from tileops.passes.explicit.one_order import Orderer, Steps, Stuck, in_order, plain
+from tileops.passes.explicit.parts import with_parts
+from tileops.passes.explicit.pieces import with_whole_operations
 from tileops.passes.explicit.registers import with_own_registers
 from tileops.passes.explicit.slots import with_one_slot
 from tileops.passes.explicit.threads import Group, groups_of
@@ -63,7 +65,8 @@ def _ordered(program: Program, launch: Launch) -> Launch:
     for conflict in conflicts.values():
         _warn(program, conflict)
     steps = _found(launch, groups, tried, list(conflicts.values()))
-    body = with_one_slot(tuple(plain(steps)), fresh)
+    body = with_whole_operations(tuple(plain(steps)))
+    body = with_parts(with_one_slot(body, fresh), fresh)
     return replace(launch, body=body, threads=_threads(launch, groups))
 
 
