@@ -28,6 +28,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import Bind, Fill, For, Gemm, Launch, Reduce
+from tileops.pass_configs import options_of
 
 LIMIT = 16
 TILES = (
@@ -63,10 +64,19 @@ class Pipelined(Epilogues):
                 blocks, counts = self.tiles(blocks, counts)
             else:
                 form()
+        if self.chance(0.5):
+            self.b.options.update(options_of({"tileops.schedule": self.choices()}))
         attrs = (("swizzle", rng.choice(("2:row", "3:column"))),) if self.chance(0.15) else ()
         grid = tuple(C(count) for count in counts)
         self.b.emit_launch(Launch(grid, blocks, rng.choice((128, 256, 384)), tuple(body), attrs))
         return self.b.finish((), returns_tuple=False)
+
+    def choices(self) -> dict[str, bool | int]:
+        """Choices for the schedule that most launches can follow."""
+        every: dict[str, tuple[bool | int, ...]] = {"groups": (1,), "depth": (2, 2, 3)}
+        names = ("persistent", "overlap", "segments", "longest_first", "staged")
+        every |= dict.fromkeys(names, (True, False))
+        return {name: self.rng.choice(some) for name, some in every.items() if self.chance(0.3)}
 
     # -- products --------------------------------------------------------------------------------
     def product(self) -> None:

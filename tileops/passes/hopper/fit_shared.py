@@ -25,7 +25,7 @@ def deepened(schedule: Schedule) -> Schedule:
 def fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
     """The schedule with rings as deep as asked for where they fit, else shallower."""
     if schedule.staged and _least(schedule).shared_bytes > limit:
-        schedule = with_math(schedule, _unstaged(schedule.math))
+        schedule = unstaged(schedule)
     while schedule.shared_bytes > limit:
         deepest = max(ring.depth for ring in schedule.rings)
         if deepest <= LEAST_DEPTH:
@@ -55,8 +55,12 @@ def _least(schedule: Schedule) -> Schedule:
     return replace(schedule, rings=rings)
 
 
+def unstaged(schedule: Schedule) -> Schedule:
+    """The schedule with tiles that leave from registers."""
+    return with_math(schedule, _unstaged(schedule.math))
+
+
 def _unstaged(body: Body) -> Body:
-    """The statements with tiles that leave from registers."""
     out: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, Staged) and not isinstance(stmt, Added):

@@ -37,6 +37,7 @@ from tileops.ir.walk import (
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
 from tileops.passes.hopper.boxes import Boxes
+from tileops.passes.hopper.choices import Choices
 from tileops.passes.hopper.clear_at_start import clear_at_start
 from tileops.passes.hopper.defer_products import deferred, joined, lone_products
 from tileops.passes.hopper.exchanges import find_exchanged
@@ -68,15 +69,17 @@ _TRUE = fold.const(True, DType("bool"))
 def schedule_launch(
     program: Program, launch: Launch, ranges: Ranges, aligned: frozenset[int], shared_limit: int
 ) -> Schedule:
-    """The schedule of a launch; Unfit where it has no form in roles.
+    """The schedule of a launch; Unfit where it has no form in roles, or not what is chosen.
 
     ``ranges`` are known where the launch begins, ``aligned`` the run-time sizes that are divisible
     by 16.
     """
-    ids = fresh_ids(program)
-    launch = replace(launch, body=clear_at_start(launch.body))
+    ids, choices = fresh_ids(program), Choices.of(dict(program.options))
+    launch = choices.staged_loops(replace(launch, body=clear_at_start(launch.body)))
     launch = replace(launch, body=mask_after(launch.body, ranges.inside(launch)))
     split = _Split(program, launch, Boxes(program, launch, aligned))
+    if choices.path != "roles":
+        split.check_loads()
     load, math = split.roles()
     if not split.rings:
         raise Unfit("no matrix product reads a tile that a loop loads from a tensor", launch.loc)
@@ -84,23 +87,29 @@ def schedule_launch(
     warps, across = split.warps()
     schedule = Schedule(tuple(split.rings), (), warps, load, (), across=across)
     schedule = with_math(schedule, joined(math))
-    schedule = in_groups(schedule, split.rows, first_row)
+    if choices.groups != 1:
+        schedule = in_groups(schedule, split.rows, first_row)
     narrow = narrow_sums(schedule.math, ids)
     schedule = with_math(schedule, promote_sums(pair_tiles(narrow, ids), ids))
     known = ranges.inside(launch)
     if schedule.first_row is not None:
         last = schedule.rows * (schedule.groups - 1)
         known = known.with_span(first_row, fold.const(0), fold.const(last + 1))
-    late = overlap_products(schedule.math, known)
+    math = schedule.math if choices.overlap is False else overlap_products(schedule.math, known)
+    math = spread_products(math, schedule.rings)
     schedule = replace(
         schedule,
-        math=segment_masks(spread_products(late, schedule.rings), known),
+        math=math if choices.segments is False else segment_masks(math, known),
         persistent=all(ring.depth == 1 or ring.name in split.even for ring in split.rings),
         backwards=reversed_blocks(launch.body, launch.block_vars),
     )
-    if schedule.persistent and schedule.groups == 1:
+    if schedule.persistent and schedule.groups == 1 and choices.path != "roles":
         split.check_rows()
-    return fitted(deepened(share_operands(schedule, ids)), shared_limit, launch)
+    schedule = share_operands(choices.applied(schedule), ids)
+    schedule = schedule if choices.depth else deepened(schedule)
+    schedule = fitted(schedule, shared_limit, launch)
+    choices.check(schedule, launch)
+    return schedule
 
 
 def operands(gemm: Gemm) -> tuple[Buffer, Buffer]:
@@ -150,7 +159,6 @@ class _Split:
         self._adds = False
         for gemm in self._gemms:
             self._check_gemm(gemm)
-        self._check_loads()
 
     @property
     def rows(self) -> int:
@@ -254,7 +262,7 @@ class _Split:
         """True for a copy whose source and addresses the load role has."""
         return copy.src.buffer.id not in self._written and all(map(self._is_pure, exprs(copy)))
 
-    def _check_loads(self) -> None:
+    def check_loads(self) -> None:
         """Unfit where the products of a loop wait for a tile that the math role loads itself.
 
         Triton copies such tiles ahead. On an H200 a convolution of stride 2 took 145 us in roles

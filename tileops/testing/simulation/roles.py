@@ -62,6 +62,8 @@ class Role(Process):
         self._products = machine.unit(in_order=True)
         self._stores = machine.unit(in_order=False)
         self._results: dict[int, _Result] = {}
+        shared = ((b.id, garbage(b.static_shape() or (), b.dtype)) for b in schedule.shared)
+        self.buffers.update(shared)
         if group is not None and schedule.first_row is not None:
             self.vars[schedule.first_row.id] = torch.tensor(group * schedule.rows)
 
@@ -106,7 +108,7 @@ class Role(Process):
                 self._counts[ring.name] += 1
             case Release(ring=ring):
                 if self.number(stmt.when):
-                    slot = (self._counts[ring.name] - stmt.behind) % ring.depth
+                    slot = self._slot(ring, stmt.behind)
                     self._machine.empty(ring, slot).arrive({}, 0, self._where(stmt))
             case Fetch():
                 self._fetch(stmt)
@@ -123,16 +125,16 @@ class Role(Process):
     def _where(self, stmt: Stmt) -> Where:
         return Where(self.name, stmt, ())
 
-    def _slot(self, ring: Ring) -> int:
-        return self._counts[ring.name] % ring.depth
+    def _slot(self, ring: Ring, behind: int = 0) -> int:
+        return (self._counts[ring.name] - behind) % ring.depth
 
     def _parity(self, ring: Ring) -> int:
         return self._counts[ring.name] // ring.depth & 1
 
-    def _bind(self, ring: Ring) -> None:
-        """Let the buffers of a ring name its slot of this round."""
+    def _bind(self, ring: Ring, behind: int = 0) -> None:
+        """Let the buffers of a ring name its slot of this round, or of one before."""
         for buffer in ring.buffers:
-            self.buffers[buffer.id] = self._machine.slot(buffer, self._slot(ring))
+            self.buffers[buffer.id] = self._machine.slot(buffer, self._slot(ring, behind))
 
     # -- what runs in its own time ---------------------------------------------------------------
     def _fetch(self, stmt: Fetch) -> None:
@@ -166,7 +168,7 @@ class Role(Process):
         result = self._results[c.id]
         result.products += 1
         self.buffers[c.id] = garbage(self.buffers[c.id].shape, c.dtype)
-        a, b = self._operand(stmt.a), self._operand(stmt.b)
+        a, b = (self._operand(region, stmt.behind) for region in (stmt.a, stmt.b))
         is_cleared = bool(self.number(stmt.clear))
 
         def multiply() -> None:
@@ -175,11 +177,14 @@ class Role(Process):
 
         self._products.add(multiply)
 
-    def _operand(self, region: Region) -> Box:
+    def _operand(self, region: Region, behind: int) -> Box:
         ring = self._rings.get(region.buffer.id)
-        if ring is not None:
-            self._bind(ring)
-        return self.at(region)
+        if ring is None:
+            return self.at(region)
+        self._bind(ring, behind)
+        operand = self.at(region)
+        self._bind(ring)
+        return operand
 
     def _reveal(self, results: tuple[Buffer, ...]) -> None:
         """Make results seen whose products have ended."""
