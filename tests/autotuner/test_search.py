@@ -17,6 +17,7 @@ from tileops.autotuner import database, search, spaces
 from tileops.autotuner.database import Best, Record, Row, TuningKey
 from tileops.autotuner.param import TuningOptions
 from tileops.errors import ArgumentError
+from tileops.pass_configs import options_of
 from tileops.target import parse_target
 
 
@@ -142,10 +143,18 @@ def test_the_automatic_space_follows_the_program_and_fits_the_target() -> None:
         "block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 3, "panel": 8,
     }  # fmt: skip
     target = parse_target("cuda:sm_90")
-    found = spaces.automatic(_trace, defaults, target)
-    assert 1 < len(found) <= spaces.LIMIT
+    every = spaces.automatic(_trace, defaults, target)
+    found = [config for config in every if "pass_configs" not in config]
+    assert 1 < len(found) < len(every) <= spaces.LIMIT
     assert found[0] == defaults
     assert {config["panel"] for config in found} == {8}
+    # With the default tiles, schedules of other kinds.
+    schedules = [config["pass_configs"] for config in every[len(found) :]]
+    assert {"tileops.schedule": {"path": "triton"}} in schedules
+    assert all(options_of(schedule) for schedule in schedules)
+    assert every[len(found) :] == [{**defaults, "pass_configs": s} for s in schedules]
+    other = spaces.automatic(_trace, defaults, parse_target("cuda:sm_80"))
+    assert not any("pass_configs" in config for config in other)
     for name in ("block_M", "num_stages", "threads"):
         assert len({config[name] for config in found}) > 1
     assert all(spaces.needs_of(_trace(c)).shared_bytes <= target.shared_limit for c in found)
