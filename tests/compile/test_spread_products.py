@@ -227,6 +227,20 @@ def test_what_keeps_an_addition_from_tma(add: Any) -> None:
     assert any(isinstance(s, Added) for s in walk(own.schedule.math)) == ADDITIONS[add]
 
 
+@pytest.mark.parametrize(
+    ("rows", "keys", "reason"),
+    [(32, 64, "the products have 32 rows"), (32, 128, "the products have 32 rows"),
+     (64, 256, "4 groups would exchange operands"), (64, 64, None),
+     (128, 128, "bytes of shared memory")],
+)  # fmt: skip
+def test_what_keeps_attention_backward_from_roles(rows: int, keys: int, reason: str | None) -> None:
+    sizes: dict[str, Any] = {"B": 1, "S": 256, "H": 2, "D": 128, "is_causal": False}
+    own = attention_backward.program(T, **sizes, block_M=rows, block_N=keys)
+    code = gpu.generate(own.program, HOPPER, Specialization(fast=True))
+    (note,) = code.launches[1].notes
+    assert (reason or "schedule") in note
+
+
 def test_columns_that_groups_divide_are_not_read_from_a_vector() -> None:
     """A reader of other columns than its own keeps the launch from roles."""
 

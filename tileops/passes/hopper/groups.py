@@ -27,6 +27,8 @@ def in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
     if schedule.across > 1:
         return _in_columns(schedule, first_row)
     if groups not in (2, 3):
+        if exchanges and groups != 1:
+            raise Unfit(f"{groups} groups would exchange operands")
         return schedule
     try:
         math = split_rows(schedule, rows, groups, first_row)

@@ -159,6 +159,7 @@ class _Split:
         self._adds = False
         for gemm in self._gemms:
             self._check_gemm(gemm)
+            self._check_exchange(gemm)
 
     @property
     def rows(self) -> int:
@@ -296,8 +297,6 @@ class _Split:
                 if not in_rows:
                     name = region.buffer.name
                     raise Unfit(f"the sum over {a.dtype} runs down columns of `{name}`", gemm.loc)
-        if a.buffer.id in self._exchanged and not gemm.transpose_a:
-            raise Unfit(f"`{a.buffer.name}` is read transposed and not", gemm.loc)
         if gemm.transpose_a and a.buffer.id not in self._filled:
             raise Unfit(f"`{a.buffer.name}` is transposed in registers", gemm.loc)
         whole = a.is_whole() and c.is_whole() and (b.is_whole() or _are_rows(gemm))
@@ -308,6 +307,16 @@ class _Split:
         (k,) = {a.static_extents()[0 if gemm.transpose_a else 1]}  # type: ignore[index]
         if k % (_STEP_BITS // a.dtype.bits):
             raise Unfit(f"the product sums {k} terms", gemm.loc)
+
+    def _check_exchange(self, gemm: Gemm) -> None:
+        """Unfit for a product of an exchanged operand that a group cannot do."""
+        if gemm.a.buffer.id not in self._exchanged:
+            return
+        rows = _extent(gemm.c.buffer, -2)
+        if not gemm.transpose_a:
+            raise Unfit(f"`{gemm.a.buffer.name}` is read transposed and not", gemm.loc)
+        if rows % _GROUP_ROWS:
+            raise Unfit(f"the products have {rows} rows, wgmma has 64", gemm.loc)
 
     # -- roles -----------------------------------------------------------------------------------
     def _roles(self, body: Body, stages: int) -> tuple[Body, Body]:
