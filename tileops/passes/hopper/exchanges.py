@@ -6,6 +6,7 @@ from tileops.ir.expr import Buffer
 from tileops.ir.schedule import swizzle_of
 from tileops.ir.stmt import Body, Copy, Gemm, Stmt
 from tileops.ir.walk import read_buffers, walk, written_buffers
+from tileops.passes.hopper.unfit import Unfit
 
 _GROUP_ROWS = 64  # of a wgmma instruction, which the four warps of a group run together
 
@@ -34,3 +35,12 @@ def _is_exchanged(buffer: Buffer, every: list[Stmt]) -> bool:
     return swizzle_of(shape[1] * buffer.dtype.bytes) > 0 and all(
         isinstance(s, Gemm) and s.a.buffer == buffer and s.b.buffer != buffer for s in readers
     )
+
+
+def require_rows(gemm: Gemm) -> None:
+    """Unfit for a product of an exchanged operand that a group cannot do."""
+    rows = (gemm.c.buffer.static_shape() or (0, 0))[-2]
+    if not gemm.transpose_a:
+        raise Unfit(f"`{gemm.a.buffer.name}` is read transposed and not", gemm.loc)
+    if rows % _GROUP_ROWS:
+        raise Unfit(f"the products have {rows} rows, wgmma has 64", gemm.loc)

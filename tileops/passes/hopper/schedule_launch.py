@@ -40,7 +40,7 @@ from tileops.passes.hopper.boxes import Boxes
 from tileops.passes.hopper.choices import Choices
 from tileops.passes.hopper.clear_at_start import clear_at_start
 from tileops.passes.hopper.defer_products import deferred, joined, lone_products
-from tileops.passes.hopper.exchanges import find_exchanged
+from tileops.passes.hopper.exchanges import find_exchanged, require_rows
 from tileops.passes.hopper.fit_shared import LEAST_DEPTH, deepened, fitted, with_math
 from tileops.passes.hopper.groups import LANES, MOST_RESULTS, in_groups
 from tileops.passes.hopper.leaving import Leaving
@@ -159,7 +159,8 @@ class _Split:
         self._adds = False
         for gemm in self._gemms:
             self._check_gemm(gemm)
-            self._check_exchange(gemm)
+            if gemm.a.buffer.id in self._exchanged:
+                require_rows(gemm)
 
     @property
     def rows(self) -> int:
@@ -307,16 +308,6 @@ class _Split:
         (k,) = {a.static_extents()[0 if gemm.transpose_a else 1]}  # type: ignore[index]
         if k % (_STEP_BITS // a.dtype.bits):
             raise Unfit(f"the product sums {k} terms", gemm.loc)
-
-    def _check_exchange(self, gemm: Gemm) -> None:
-        """Unfit for a product of an exchanged operand that a group cannot do."""
-        if gemm.a.buffer.id not in self._exchanged:
-            return
-        rows = _extent(gemm.c.buffer, -2)
-        if not gemm.transpose_a:
-            raise Unfit(f"`{gemm.a.buffer.name}` is read transposed and not", gemm.loc)
-        if rows % _GROUP_ROWS:
-            raise Unfit(f"the products have {rows} rows, wgmma has 64", gemm.loc)
 
     # -- roles -----------------------------------------------------------------------------------
     def _roles(self, body: Body, stages: int) -> tuple[Body, Body]:
