@@ -164,10 +164,10 @@ class Role(Process):
         """Start a product: its operands must stay until it ends, and nobody sees its result."""
         c = stmt.c.buffer
         if c.id not in self._results:
-            self._results[c.id] = _Result(self.buffers[c.id])
+            self._results[c.id] = _Result(self.buffers[c.id].clone())
         result = self._results[c.id]
         result.products += 1
-        self.buffers[c.id] = garbage(self.buffers[c.id].shape, c.dtype)
+        self.buffers[c.id].copy_(garbage(self.buffers[c.id].shape, c.dtype))
         a, b = (self._operand(region, stmt.behind) for region in (stmt.a, stmt.b))
         is_cleared = bool(self.number(stmt.clear))
 
@@ -191,5 +191,5 @@ class Role(Process):
         for buffer in results:
             result = self._results.get(buffer.id)
             if result is not None and not result.products:
-                self.buffers[buffer.id] = result.values
+                self.buffers[buffer.id].copy_(result.values)
                 del self._results[buffer.id]
