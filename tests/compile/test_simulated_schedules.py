@@ -64,22 +64,29 @@ def test_programs_in_roles_give_what_they_say(case: cases.Case) -> None:
             assert same(got, right)
 
 
-def test_pairs_in_roles_are_right() -> None:
-    """With tiles of the real sizes on small tensors: every block has something out of bounds."""
+def test_pairs_in_roles_give_what_they_say() -> None:
+    """With tiles of the real sizes on small tensors: every block has something out of bounds.
+
+    Bit for bit, but where blocks add to one place in any order.
+    """
     torch.manual_seed(0)
-    in_roles = 0
+    in_roles, apart = 0, []
     for _, pair in all_pairs():
         program = pair.program(tileops.language, **pair.small, **pair.tiles).program
         if not list(schedules_of(program, pair.name)):
             continue
         in_roles += 1
         given = pair.inputs(**pair.small)
-        for seed in range(ORDERS):
-            arguments = tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in given)
-            simulate(program, *arguments, seed=seed)
-            reference = pair.reference(*arguments, **pair.small)
-            assert pair.wrong(arguments, reference) is None, pair.name
+        runs = []
+        for seed in (None, *range(ORDERS)):
+            runs.append([x.clone() for x in given])
+            simulate(program, *runs[-1], seed=seed)
+        for after in runs[1:]:
+            if not all(map(same, after, runs[0])):
+                apart.append(pair.name)
+                assert pair.wrong(after, pair.reference(*after, **pair.small)) is None
     assert in_roles >= 40
+    assert set(apart) <= {"matmul stream-K fp16 2304x2048x8192"}
 
 
 class Simulated:
