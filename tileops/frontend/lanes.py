@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.roles import Threads, parted, require_one_each, settled_roles
-from tileops.frontend.thread_variables import with_named_values
+from tileops.frontend.thread_variables import with_elements_of_threads, with_named_values
 from tileops.ir import fold, walk
 from tileops.ir.explicit import Role
 from tileops.ir.expr import Expr, Region, Var
@@ -41,6 +41,7 @@ def over_threads(launch: Launch, lanes: tuple[tuple[Var, int], ...]) -> Launch:
     body = launch.body
     if lanes:
         body = with_named_values(body, {var.id for var, _ in lanes})
+        body = with_elements_of_threads(body, lanes)
         body = _Distributor(lanes).body(body)
     return dataclasses.replace(launch, body=settled_roles(body))
 

@@ -82,6 +82,8 @@ class Machine:
         self.groups, self.world, self._rng = groups, world, rng
         self._roots = view_roots(body)
         self.written_ids = written_ids(body)
+        # The values of names, by id.
+        self.bound = {s.var.id: s.value for s in walk(body) if isinstance(s, Bind)}
         self.envs: list[Env] = [{} for _ in groups]
         self.conflicts: dict[tuple[int, int, int], Conflict] = {}
         self._barriers = {

@@ -265,9 +265,10 @@ class Orderer:
 
     def _alike(self, a: Stmt, b: Stmt) -> bool:
         def same(x: Expr, y: Expr) -> bool:
+            x, y = self._spelt_out(x), self._spelt_out(y)
             if any(isinstance(e, Load) and self._changes(e.buffer) for e in walk_expr(x)):
                 return False  # it may have changed between the two
-            return fold.substitute(x, self.names) == fold.substitute(y, self.names)
+            return x == y
 
         match a, b:
             case For(), For() if is_ordered_inside(a) and is_ordered_inside(b):
@@ -276,8 +277,21 @@ class Orderer:
                 return same(a.cond, b.cond)
         return False
 
+    def _spelt_out(self, expr: Expr) -> Expr:
+        """``expr`` with values for names, and one name for the variables of loops that are one."""
+        known = {**self.machine.bound, **self.names}
+        while any(isinstance(e, Var) and e.id in known for e in walk_expr(expr)):
+            expr = fold.substitute(expr, known)
+        return expr
+
     def _changes(self, buffer: Buffer) -> bool:
-        return buffer.scope not in ("var", "global") or buffer.id in self.machine.written_ids
+        """True if what a buffer holds may change while roles run, each at its own pace.
+
+        A variable that a role sets is its own, see ``with_own_registers``.
+        """
+        if buffer.scope == "var":
+            return False
+        return buffer.scope != "global" or buffer.id in self.machine.written_ids
 
     # -- running what was found ------------------------------------------------------------------
     def replay(self, steps: Steps) -> bool:
