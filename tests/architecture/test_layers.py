@@ -71,10 +71,9 @@ EXTRA: dict[str, frozenset[str]] = {
     # The names of other systems' caches, as thin facades over jit.
     "tileops.cache.kernel_cache": frozenset({"jit"}),
     # The tuner of programs: what is asked, its inputs, the session, and what users call.
-    "tileops.autotuner.decorator": frozenset({"jit"}),
+    "tileops.autotuner.decorator": frozenset({"jit", "codegen"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
     "tileops.autotuner.benches": frozenset({"jit"}),
-    "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
     "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.tuner": frozenset({"jit", "cache", "op", "ir"}),
     "tileops.autotuner.session": frozenset({"jit", "op"}),

@@ -16,8 +16,8 @@ import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_lazy
 from tileops.autotuner import param
+from tileops.autotuner.decorator import TunedProgram
 from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
-from tileops.autotuner.tuned import TunedProgram
 from tileops.errors import ArgumentError, CacheError
 from tileops.profiler import Profiler, TensorSupplyType
 

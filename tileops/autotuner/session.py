@@ -14,15 +14,14 @@ import torch
 
 from tileops import counters, log, settings
 from tileops.autotuner import ranks
-from tileops.autotuner.checking import ReferenceFailedError
-from tileops.autotuner.database import Best, Measured, Record, Row, words
+from tileops.autotuner.database import VALUES, Best, Measured, Record, Row, TuningKey, words
 from tileops.autotuner.inputs import copies_of, inputs_of
-from tileops.autotuner.measuring import CustomTimer, answer_of
+from tileops.autotuner.measuring import CustomTimer, ReferenceFailedError
 from tileops.autotuner.param import errors_of
 from tileops.autotuner.progress import Bar
-from tileops.autotuner.ranks import StoreLostError
+from tileops.autotuner.ranks import Answer, StoreLostError
 from tileops.autotuner.search import SEARCHES, Deadline
-from tileops.autotuner.spaces import Config, by_name, canonical, describe
+from tileops.autotuner.spaces import Config, canonical, describe
 from tileops.autotuner.workshop import Workshop
 from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError, TileopsError
 from tileops.jit.compiling import Request
@@ -32,8 +31,8 @@ from tileops.profiler import do_bench
 
 if TYPE_CHECKING:
     from tileops.autotuner.measuring import Progress
-    from tileops.autotuner.ranks import Json, Share
-    from tileops.autotuner.tuner import Tuner
+    from tileops.autotuner.param import TuningOptions
+    from tileops.autotuner.ranks import Share
     from tileops.ir.program import Program
     from tileops.jit.eager import Choice
 
@@ -50,21 +49,44 @@ class TuningResult:
     ref_latency: float | None = None
 
 
-class TuningSession:
-    """Finds the best config for one choice; configs are known by their canonical text."""
+@dataclass(frozen=True)
+class TuningRequest:
+    """A choice of ``jit`` with the configs to choose from, by their canonical text.
 
-    def __init__(self, tuner: Tuner, choice: Choice) -> None:
-        self._choice = choice
-        self.options = tuner.options
-        self._tuner = tuner
-        space = tuner.space(choice)
-        default = tuner.default(choice, space)
-        self.configs = by_name(space, default)
-        self.default = None if default is None else canonical(default)
-        self.key = tuner.key(choice)
+    ``default`` names the config that runs without tuning, None where a parameter has no value.
+    ``is_general``: the key is also that of other choices, of other sizes or arguments.
+    """
+
+    choice: Choice
+    options: TuningOptions
+    configs: Mapping[str, Config]
+    default: str | None
+    key: TuningKey
+    is_general: bool
+
+    @property
+    def untuned(self) -> str:
+        """The name of what runs where nothing is tuned."""
+        return self.default if self.default is not None else next(iter(self.configs))
+
+    @property
+    def space_digest(self) -> str:
+        """Tells one set of configs from another, whatever its order."""
+        return hashlib.sha256("\n".join(sorted(self.configs)).encode()).hexdigest()
+
+
+class TuningSession:
+    """Finds the best config for one request; configs are known by their names in it."""
+
+    def __init__(self, request: TuningRequest) -> None:
+        self._request = request
+        self._choice = request.choice
+        self.options = request.options
+        self.configs = request.configs
+        self.key = request.key
         # What was measured for other sizes or arguments of the same program is good here: the
         # script of an eager program tells its texts apart whatever the sizes.
-        self._ignores_digests = bool(choice.script) and tuner.ignores_some(choice)
+        self._ignores_digests = bool(request.choice.script) and request.is_general
         self._check = self.options.check_identity
         self._record = Record(self.key)
         self._programs: dict[str, Program] = {}
@@ -83,7 +105,8 @@ class TuningSession:
         found = self._recorded()
         if found is not None:
             return found if self._share is None else self._agree(self._share, found)
-        if not (self._settled() or {}).get("ranking"):
+        settled = self._settled()
+        if settled is None or not settled.ranking:
             if self.options.tune == "never":
                 return self._untuned()
             self._refuse_where_forbidden()
@@ -124,17 +147,12 @@ class TuningSession:
     def _recorded(self) -> TuningResult | None:
         """The recorded winner, where its space, its program and its check are the same."""
         best = self._record.best()
-        if best is None or best.space != self._space_digest or best.check != self._check:
+        if best is None or best.space != self._request.space_digest or best.check != self._check:
             return None
         config = self.configs.get(canonical(best.config))
         if config is None or not (self._ignores_digests or self._digest(config) == best.digest):
             return None
         return TuningResult(config, best.latency, best.ref_latency)
-
-    @property
-    def _space_digest(self) -> str:
-        """Tells one set of configs from another, whatever its order."""
-        return hashlib.sha256("\n".join(sorted(self.configs)).encode()).hexdigest()
 
     def _digest(self, config: Config) -> str:
         """That of the program under a config; empty where it is not a program."""
@@ -151,12 +169,12 @@ class TuningSession:
         """
         if ranks.world() < 2:
             return None
-        name = self.default if self.default is not None else next(iter(self.configs))
-        digest = "" if self._ignores_digests else self._digest(self.configs[name])
-        facts = [*self.key.parts, self._space_digest, self._check, digest]
+        config = self.configs[self._request.untuned]
+        digest = "" if self._ignores_digests else self._digest(config)
+        facts = [*self.key.parts, self._request.space_digest, self._check, digest]
         return ranks.share_of(hashlib.sha256(json.dumps(facts).encode()).hexdigest())
 
-    def _settled(self) -> Json | None:
+    def _settled(self) -> Answer | None:
         """The answer of the ranks, if there is one."""
         try:
             return None if self._share is None else self._share.answer()
@@ -175,17 +193,16 @@ class TuningSession:
             if is_winner and best is not None and row.digest == best.digest:
                 own = row.measured
         try:
-            answer = share.publish(answer_of({name: own}))
+            answer = share.publish(Answer.of({name: own}))
         except StoreLostError:
             return found
-        stands = answer["ranking"][0] if answer["ranking"] else name
+        stands = answer.ranking[0] if answer.ranking else name
         if stands == name or stands not in self.configs:
             return found
-        return TuningResult(self.configs[stands], answer["outcomes"][stands]["latency"])
+        return TuningResult(self.configs[stands], answer.outcomes[stands].latency)
 
     def _untuned(self) -> TuningResult:
-        name = self.default if self.default is not None else next(iter(self.configs))
-        config = self.configs[name]
+        config = self.configs[self._request.untuned]
         log.warn_once(
             f"tune.never.{self.key.op}",
             f"{self.key.op} is not tuned for these arguments and tune='never': it runs with "
@@ -202,7 +219,7 @@ class TuningSession:
         else:
             return
         facts = self.key.facts
-        parts = [words(facts.get(name)) for name in ("static", "sizes", "bucket")]
+        parts = [words(facts.get(name)) for name in VALUES]
         key = " ".join(part for part in parts if part != "-")
         raise CompileMissError(
             f"op {self.key.op} is not tuned for {key or 'its arguments'} on "
@@ -281,7 +298,7 @@ class TuningSession:
                 self._share,
                 names,
                 work,
-                {name: asdict(row.measured) for name, row in self._rows.items()},
+                {name: row.measured for name, row in self._rows.items()},
                 seed=None if SEARCHES[self.options.search].keeps_order else self._seed,
                 chunk=work.chunk,
                 is_over=Deadline(self.options.budget).is_over,
@@ -316,7 +333,7 @@ class TuningSession:
             self.options,
             self.options.measuring_devices(choice.torch_device),
             isolated=all(movable),
-            default=self.default,
+            default=self._request.default,
             share=self._share,
             progress=progress,
         )
@@ -352,10 +369,10 @@ class TuningSession:
                 self._rows[name] = row
         self._record.append(fresh)
 
-    def _take(self, answer: Json) -> None:
+    def _take(self, answer: Answer) -> None:
         """Take over an answer."""
-        self._keep({name: Measured(**found) for name, found in answer["outcomes"].items()})
-        self._ranking = [name for name in answer["ranking"] if name in self._programs]
+        self._keep(answer.outcomes)
+        self._ranking = [name for name in answer.ranking if name in self._programs]
         self._beaten.update(self._ranking[1:])
         self._beaten.difference_update(self._ranking[:1])
 
@@ -371,12 +388,12 @@ class TuningSession:
         else:
             unbeaten = [name for name in right if name not in self._beaten]
             name = min(unbeaten or right, key=lambda n: self._rows[n].latency or 0.0)
-        name = preferred(name, self.default, self._rows)
+        name = preferred(name, self._request.default, self._rows)
         row = self._rows[name]
         assert row.latency is not None
         return Best(
-            self.configs[name], row.latency, self._digests[name], self._space_digest, ref_latency,
-            self._check, row.noisy,
+            self.configs[name], row.latency, self._digests[name], self._request.space_digest,
+            ref_latency, self._check, row.noisy,
         )  # fmt: skip
 
     def _all_failed(self) -> str:

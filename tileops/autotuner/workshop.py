@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tileops import log, settings
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
-from tileops.autotuner.checking import Checker
 from tileops.autotuner.compilers import Compiled, CompilePool, worker_count
 from tileops.autotuner.database import Measured
-from tileops.autotuner.measuring import Measurement, Progress, answer_of
+from tileops.autotuner.measuring import Checker, Measurement, Progress
+from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Rules
 from tileops.cache.directory import resolve
 from tileops.jit.compiling import Request
@@ -24,7 +24,7 @@ from tileops.jit.loadable import found_in_cache
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import Json, Share
+    from tileops.autotuner.ranks import Share
 
 _COMPILE_SECONDS = 300.0
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
@@ -221,24 +221,24 @@ class Workshop:
                 measurement.add(name, loadable)
         return found
 
-    def results(self) -> dict[str, Json]:
+    def results(self) -> dict[str, Measured]:
         """Time what was looked at since the last time, each device its own share."""
         is_left = True
         while is_left:
             _in_parallel(lambda measurement: measurement.finish(), self._ready())
             is_left = self._reassign_lost()
-        return {name: asdict(measured) for name, measured in self._found.items()}
+        return dict(self._found)
 
-    def decide(self, results: Mapping[str, Json]) -> Json:
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
         """The ranking; what several devices measured is raced again on the first one here."""
-        self._found.update({name: Measured(**result) for name, result in results.items()})
-        answer = answer_of(self._found)
-        if self._is_shared and len(answer["ranking"]) > 1:
+        self._found.update(results)
+        answer = Answer.of(self._found)
+        if self._is_shared and len(answer.ranking) > 1:
             return self._final(answer)
         return answer
 
-    def _final(self, answer: Json) -> Json:
-        times = {name: self._found[name].latency or 0.0 for name in answer["ranking"]}
+    def _final(self, answer: Answer) -> Answer:
+        times = {name: self._found[name].latency or 0.0 for name in answer.ranking}
         limit = min(times.values()) * (1 + _BETWEEN_CARDS)
         finalists = [n for n, ms in times.items() if ms <= limit and n in self._requests]
         place = next((n for n, m in enumerate(self._ready()) if not m.is_gone), 0)
@@ -249,8 +249,8 @@ class Workshop:
         order = race.finish()
         if race.is_gone:  # what was measured before the device went is the answer
             return answer
-        rest = [name for name in answer_of(self._found)["ranking"] if name not in order]
-        return answer_of(self._found, [*order, *rest])
+        rest = [name for name in Answer.of(self._found).ranking if name not in order]
+        return Answer.of(self._found, [*order, *rest])
 
     def close(self) -> None:
         """End the workers and the children, and free what this process loaded."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from tileops import option, settings
 from tileops.autotuner import database
-from tileops.autotuner.database import StoredTuning
 from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.scripts import aligned
 from tileops.cli import subcommands, tune_archive
+from tileops.cli.stored_tuning import StoredTuning, op_of
 from tileops.cli.tune_picture import draw
 from tileops.errors import CacheError
 
@@ -182,7 +182,7 @@ def remove_tunings(options: argparse.Namespace) -> int:
 
 def _named_tunings(every: list[Path], what: str) -> list[Path]:
     """The tunings of an op, or those whose hashes begin so."""
-    of_op = [f for f in every if database.op_of(f) == what]
+    of_op = [f for f in every if op_of(f) == what]
     return of_op or [f for f in every if f.name.startswith(what)]
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tileops.autotuner.database import Row, StoredTuning, words
+from tileops.autotuner.database import Row, words
 from tileops.autotuner.spaces import describe
+from tileops.cli.stored_tuning import StoredTuning
 from tileops.errors import CacheError
 
 _ROW_INCHES = 0.26
