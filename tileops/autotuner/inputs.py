@@ -251,19 +251,32 @@ class Arena:
         os.close(self.descriptor)
 
 
-def recipe_of(values: Sequence[object], arena: Arena, seed: int = 0) -> tuple[Recipe, int]:
-    """The recipe of a call's arguments, and the first offset of ``arena`` that is still free.
+def recipe_of(
+    values: Sequence[object], arena: Arena, free: int = 0, *, exact: bool = False
+) -> tuple[Recipe, int]:
+    """The recipe of some arguments, and the first offset of ``arena`` that is still free.
 
     A tensor is described by shape, strides, dtype, the elements by which it misses a 16-byte
-    boundary, and a seed, or the place in the arena where its bytes are. ArgumentTypeError for what
-    is neither a tensor, a number nor None.
+    boundary, and the place in the arena, from ``free`` on, where its bytes are; a large one by a
+    seed, unless the copy must be ``exact``. ArgumentTypeError for what is neither a tensor, a
+    number nor None.
     """
     recipe: Recipe = []
-    free = 0
     for number, value in enumerate(values):
         if isinstance(value, torch.Tensor):
-            item, free = _tensor_item(value, arena, free, seed + number)
+            row = _row(value)
+            item = {
+                "dtype": str(value.dtype).removeprefix("torch."),
+                "shape": list(value.shape),
+                "stride": list(value.stride()),
+                "offset": _offset(value),
+            }
             recipe.append(item)
+            if value.is_floating_point() and row.nbytes >= REAL_BYTES_LIMIT and not exact:
+                item["seed"] = number
+            else:
+                item["at"] = free
+                free = arena.put(row.cpu(), free)
         elif value is None or isinstance(value, (bool, int, float)):
             recipe.append({"value": value})
         else:
@@ -273,25 +286,8 @@ def recipe_of(values: Sequence[object], arena: Arena, seed: int = 0) -> tuple[Re
     return recipe, free
 
 
-def _tensor_item(
-    tensor: torch.Tensor, arena: Arena, free: int, seed: int
-) -> tuple[dict[str, Any], int]:
-    row = _row(tensor)
-    item: dict[str, Any] = {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "stride": list(tensor.stride()),
-        "offset": _offset(tensor),
-        "seed": seed,
-    }
-    if tensor.is_floating_point() and row.nbytes >= REAL_BYTES_LIMIT:
-        return item, free
-    item["at"] = free
-    return item, arena.put(row.cpu(), free)
-
-
 def make_inputs(recipe: Recipe, arena: Arena, device: torch.device) -> list[Any]:
-    """The arguments that a recipe describes, on ``device``; the same in every process."""
+    """What a recipe describes, on ``device``; the same in every process."""
     return [_remade(item, arena, device) for item in recipe]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,31 +100,30 @@ class Workshop:
 
     def benches(self) -> list[tuple[str, Bench]]:
         """A bench for each device that can be used, with the device's name; the caller's first."""
-        if self._benches is not None:
-            return self._benches
-        self._start_children()
-        found: list[tuple[str, Bench]] = []
-        for place, device in enumerate(self._devices):
-            bench: Bench | None = None
-            if self._isolated:
-                try:
-                    self._children[place].open()
-                    bench = self._children[place]
-                except NoSecondContextError as error:
-                    if place > 0:
-                        log.warn_once(
-                            f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
-                        )
-                        continue
+        if self._benches is None:
+            self._start_children()
+            found = [(str(d), self._bench(place, d)) for place, d in enumerate(self._devices)]
+            self._benches = [(name, bench) for name, bench in found if bench is not None]
+        return self._benches
+
+    def _bench(self, place: int, device: torch.device) -> Bench | None:
+        if self._isolated:
+            try:
+                self._children[place].open()
+            except NoSecondContextError as error:
+                if place > 0:
                     log.warn_once(
-                        "tune.local",
-                        "tuning measures in this process, where a config that fails can take it "
-                        f"down: {error}",
+                        f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
                     )
-            bench = bench or LocalBench(device, self._inputs, backend=self._options.backend)
-            found.append((str(device), bench))
-        self._benches = found
-        return found
+                    return None
+                log.warn_once(
+                    "tune.local",
+                    "tuning measures in this process, where a config that fails can take it down: "
+                    f"{error}",
+                )
+            else:
+                return self._children[place]
+        return LocalBench(device, self._inputs, backend=self._options.backend)
 
     def _ready(self) -> list[Measurement]:
         """A measurement on each device that can be used, the caller's device first."""
@@ -154,23 +154,15 @@ class Workshop:
 
     # -- compiling -------------------------------------------------------------------------------
     def _compile(self, names: Sequence[str]) -> Iterator[tuple[str, Compiled]]:
-        """What these configs compile to, as it comes: first what the cache holds."""
+        """What these configs compile to, as it comes: first what is known. Workers start now."""
         for name in names:
             if name not in self._compiled and (found := _stored(self._requests[name])):
                 self._compiled[name] = found
-        missing = [name for name in names if name not in self._compiled]
+        known = {name: self._compiled[name] for name in names if name in self._compiled}
+        missing = {name: self._requests[name] for name in names if name not in known}
         self._pool.start(len(missing))
-        return self._results_of(names, missing)
-
-    def _results_of(
-        self, names: Sequence[str], missing: Sequence[str]
-    ) -> Iterator[tuple[str, Compiled]]:
-        for name in names:
-            if name not in missing:
-                yield name, self._compiled[name]
-        for number, compiled in self._pool.compile([self._requests[name] for name in missing]):
-            self._compiled[missing[number]] = compiled
-            yield missing[number], compiled
+        fresh = self._pool.compile(missing)
+        return chain(known.items(), ((n, self._compiled.setdefault(n, c)) for n, c in fresh))
 
     # -- ranks.Work ------------------------------------------------------------------------------
     @property
