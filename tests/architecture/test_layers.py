@@ -71,7 +71,7 @@ EXTRA: dict[str, frozenset[str]] = {
     # The names of other systems' caches, as thin facades over jit.
     "tileops.cache.kernel_cache": frozenset({"jit"}),
     # The tuner of programs: what is asked, its inputs, the session, and what users call.
-    "tileops.autotuner.decorator": frozenset({"jit", "codegen"}),
+    "tileops.autotuner.decorator": frozenset({"jit"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
     "tileops.autotuner.benches": frozenset({"jit"}),
     "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),

@@ -16,9 +16,9 @@ import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_lazy
 from tileops.autotuner import param
-from tileops.autotuner.decorator import TunedProgram
 from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
 from tileops.errors import ArgumentError, CacheError
+from tileops.jit.tuned import TunedProgram
 from tileops.profiler import Profiler, TensorSupplyType
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")

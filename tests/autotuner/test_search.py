@@ -14,7 +14,7 @@ import tileops
 from benchmarks.programs import bench_matmul
 from tests.autotuner.tuned_programs import fresh_lazy
 from tileops.autotuner import database, search, spaces
-from tileops.autotuner.database import Best, Record, Row, TuningKey
+from tileops.autotuner.database import Record, Row, TuningKey, TuningResult
 from tileops.autotuner.param import TuningOptions
 from tileops.errors import ArgumentError
 from tileops.pass_configs import options_of
@@ -113,13 +113,13 @@ def test_records_survive_torn_lines_and_damage(tmp_path: Path) -> None:
     with tileops.option.cache_dir(tmp_path):
         record = Record(_key(N=1))
         record.append([row(1, 2.0), Row("timeout", config={"b": 2}, digest="d", reason="30 s")])
-        record.choose(Best({"b": 1}, 2.0, "d", "s"))
+        record.choose(TuningResult({"b": 1}, 2.0, "d", "s"))
         assert record.folder is not None
         with (record.folder / database.ROWS).open("a") as file:
             file.write('{"config": {"b": 3}, "dig')
         record.append([row(4, 1.0)])
         assert [row.config["b"] for row in record.rows()] == [1, 2, 4]
-        assert record.best() == Best({"b": 1}, 2.0, "d", "s")
+        assert record.best() == TuningResult({"b": 1}, 2.0, "d", "s")
         (record.folder / database.BEST).write_text("{")
         assert record.best() is None
         assert Record(_key(N=2)).rows() == []
@@ -129,8 +129,8 @@ def test_records_without_a_cache_stay_in_memory() -> None:
     with tileops.option.cache_disable():
         record = Record(_key(M=1))
         record.append([row(1, 2.0)])
-        record.choose(Best({"b": 1}, 2.0, "d", "s"))
-        assert Record(_key(M=1)).best() == Best({"b": 1}, 2.0, "d", "s")
+        record.choose(TuningResult({"b": 1}, 2.0, "d", "s"))
+        assert Record(_key(M=1)).best() == TuningResult({"b": 1}, 2.0, "d", "s")
         assert Record(_key(M=2)).best() is None
 
 

@@ -106,16 +106,17 @@ class Row(Measured):
 
 
 @dataclass(frozen=True)
-class Best:
-    """The winner of a tuning, with digests of the space that it won in and of its program.
+class TuningResult:
+    """The config to run; ``latency`` in milliseconds, None where it was not tuned.
 
+    ``digest`` is that of its program and ``space`` that of the configs that it was chosen from;
     ``check`` and ``noisy`` as in ``Row``.
     """
 
     config: Config
-    latency: float
-    digest: str
-    space: str
+    latency: float | None = None
+    digest: str = ""
+    space: str = ""
     ref_latency: float | None = None
     check: str = ""
     noisy: bool = False
@@ -126,7 +127,7 @@ class _Kept:
     """What this process keeps of a tuning: what cannot be written, and whether it chose."""
 
     rows: list[Row] = field(default_factory=list)
-    best: Best | None = None
+    best: TuningResult | None = None
     has_chosen: bool = False
 
 
@@ -136,7 +137,7 @@ class _Holding(threading.local):
     depth = 0
 
 
-_Recorded = TypeVar("_Recorded", Row, Best)
+_Recorded = TypeVar("_Recorded", Row, TuningResult)
 
 _kept: dict[tuple[str, ...], _Kept] = {}
 _holding = _Holding()
@@ -179,7 +180,7 @@ class Record:
         rows = [*([] if self.folder is None else read_rows(self.folder)), *self._kept.rows]
         return [row for row in rows if row.time >= _STARTED_S] if self._is_anew else rows
 
-    def best(self) -> Best | None:
+    def best(self) -> TuningResult | None:
         """The winner so far, None where there is none that can be read."""
         if self._is_anew and not self._kept.has_chosen:
             return None
@@ -196,7 +197,7 @@ class Record:
         if rows and not self._written(write):
             self._kept.rows.extend(rows)
 
-    def choose(self, best: Best) -> None:
+    def choose(self, best: TuningResult) -> None:
         """Make ``best`` the winner."""
         times = {"latency": best.latency, "ref_latency": best.ref_latency, "noisy": best.noisy}
 
@@ -320,12 +321,13 @@ _CHECKS: dict[str, Callable[[object], bool]] = {
 }
 
 
-def read_best(folder: Path) -> Best | None:
+def read_best(folder: Path) -> TuningResult | None:
     """The winner in a tuning's folder; None where it is missing or damaged."""
     content = read_json(folder / BEST)
     if content is None or content.pop("format", None) != FORMAT:
         return None
-    return _sound(Best, content)
+    found = _sound(TuningResult, content)
+    return None if found is None or found.latency is None else found
 
 
 def read_key(folder: Path) -> dict[str, Any]:
@@ -353,9 +355,9 @@ def write_table(directory: Directory, script: Path) -> None:
     staging.place(directory, script / "tuning" / TABLE, scripts.aligned(lines).encode())
 
 
-def milliseconds(latency: float, noisy: bool) -> str:
-    """A time for people, with what is to be thought of it."""
-    return f"{latency:.5g}" + (" (noisy)" if noisy else "")
+def milliseconds(latency: float | None, noisy: bool) -> str:
+    """A time for people, with what is to be thought of it; ``-`` for none."""
+    return "-" if latency is None else f"{latency:.5g}" + (" (noisy)" if noisy else "")
 
 
 def words(values: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from tileops.profiler import TensorSupplyType, fill
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
     from tileops.ir.program import Program
-    from tileops.jit.definition import Definition
     from tileops.jit.eager import Choice
     from tileops.jit.kernel import KernelParam
 
@@ -40,36 +39,23 @@ Recipe = list[dict[str, Any]]
 
 
 class _OfThread(threading.local):
-    """The inputs of ``set_autotune_inputs``, and the call of a tuned program in progress."""
+    """The inputs of ``set_autotune_inputs``."""
 
     inputs: list[Any] | None = None
-    call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None = None  # program and arguments
 
 
-of_thread = _OfThread()
+_of_thread = _OfThread()
 
 
 @contextmanager
 def set_autotune_inputs(*tensors: Any) -> Iterator[None]:  # noqa: ANN401
     """Tune on these inputs (in the order of a call) in the ``with`` block; of this thread only."""
     values = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    before, of_thread.inputs = of_thread.inputs, list(values)
+    before, _of_thread.inputs = _of_thread.inputs, list(values)
     try:
         yield
     finally:
-        of_thread.inputs = before
-
-
-def arguments_of_call(definition: Definition) -> dict[str, Any] | None:
-    """The arguments of the call in progress by name; None for one that came by torch alone."""
-    if of_thread.call is None or of_thread.call[0].definition is not definition:
-        return None
-    program, args, kwargs = of_thread.call
-    try:
-        inputs, _, _ = program._split(args, kwargs)
-    except TypeError:
-        return None
-    return dict(zip(definition.inputs, inputs, strict=True))
+        _of_thread.inputs = before
 
 
 # -- the inputs of a choice ------------------------------------------------------------------------
@@ -82,8 +68,8 @@ def inputs_of(choice: Choice, program: Program, options: TuningOptions) -> list[
     ]
     wanted = [describe_param(param) for param in params]
     source, found = "", None
-    if of_thread.inputs is not None:
-        source, found = "set_autotune_inputs", of_thread.inputs
+    if _of_thread.inputs is not None:
+        source, found = "set_autotune_inputs", _of_thread.inputs
     elif options.supply_prog is not None:
         source = "supply_prog"
         with errors_of(choice.op, source):

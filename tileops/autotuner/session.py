@@ -14,7 +14,15 @@ import torch
 
 from tileops import counters, log, settings
 from tileops.autotuner import ranks
-from tileops.autotuner.database import VALUES, Best, Measured, Record, Row, TuningKey, words
+from tileops.autotuner.database import (
+    VALUES,
+    Measured,
+    Record,
+    Row,
+    TuningKey,
+    TuningResult,
+    words,
+)
 from tileops.autotuner.inputs import copies_of, inputs_of
 from tileops.autotuner.measuring import CustomTimer, ReferenceFailedError
 from tileops.autotuner.param import errors_of
@@ -38,15 +46,6 @@ if TYPE_CHECKING:
 
 # A tuning may take long; a waiter gives up after this long and tunes itself.
 _LOCK_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class TuningResult:
-    """The config to run; ``latency`` in milliseconds, None where it was not tuned."""
-
-    config: Config
-    latency: float | None
-    ref_latency: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,7 @@ class TuningSession:
         if self._share is not None:  # ranks take part together: none may wait for another's lock
             return self._tune()
         with self._record.alone(_LOCK_SECONDS):
-            found = self._recorded()
-            return found if found is not None else self._tune()
+            return self._recorded() or self._tune()
 
     def _tune(self) -> TuningResult:
         """The flow: from ``configs``, the space, to the best of them."""
@@ -141,7 +139,7 @@ class TuningSession:
                         raise ArgumentError(f"op {self.key.op}: {error}") from error
             best = self._decide(ref_latency)
             self._record.choose(best)  # store
-            return TuningResult(best.config, best.latency, best.ref_latency)
+            return best
 
     # -- records and other ranks -----------------------------------------------------------------
     def _recorded(self) -> TuningResult | None:
@@ -152,7 +150,7 @@ class TuningSession:
         config = self.configs.get(canonical(best.config))
         if config is None or not (self._ignores_digests or self._digest(config) == best.digest):
             return None
-        return TuningResult(config, best.latency, best.ref_latency)
+        return replace(best, config=config)
 
     def _digest(self, config: Config) -> str:
         """That of the program under a config; empty where it is not a program."""
@@ -186,11 +184,9 @@ class TuningSession:
 
         Of the rows only the winner's goes with it: the others may be of other programs.
         """
-        name, best = canonical(found.config), self._record.best()
-        own = Measured("ok", found.latency)
+        name, own = canonical(found.config), Measured("ok", found.latency)
         for row in self._record.rows():
-            is_winner = canonical(row.config) == name and row.is_right
-            if is_winner and best is not None and row.digest == best.digest:
+            if canonical(row.config) == name and row.is_right and row.digest == found.digest:
                 own = row.measured
         try:
             answer = share.publish(Answer.of({name: own}))
@@ -208,7 +204,7 @@ class TuningSession:
             f"{self.key.op} is not tuned for these arguments and tune='never': it runs with "
             f"{describe(config)}",
         )
-        return TuningResult(config, None)
+        return TuningResult(config)
 
     def _refuse_where_forbidden(self) -> None:
         device = self._choice.torch_device
@@ -262,7 +258,7 @@ class TuningSession:
 
     def _time_reference(self, inputs: Sequence[Any]) -> float | None:
         reference = self.options.ref_prog
-        if not self.options.checks or self.options.timer is not None or reference is None:
+        if reference is None or not self.options.checks or self.options.timer is not None:
             return None
         own = copies_of(inputs)
         with errors_of(self.key.op, "ref_prog"):
@@ -377,7 +373,7 @@ class TuningSession:
         self._beaten.difference_update(self._ranking[:1])
 
     # -- deciding --------------------------------------------------------------------------------
-    def _decide(self, ref_latency: float | None) -> Best:
+    def _decide(self, ref_latency: float | None) -> TuningResult:
         right = [n for n in self.configs if n in self._rows and self._rows[n].is_right]
         if not right:
             raise TileopsError(self._all_failed())
@@ -390,8 +386,7 @@ class TuningSession:
             name = min(unbeaten or right, key=lambda n: self._rows[n].latency or 0.0)
         name = preferred(name, self._request.default, self._rows)
         row = self._rows[name]
-        assert row.latency is not None
-        return Best(
+        return TuningResult(
             self.configs[name], row.latency, self._digests[name], self._request.space_digest,
             ref_latency, self._check, row.noisy,
         )  # fmt: skip

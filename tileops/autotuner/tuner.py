@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tileops.autotuner import spaces
-from tileops.autotuner.database import TuningKey
-from tileops.autotuner.inputs import arguments_of_call
+from tileops.autotuner.database import TuningKey, TuningResult
 from tileops.autotuner.param import POWERS_OF_TWO, TuningOptions, errors_of
-from tileops.autotuner.session import TuningRequest, TuningResult, TuningSession
+from tileops.autotuner.session import TuningRequest, TuningSession
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
 from tileops.devices import device_model
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit import tool_versions
 from tileops.jit.captured import identity
+from tileops.jit.tuned import arguments_of_call
 
 if TYPE_CHECKING:
     from tileops.ir.program import Program

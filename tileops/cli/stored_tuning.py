@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileops.autotuner.database import Best, Row, read_best, read_key, read_rows
+from tileops.autotuner.database import Row, TuningResult, read_best, read_key, read_rows
 from tileops.autotuner.spaces import canonical
 
 
@@ -18,7 +18,7 @@ class StoredTuning:
     op: str
     hash: str
     key: Mapping[str, Any]
-    best: Best | None
+    best: TuningResult | None
     rows: Sequence[Row]
 
     @classmethod

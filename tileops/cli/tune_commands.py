@@ -92,8 +92,7 @@ def list_tunings(options: argparse.Namespace) -> int:
         return 0
     lines = [["hash", "op", "device", "sizes", "configs", "failed", "milliseconds", "best"]]
     for item in found:
-        time = item["milliseconds"]
-        time = "-" if time is None else database.milliseconds(time, item["noisy"])
+        time = database.milliseconds(item["milliseconds"], item["noisy"])
         shown = {**item, "hash": item["hash"][:12], "milliseconds": time}
         lines.append([str(shown[name]) for name in lines[0]])
     print(aligned(lines), end="")
