@@ -80,8 +80,6 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.measuring": frozenset({"jit"}),
     "tileops.autotuner.spaces": frozenset({"ir"}),
     "tileops.autotuner.workshop": frozenset({"jit", "cache"}),
-    # The workers compile; their temporary files are the cache's.
-    "tileops.autotuner.compilers": frozenset({"jit", "codegen", "ir", "cache"}),
     # The records of tunings are in the cache's folders, under its locks.
     "tileops.autotuner.database": frozenset({"cache"}),
     # The names that a user's terminal calls.

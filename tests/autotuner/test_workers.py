@@ -18,9 +18,9 @@ import tileops.language as T
 from tests.kit.processes import ends_within
 from tests.programs import samples
 from tileops.autotuner.benches import LocalBench
-from tileops.autotuner.compilers import CompilePool, answer, worker_count
 from tileops.child import Child, ChildEndedError, ChildTimeoutError
 from tileops.codegen.kernel_code import Specialization
+from tileops.jit.compile_workers import CompilePool, answer, worker_count
 from tileops.jit.compiling import Request
 from tileops.target import parse_target
 
@@ -160,7 +160,7 @@ def test_a_worker_does_not_wait_for_torch(tmp_path: Path, target: str) -> None:
     script = tmp_path / "worker.py"
     script.write_text(
         "import json, sys\n"
-        "from tileops.autotuner.compilers import answer\n"
+        "from tileops.jit.compile_workers import answer\n"
         "found = answer(json.loads(sys.argv[1]))\n"
         "assert found['status'] == 'ok', found\n"
         "print('torch' in sys.modules)\n"

@@ -8,7 +8,6 @@ import pytest
 
 from tests.cpu.test_gxx import TARGET, code_of
 from tileops import settings
-from tileops.autotuner.compilers import CompilePool
 from tileops.cache import memo
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import content_hash, gxx
@@ -16,6 +15,7 @@ from tileops.compiler import toolchain as compilers
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
 from tileops.jit import tool_versions
+from tileops.jit.compile_workers import CompilePool
 from tileops.jit.compiling import Request
 from tileops.pass_configs import DEBUG_CPU
 

@@ -14,12 +14,12 @@ import torch
 
 from tileops import log, settings
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
-from tileops.autotuner.compilers import Compiled, CompilePool, worker_count
 from tileops.autotuner.database import Measured
 from tileops.autotuner.measuring import Checker, Measurement, Progress
 from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Rules
 from tileops.cache.directory import resolve
+from tileops.jit.compile_workers import Compiled, CompilePool, worker_count
 from tileops.jit.compiling import Request
 from tileops.jit.loadable import found_in_cache
 

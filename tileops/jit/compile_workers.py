@@ -1,6 +1,6 @@
 """Compile workers: killable processes that turn traced programs into entries of the cache.
 
-A worker is ``python -m tileops.autotuner.compilers <pipe>``. It gets programs as text, so it never
+A worker is ``python -m tileops.jit.compile_workers <pipe>``. It gets programs as text, so it never
 runs user code.
 """
 
@@ -23,7 +23,7 @@ from tileops.jit.loadable import loadable_of
 
 _Name = TypeVar("_Name")
 
-MODULE = "tileops.autotuner.compilers"
+MODULE = "tileops.jit.compile_workers"
 START_SECONDS = 300.0  # importing torch takes seconds, a minute on a busy machine
 
 
