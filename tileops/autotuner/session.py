@@ -215,12 +215,10 @@ class TuningSession:
         else:
             return
         facts = self.key.facts
-        parts = [words(facts.get(name)) for name in VALUES]
-        key = " ".join(part for part in parts if part != "-")
+        key = " ".join(words(facts[name]) for name in VALUES if facts[name]) or "its arguments"
         raise CompileMissError(
-            f"op {self.key.op} is not tuned for {key or 'its arguments'} on "
-            f"{facts.get('device', device)}, and {reason}; call it once before, give its "
-            "configuration, or use tune='never'"
+            f"op {self.key.op} is not tuned for {key} on {facts['device']}, and {reason}; call it "
+            "once before, give its configuration, or use tune='never'"
         )
 
     # -- before measuring ------------------------------------------------------------------------
@@ -310,21 +308,14 @@ class TuningSession:
         except (ArgumentError, ArgumentTypeError) as error:
             # It names the program by its content.
             raise type(error)(f"op {self.key.op}: {str(error).partition(': ')[2]}") from error
-        requests = {
-            name: Request(
-                program=self._programs[name],
-                target=choice.target,
-                spec=facts,
-                op=self.key.op,
-                why="tuning",
-                sizes=choice.all_sizes,
-                script=self.key.script,
-            )
-            for name in names
-        }
-        movable = [is_movable(self._programs[name]) for name in names]
+        request = Request(
+            self._programs[names[0]], choice.target, facts, self.key.op, "tuning",
+            choice.all_sizes, self.key.script,
+        )  # fmt: skip
+        programs = {name: self._programs[name] for name in names}
+        movable = [is_movable(program) for program in programs.values()]  # each, for its errors
         return Workshop(
-            requests,
+            {name: replace(request, program=program) for name, program in programs.items()},
             inputs,
             self.options,
             self.options.measuring_devices(choice.torch_device),
