@@ -20,13 +20,7 @@ from tileops import log, settings
 from tileops.autotuner.spaces import Config, canonical, plain
 from tileops.cache import scripts, staging
 from tileops.cache.directory import Directory, resolve
-from tileops.cache.files import (
-    UntrustedError,
-    children,
-    make_directories,
-    read_file,
-    remove,
-)
+from tileops.cache.files import UntrustedError, children, make_directories, read_file, remove
 from tileops.cache.locks import alone
 
 FORMAT = 1
@@ -246,26 +240,6 @@ def merge_rows(folder: Path, lines: bytes) -> None:
     fresh = [line + b"\n" for line in lines.splitlines() if line and line not in known]
     if fresh:
         _append_lines(path, b"".join(fresh))
-
-
-def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
-    """The folders of all tunings, or of those of one op."""
-    if directory is None:
-        return []
-    ops = [path for path in children(directory.scripts) if op in (None, path.name)]
-    tunings = [script / "tuning" for path in ops for script in children(path)]
-    return [path for tuning in tunings for path in children(tuning) if os.path.isdir(path)]  # noqa: PTH112
-
-
-def forget(directory: Directory, folder: Path) -> bool:
-    """Remove a tuning, also from its script's table; False where it cannot be removed."""
-    if not remove(folder):
-        return False
-    try:
-        write_table(directory, folder.parent.parent)
-    except OSError as error:
-        log.warn_once("tune.write", f"the table beside {folder} cannot be written: {error}")
-    return True
 
 
 def read_rows(folder: Path) -> list[Row]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,24 +38,18 @@ _ELSEWHERE = "give inputs by set_autotune_inputs or supply_prog"
 Recipe = list[dict[str, Any]]
 
 
-class _OfThread(threading.local):
-    """The inputs of ``set_autotune_inputs``."""
-
-    inputs: list[Any] | None = None
-
-
-_of_thread = _OfThread()
+_given: ContextVar[list[Any] | None] = ContextVar("inputs", default=None)
 
 
 @contextmanager
 def set_autotune_inputs(*tensors: Any) -> Iterator[None]:  # noqa: ANN401
     """Tune on these inputs (in the order of a call) in the ``with`` block; of this thread only."""
     values = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    before, _of_thread.inputs = _of_thread.inputs, list(values)
+    token = _given.set(list(values))
     try:
         yield
     finally:
-        _of_thread.inputs = before
+        _given.reset(token)
 
 
 # -- the inputs of a choice ------------------------------------------------------------------------
@@ -67,9 +61,9 @@ def inputs_of(choice: Choice, program: Program, options: TuningOptions) -> list[
         if number not in program.returns and not describe_param(param).is_output
     ]
     wanted = [describe_param(param) for param in params]
-    source, found = "", None
-    if _of_thread.inputs is not None:
-        source, found = "set_autotune_inputs", _of_thread.inputs
+    source, found = "", _given.get()
+    if found is not None:
+        source = "set_autotune_inputs"
     elif options.supply_prog is not None:
         source = "supply_prog"
         with errors_of(choice.op, source):

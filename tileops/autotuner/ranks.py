@@ -58,12 +58,7 @@ class Share:
     """
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        rank: int,
-        world: int,
-        silence_s: float = SILENCE_SECONDS,
+        self, store: Store, name: str, rank: int, world: int, silence_s: float = SILENCE_SECONDS
     ) -> None:
         self._store = dist.distributed_c10d.PrefixStore(f"tileops/tune/{name}", store)
         self.rank = rank

@@ -14,15 +14,7 @@ import torch
 
 from tileops import counters, log, settings
 from tileops.autotuner import ranks
-from tileops.autotuner.database import (
-    VALUES,
-    Measured,
-    Record,
-    Row,
-    TuningKey,
-    TuningResult,
-    words,
-)
+from tileops.autotuner.database import VALUES, Measured, Record, Row, TuningKey, TuningResult, words
 from tileops.autotuner.inputs import copies_of, inputs_of
 from tileops.autotuner.measuring import CustomTimer, ReferenceFailedError
 from tileops.autotuner.param import errors_of

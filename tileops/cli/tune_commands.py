@@ -16,7 +16,7 @@ from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.scripts import aligned
 from tileops.cli import subcommands, tune_archive
-from tileops.cli.stored_tuning import StoredTuning, op_of
+from tileops.cli.stored_tuning import StoredTuning, folders, forget, op_of
 from tileops.cli.tune_picture import draw
 from tileops.errors import CacheError
 
@@ -82,8 +82,7 @@ def run_script(options: argparse.Namespace) -> int:
 
 def list_tunings(options: argparse.Namespace) -> int:
     """Print one line a tuning."""
-    folders = database.folders(_directory(), options.op)
-    found = [_summary(StoredTuning.read(folder)) for folder in folders]
+    found = [_summary(StoredTuning.read(folder)) for folder in folders(_directory(), options.op)]
     if options.json:
         print(json.dumps(found, indent=1))
         return 0
@@ -124,8 +123,8 @@ def _title(tuning: StoredTuning) -> str:
 
 def show_tunings(options: argparse.Namespace) -> int:
     """Print every config's last measurement, fastest first; 1 where nothing matches."""
-    folders = _named_tunings(database.folders(_directory()), options.what)
-    tunings = [StoredTuning.read(folder) for folder in folders]
+    named = _named_tunings(folders(_directory()), options.what)
+    tunings = [StoredTuning.read(folder) for folder in named]
     if options.json:
         content = [{**_summary(t), "rows": [vars(row) for row in t.rows]} for t in tunings]
         print(json.dumps(content, indent=1))
@@ -162,7 +161,7 @@ def remove_tunings(options: argparse.Namespace) -> int:
     if options.all == bool(options.what):
         raise CacheError("tune rm: name ops or hashes, or give --all")
     directory = _directory()
-    every = database.folders(directory)
+    every = folders(directory)
     named = [(what, _matching(every, what)) for what in options.what]
     for what, found in named:
         if not found:
@@ -171,7 +170,7 @@ def remove_tunings(options: argparse.Namespace) -> int:
     removed = 0
     for folder in dict.fromkeys(wanted):
         tuning = StoredTuning.read(folder)
-        is_gone = options.dry_run or database.forget(directory, folder)
+        is_gone = options.dry_run or forget(directory, folder)
         removed += is_gone
         problem = "" if is_gone else "cannot be removed: "
         print(f"{problem}{_title(tuning)}, {len(tuning.rows)} configs")
@@ -196,11 +195,11 @@ def _matching(every: list[Path], what: str) -> list[Path]:
 
 def export_tunings(options: argparse.Namespace) -> int:
     """Write the tunings' JSON files into a tar file; 1 if a damaged tuning was left out."""
-    folders = database.folders(_directory(), options.op)
-    left_out = tune_archive.export(folders, _directory().scripts, options.file)
+    chosen = folders(_directory(), options.op)
+    left_out = tune_archive.export(chosen, _directory().scripts, options.file)
     for problem in left_out:
         print(f"left out: {problem}")
-    print(f"{len(folders) - len(left_out)} tunings in {options.file}")
+    print(f"{len(chosen) - len(left_out)} tunings in {options.file}")
     return 1 if left_out else 0
 
 
