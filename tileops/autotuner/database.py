@@ -75,9 +75,10 @@ class Measured:
         """Whether the config gave the right result and has a time."""
         return self.status == "ok" and self.latency is not None
 
-    @property
-    def first_reason(self) -> str:
-        return self.reason.strip().partition("\n")[0]
+    def summary(self, most: int | None = None) -> str:
+        """The status, and ``most`` characters of the first line of its reason."""
+        reason = self.reason.strip().partition("\n")[0][:most]
+        return f"{self.status}: {reason}" if reason else self.status
 
 
 @dataclass(frozen=True)

@@ -376,13 +376,9 @@ class TuningSession:
 
     def _all_failed(self) -> str:
         """What to say where no config is right: the reason of each."""
-        lines = [f"{self.key.op}: no config of {len(self._rows)} works:"]
-        for name in self.configs:
-            if name in self._rows:
-                row = self._rows[name]
-                reason = f": {row.first_reason}" if row.first_reason else ""
-                lines.append(f"  {describe(row.config)}: {row.status}{reason}")
-        return "\n".join(lines)
+        rows = [self._rows[name] for name in self.configs if name in self._rows]
+        lines = [f"  {describe(row.config)}: {row.summary()}" for row in rows]
+        return "\n".join([f"{self.key.op}: no config of {len(rows)} works:", *lines])
 
 
 def preferred(name: str, default: str | None, rows: Mapping[str, Measured]) -> str:

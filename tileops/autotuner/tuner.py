@@ -37,15 +37,13 @@ class Tuner:
         self.options = options
         self._definition = definition
         self._statics = tuple(p.name for p in definition.signature.params if p.kind == "static")
-        self._is_auto = isinstance(configs, str)
         if isinstance(configs, str) and configs != "auto":
             raise ArgumentError(f"configs: expected a list, a space or 'auto', got {configs!r}")
         self._configs = configs
-        self._fixed: list[Config] | None = None
-        self._offered: list[Config] = []
-        if not self._is_auto and not callable(configs):
-            self._fixed = self._resolved(())
-        self.names = self._tunable() if self._fixed is None else _named(self._fixed)
+        self._is_auto, self._is_function = isinstance(configs, str), callable(configs)
+        # Those of a function are known once it was asked about a call: the last one counts.
+        self._known = [] if self._is_auto or self._is_function else self._resolved(())
+        self.names = _named(self._known) if self._known else self._tunable()
         self._ignored = frozenset(options.do_not_specialize)
         # For lazy programs, whose text is not known without their arguments: in this process only.
         self._decided: dict[str, TuningResult] = {}
@@ -70,21 +68,21 @@ class Tuner:
 
     def fallbacks(self) -> list[dict[str, object]]:
         """Values for tunable parameters without a default: those of each config, in order."""
-        configs = self._fixed or self._offered or [{}]
+        configs: list[Config] = self._known or [{}]
         return [{n: v for n, v in c.items() if n != spaces.PASS_CONFIGS} for c in configs]
 
     def awaits_configs(self, definition: Definition) -> bool:
         """Whether parameters have no value until a function has given configs for a call."""
         is_open = any(definition.defaults.get(name) is None for name in self.names)
-        return is_open and self._fixed is None and not self._is_auto
+        return is_open and self._is_function
 
     def offers(self, inputs: Mapping[str, object], given: Container[str]) -> bool:
         """Ask the function of configs about a call: what it names is what is tuned from now on.
 
         False where the call gives one of those itself.
         """
-        self._offered = self._resolved(inputs.values())
-        self.names = _named(self._offered)
+        self._known = self._resolved(inputs.values())
+        self.names = _named(self._known)
         return not any(name in given for name in self.names)
 
     # -- jit.eager.Tuning --------------------------------------------------------------------------
@@ -161,12 +159,13 @@ class Tuner:
         _check_names(op, "do_not_specialize", sorted(self._ignored), known)
         if isinstance(self.options.buckets, Mapping):
             _check_names(op, "buckets", self.options.buckets, sizes)
-        if self._fixed is not None:
-            return self._fixed
         if self._is_auto:
             values = {n: v for n, v in choice.values.items() if n in self.names}
             return spaces.automatic(choice.trace, values, choice.target)
-        return self._resolved((static if choice.arguments is None else choice.arguments).values())
+        if self._is_function:
+            arguments = static if choice.arguments is None else choice.arguments
+            return self._resolved(arguments.values())
+        return self._known
 
     def _default(self, choice: Choice, configs: Sequence[Config]) -> Config | None:
         """The config that runs without tuning, None where a parameter has no value."""

@@ -149,7 +149,7 @@ def _print(tuning: StoredTuning) -> None:
     for row in (*tuning.right, *tuning.failed):
         time = f"  {row.latency:.5g}" if row.is_right else "  -"
         ratio = f"{row.latency / fastest:.3f}" if row.latency and fastest else "-"
-        status = f"{row.status}: {row.first_reason[:100]}" if row.first_reason else row.status
+        status = row.summary(100)
         if row.noisy and row.low is not None and row.high is not None:
             status += f", noisy: quartiles {row.low:.4g} and {row.high:.4g} ms"
         lines.append([time, ratio, str(row.samples), describe(row.config), status])
