@@ -13,6 +13,7 @@ from tests.property.pipelined.epilogues import Epilogues
 from tests.property.pipelined.tensors import (
     BFLOAT16,
     FALSE,
+    FLOAT8,
     MOST_TRIPS,
     TRUE,
     ZERO,
@@ -41,7 +42,7 @@ class Pipelined(Epilogues):
 
     def program(self) -> Program:
         rng = self.rng
-        self.half = rng.choice((FLOAT16, FLOAT16, BFLOAT16))
+        self.half = self.factor = rng.choice((FLOAT16, FLOAT16, BFLOAT16))
         self.m, self.n = rng.choice(TILES)
         self.k = rng.choice((16, 32, 64, 64, 128))
         self.blocks = (rng.randint(1, 3), rng.randint(2 if self.m == 64 else 1, 3))
@@ -99,6 +100,9 @@ class Pipelined(Epilogues):
         row, column = self.place()
         count = self.rng.choice((1, len(accs)))
         ta, *tbs = (self.chance(0.3) for _ in range(1 + count))
+        if self.k >= 32 and self.chance(0.15):
+            # Products of 8 bits have rows along the sum.
+            self.factor, ta, tbs = FLOAT8, False, [True] * count
         first, second = (self.m, self.k), (self.k, self.n)
         a = self.operand("A", first, (self.blocks[1], MOST_TRIPS), ta)
         a_s = self.slot(a, first, ta)
@@ -115,6 +119,7 @@ class Pipelined(Epilogues):
                 for n, acc in enumerate(accs):
                     own = n % count
                     self.multiply(a_s, b_s[own], acc, ta, tbs[own], part if n == 0 else None)
+        self.factor = self.half
 
     def multiply(
         self, a: Buffer, b: Buffer, acc: Buffer, ta: bool, tb: bool, part: Buffer | None = None
