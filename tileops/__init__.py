@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from tileops.jit.bundle_writer import bundle as bundle
     from tileops.jit.warmup import warmup as warmup
     from tileops.language import GemmWarpPolicy as GemmWarpPolicy
+    from tileops.language.foreign import cubin as cubin
+    from tileops.language.foreign import cuda as cuda
+    from tileops.language.foreign import ptx as ptx
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
     from tileops.op.bundle_ops import load_bundle as load_bundle
@@ -76,6 +79,7 @@ _HOMES = {
     **dict.fromkeys(("AutoTuner", "autotune"), "autotuner.decorator"),
     "space": "autotuner.spaces",
     "triton_configs": "foreign.wrappers",
+    **dict.fromkeys(("cuda", "ptx", "cubin"), "language.foreign"),
     "set_autotune_inputs": "autotuner.inputs",
     "GemmWarpPolicy": "language",
     "bundle": "jit.bundle_writer",

@@ -191,6 +191,7 @@ class Settings:
         _text, None, "Default of `target=`, such as `cuda:sm_90` or `cpu`."
     )
     cxx: str | None = _read_by(_text, None, "C++ compiler for CPU kernels.")
+    nvrtc: str | None = _read_by(_path, None, "The libnvrtc.so that compiles CUDA C++.")
     compile_workers: int | None = _read_by(
         _positive, None, "Parallel compiles in par_compile and warmup."
     )

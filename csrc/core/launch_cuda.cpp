@@ -112,7 +112,8 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   config.gridDimY = grid.y;
   config.gridDimZ = grid.z;
   config.blockDimX = launch.threads;
-  config.blockDimY = config.blockDimZ = 1;
+  config.blockDimY = launch.more_threads[0];
+  config.blockDimZ = launch.more_threads[1];
   config.sharedMemBytes = launch.cuda->shared_bytes();
   config.hStream = stream;
   CUlaunchAttribute attributes[3];

@@ -136,6 +136,13 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
       launch.cluster = static_cast<uint32_t>(cluster->as_int_in(1, 8, "launches.cluster"));
     if (const json::Value* more = value.find("more_grid"))
       launch.more_grid = read_slots(*more, entry.host, "launches.more_grid");
+    if (const json::Value* more = value.find("more_threads")) {
+      const auto& extents = more->as_array("launches.more_threads");
+      if (extents.size() > 2) raise(ErrorKind::kInternal, "a block has at most three extents");
+      for (std::size_t i = 0; i < extents.size(); ++i)
+        launch.more_threads[i] =
+            static_cast<uint32_t>(extents[i].as_int_in(1, 1024, "launches.more_threads"));
+    }
     if (launch.more_grid.size() > 2)
       raise(ErrorKind::kInternal, "a grid has at most three extents");
     if (const json::Value* cooperative = value.find("cooperative"))

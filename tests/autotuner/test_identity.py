@@ -15,7 +15,8 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops.autotuner.param import TuningOptions, identity
+from tileops.autotuner.checking import identity
+from tileops.autotuner.param import TuningOptions
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
 
@@ -79,7 +80,7 @@ def test_recursive_functions_end() -> None:
 
 def test_another_process_has_the_same_text() -> None:
     code = (
-        "from tests.autotuner import test_identity as t; from tileops.jit.captured import identity;"
+        "from tests.autotuner import test_identity as t; from tileops.autotuner.checking import identity;"
         "print([identity(f) for pair in t.CHANGES for f in pair])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "77"}

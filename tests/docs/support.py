@@ -51,6 +51,7 @@ SECTIONS = {
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
     "Roles and barriers": ("roles", "barriers", "asynchronous"),
     "Hints and threads": ("hints", "layouts"),
+    "Kernels of others": ("extern", "foreign"),
 }
 # Names whose object does not say which module it is from, or that belong to another's section.
 _HOMES = {
@@ -64,7 +65,14 @@ _HOMES = {
     ),
 }
 # (construct, executor) to why that executor has no test of it.
-REASONS: dict[tuple[str, str], str] = {}
+_NOT_RECORDED = {
+    "cpu": "what it launches is code for GPUs",
+    "interpreter": "what it launches is code for GPUs",
+    "compile": "`tests/foreign` compiles such programs, under the facts of each call",
+}
+REASONS: dict[tuple[str, str], str] = {
+    (name, where): why for name in ("Extern", "cpp") for where, why in _NOT_RECORDED.items()
+}
 Record = dict[str, list[str]]
 
 

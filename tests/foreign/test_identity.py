@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from tileops.foreign.triton_source import kernel_of, source_text
 
@@ -103,6 +104,13 @@ def test_a_value_that_is_read_from_a_module_counts(tmp_path: Path) -> None:
         made.constants = source
         found.append(dict(kernel_of(made.kernel).parts))
     assert {n for n in found[0] if found[0][n] != found[1][n]} == {"value constants.C"}
+
+
+def test_names_of_the_function_itself_are_not_read_from_outside(tmp_path: Path) -> None:
+    source = module(tmp_path)
+    before = kernel_of(source.kernel).parts
+    source.x = source.i = torch.ones(1)
+    assert kernel_of(source.kernel).parts == before
 
 
 def test_the_source_is_kept_without_comments(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -10,6 +11,7 @@ import tileops.language as T
 from tests.foreign import kernels, programs
 from tests.foreign.launched import Launched
 from tileops.compiler.toolchain import triton_version
+from tileops.errors import ArgumentError
 from tileops.ir.codec import decode_program, encode_program
 
 
@@ -120,3 +122,55 @@ def test_artifacts_name_no_place_of_this_machine() -> None:
     entry = op.compiled(op.wanted({"R": 3, "N": 64}))
     assert not [name for name, data in entry.files.items() if b"/tests/" in data or b"#loc" in data]
     assert entry.files["launch0.source.py"].startswith(b"def rms_fwd(X, Y, W, R, sx")
+
+
+def test_a_fallback_runs_on_the_cpu() -> None:
+    @tileops.jit
+    def foreign_with_fallback(X, Y, factor: float = 1.0):
+        N = T.dynamic("N")
+        X: T.Tensor((N,), T.float32)
+        Y: T.Tensor((N,), T.float32)
+        Z = T.empty((N,), T.float32)
+        with T.Extern():
+            kernels.add[(T.ceildiv(N, 64),)](X, Y, Z, N, BLOCK=64)
+        return Z
+
+    program = foreign_with_fallback
+    program.fallback("cpu", lambda x, y, factor: (x + y) * factor)
+    x, y = torch.randn(10), torch.randn(10)
+    assert torch.equal(program(x, y), x + y)
+    assert torch.equal(program(x, y, factor=2.0), (x + y) * 2)
+    assert torch.equal(torch.ops.tileops.foreign_with_fallback(x, y), x + y)
+    assert torch.equal(torch.compile(program, fullgraph=True, backend="aot_eager")(x, y), x + y)
+    torch.library.opcheck(program.op, (x, y))
+    program.register_autograd(lambda ctx, grad: (grad, grad))
+    x.requires_grad_()
+    program(x, y).sum().backward()
+    assert torch.equal(x.grad, torch.ones(10))
+    with pytest.raises(ArgumentError, match=r"argument 'Y': expected dimension 0 to be 10"):
+        program(x.detach(), y[:3])
+    program.fallback("cpu", lambda x, y: x)
+    with pytest.raises(ArgumentError, match=r"its fallback returns one of its arguments"):
+        program(x.detach(), y)
+    program.fallback("cpu", lambda x, y: (x + y)[:3])
+    with pytest.raises(ArgumentError, match=r"must return float32\[10\]; got float32\[3\]"):
+        program(x.detach(), y)
+    with pytest.raises(ArgumentError, match=r"fallback: expected the device 'cpu', got 'cuda'"):
+        program.fallback("cuda", lambda x, y: x)
+
+
+def test_a_fallback_writes_arguments() -> None:
+    @tileops.jit(mutates=("Y",))
+    def foreign_fallback_in_place(X, Y):
+        N = T.dynamic("N")
+        X: T.Tensor((N,), T.float32)
+        Y: T.Tensor((N,), T.float32)
+        with T.Extern():
+            kernels.add[(T.ceildiv(N, 64),)](X, Y, Y, N, BLOCK=64)
+
+    foreign_fallback_in_place.fallback("cpu", lambda x, y: y.add_(x))
+    x, y = torch.randn(10), torch.randn(10)
+    expected, version = x + y, y._version
+    assert foreign_fallback_in_place(x, y) is None
+    assert torch.equal(y, expected)
+    assert y._version > version

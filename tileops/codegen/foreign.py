@@ -45,6 +45,8 @@ def with_foreign(
 
 
 def _launch(program: Program, extern: Extern, spec: Specialization) -> LaunchCode:
+    if extern.language in ("cuda", "ptx", "cubin"):
+        return _device_launch(program, extern, spec)
     params, constants = [], []
     for arg in extern.args:
         match arg.kind:
@@ -73,6 +75,31 @@ def _launch(program: Program, extern: Extern, spec: Specialization) -> LaunchCod
             tuple(constants),
             frozenset(a.name for a in extern.args if a.is_written),
             tuple(sorted(options.items())),
+        ),
+        more_grid=extern.grid[1:],
+    )
+
+
+def _device_launch(program: Program, extern: Extern, spec: Specialization) -> LaunchCode:
+    """A kernel whose compiled code tells how wide its arguments are."""
+    options = dict(extern.options)
+    return LaunchCode(
+        entry=extern.name,
+        params=tuple(
+            KernelParam(arg.name, "null", 0, "ptr")
+            if arg.kind == "constant"
+            else _param(program, arg, spec)
+            for arg in extern.args
+        ),
+        grid=extern.grid[0],
+        language=extern.language,
+        cluster=int(options["cluster"]),
+        dependent=options["dependent"] == "True",
+        cooperative=options["cooperative"] == "True",
+        foreign=ForeignKernel(
+            extern.digest,
+            written=frozenset(a.name for a in extern.args if a.is_written),
+            options=extern.options,
         ),
         more_grid=extern.grid[1:],
     )

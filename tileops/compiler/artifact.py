@@ -18,7 +18,8 @@ class LaunchImage:
     pointers that the compiler appended after the declared parameters ("global_scratch",
     "profile_scratch"); ``global_scratch_bytes`` is what one block needs of the first. ``spills``
     is local memory in bytes per thread (0 where everything stayed in registers). ``tensormaps``
-    describe host-made descriptors.
+    describe host-made descriptors. ``more_threads`` are the second and third extent of a block;
+    ``types`` those of the parameters where the machine code decides them.
     """
 
     image: str
@@ -31,6 +32,8 @@ class LaunchImage:
     spills: int = 0
     tensormaps: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    more_threads: tuple[int, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

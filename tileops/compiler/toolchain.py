@@ -158,6 +158,7 @@ def _is_script(path: Path) -> bool:
 # -- Triton ------------------------------------------------------------------------------------
 _DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 _LIBRARY = "_C/libtriton.so"
+_BLACKWELL = 100
 # The parts of Triton that turn a program into the text its assembler takes, beside its library.
 # Gluon is for NVIDIA's Hopper here.
 _SOURCES = (
@@ -240,6 +241,12 @@ def _recorded_hash(library: Path) -> str | None:
             digest = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
             return digest[:32] if row[2] == str(library.stat().st_size) else None
     return None
+
+
+def assembler(target: Target) -> Path:
+    """The assembler for ``target``; ToolchainError if there is none."""
+    found = _assemblers(_package())
+    return found[-1 if target.capability >= _BLACKWELL else 0]
 
 
 def _assemblers(package: Path) -> list[Path]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import linecache
 import math
 import re
-import struct
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from tileops import forks, log
 from tileops.codegen.kernel_code import KernelCode, LaunchCode
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
+from tileops.compiler.device_code import LANGUAGES, compile_device_code
+from tileops.compiler.elf import kernel_resources
 from tileops.compiler.foreign_triton import compile_foreign
 from tileops.compiler.stages import stages_of
 from tileops.compiler.toolchain import triton_version
@@ -69,17 +71,19 @@ def compile_triton(
     ToolchainError without Triton, StageError with Triton's words, PlaceError where the folder
     cannot be written, SharedMemoryError where no pipeline depth fits the target.
     """
-    _require_triton()
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="tileops-triton-") as temporary:
             return compile_triton(code, target, options, Path(temporary))
-    from tileops.compiler.triton_environment import pinned
-
     files: dict[str, bytes] = {}
     images = []
     source = code.source
-    with pinned(folder):
+    with _tritons_environment(code, folder):
         for number, launch in enumerate(code.launches):
+            if launch.foreign is not None and launch.language in LANGUAGES:
+                found, image = compile_device_code(number, launch, launch.foreign, target, folder)
+                files.update({f"launch{number}.{stage}": data for stage, data in found.items()})
+                images.append(image)
+                continue
             try:
                 built = _compile_launch(_Job(code, source, launch, target, options))
             except StageError:
@@ -91,6 +95,19 @@ def compile_triton(
             images.append(_image(number, launch, target, built))
     files[_FILE] = source.encode()
     return Artifact(files, tuple(images))
+
+
+@contextmanager
+def _tritons_environment(code: KernelCode, folder: Path) -> Iterator[None]:
+    """What Triton needs to compile, where one of the launches needs Triton."""
+    if code.launches and all(launch.language in LANGUAGES for launch in code.launches):
+        yield
+        return
+    _require_triton()
+    from tileops.compiler.triton_environment import pinned
+
+    with pinned(folder):
+        yield
 
 
 def _compile_launch(job: _Job) -> _Compiled:
@@ -107,7 +124,7 @@ def _compile_foreign(job: _Job) -> _Compiled:
             found, metadata = compile_foreign(job.launch, job.launch.foreign, job.target)
         except OSError as error:
             raise PlaceError(f"Triton's tools could not do their work: {error}") from error
-    return _Compiled(found, metadata, job.source, *_kernel_resources(found.get("cubin", b"")))
+    return _Compiled(found, metadata, job.source, *kernel_resources(found.get("cubin", b"")))
 
 
 def _require_room(folder: Path) -> None:
@@ -258,7 +275,7 @@ def _function(source: str, entry: str) -> Any:
 def _stages_of(function: Any, job: _Job) -> _Compiled:
     types = signature_of(job.launch)
     found, metadata = stages_of(function, job.launch, job.target, types, {}, _options(job))
-    return _Compiled(found, metadata, job.source, *_kernel_resources(found.get("cubin", b"")))
+    return _Compiled(found, metadata, job.source, *kernel_resources(found.get("cubin", b"")))
 
 
 def _options(job: _Job) -> dict[str, Any]:
@@ -321,42 +338,3 @@ def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) ->
         tensormaps=tensor_maps(launch, metadata),
         notes=(*launch.notes, *built.notes),
     )
-
-
-# -- ELF notes of a cubin --------------------------------------------------------------------------
-# Attributes of `.nv.info` (cuobjdump -elf prints them under these names).
-_FRAME_SIZE = 0x11
-_REGISTER_COUNT = 0x2F
-_SIZED_VALUE = 0x04  # format: 16-bit size, then that many bytes
-
-
-def _kernel_resources(cubin: bytes) -> tuple[int, int]:
-    """Registers and local memory in bytes, per thread: the largest of the cubin's functions.
-
-    (0, 0) if the bytes are not a 64-bit ELF with such notes.
-    """
-    if cubin[:5] != b"\x7fELF\x02":
-        return 0, 0
-    (offset,) = struct.unpack_from("<Q", cubin, 0x28)
-    size, count, names_at = struct.unpack_from("<HHH", cubin, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + n * size) for n in range(count)]
-    strings = sections[names_at][4]
-    found = {_REGISTER_COUNT: 0, _FRAME_SIZE: 0}
-    for section in sections:
-        if cubin.startswith(b".nv.info\0", strings + section[0]):
-            for attribute, value in _symbol_values(cubin[section[4] : section[4] + section[5]]):
-                if attribute in found:
-                    found[attribute] = max(found[attribute], value)
-    return found[_REGISTER_COUNT], found[_FRAME_SIZE]
-
-
-def _symbol_values(info: bytes) -> Iterator[tuple[int, int]]:
-    """(attribute, value) of the entries that hold a symbol and a value."""
-    at = 0
-    while at + 4 <= len(info):
-        kind, attribute, size = struct.unpack_from("<BBH", info, at)
-        at += 4
-        if kind == _SIZED_VALUE:
-            if size == 8 and at + 8 <= len(info):
-                yield attribute, struct.unpack_from("<II", info, at)[1]
-            at += size

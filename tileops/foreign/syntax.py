@@ -45,8 +45,12 @@ def unparsed(tree: ast.AST) -> str:
 
 
 def names_read(tree: ast.AST) -> list[tuple[str, ...]]:
-    """The names that a function reads, each with the attributes that follow: ``("a", "b")``."""
+    """The names from outside that a function reads, with the attributes that follow: ``a.b``."""
     found: set[tuple[str, ...]] = set()
+    own = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    own |= {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     inner: set[int] = set()
     for node in ast.walk(tree):  # outer nodes first
         if id(node) in inner:
@@ -57,6 +61,6 @@ def names_read(tree: ast.AST) -> list[tuple[str, ...]]:
             chain.append(at.attr)
             at = at.value
             inner.add(id(at))
-        if isinstance(at, ast.Name):
+        if isinstance(at, ast.Name) and at.id not in own:
             found.add((at.id, *reversed(chain)))
     return sorted(found)

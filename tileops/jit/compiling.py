@@ -26,7 +26,6 @@ from tileops.errors import (
     ToolchainError,
     UnsupportedOnTargetError,
 )
-from tileops.ir.codec import decode_program, encode_program
 from tileops.ir.extern import without_ones
 from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
@@ -37,7 +36,7 @@ from tileops.jit.bundle_programs import Named
 from tileops.jit.record import built_of
 from tileops.op import bundle_paths
 from tileops.pass_configs import CHECKS, DEBUG_CPU
-from tileops.target import Target, parse_target
+from tileops.target import Target
 
 if TYPE_CHECKING:
     from tileops.compiler.artifact import Artifact
@@ -67,32 +66,6 @@ class Request:
     verbose: bool = False
     title: str | None = None
     config: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """What another process needs to compile the same."""
-        return {
-            "program": encode_program(self.program),
-            "target": str(self.target),
-            "fast": self.spec.fast,
-            "index64": self.spec.index64,
-            "op": self.op,
-            "why": self.why,
-            "sizes": dict(self.sizes),
-            "script": self.script,
-        }
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Request:
-        """The request that ``to_json`` described."""
-        return cls(
-            decode_program(found["program"]),
-            parse_target(found["target"]),
-            Specialization(found["fast"], found["index64"]),
-            found["op"],
-            found["why"],
-            found["sizes"],
-            found["script"],
-        )
 
 
 class LookUp:
@@ -162,7 +135,7 @@ def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
     request = _with_used_facts(request)
     with counters.timed("key"):
-        toolchain = tool_versions.of(request.target)
+        toolchain = tool_versions.of_program(request.program, request.target)
         return cache.key_of(**_content_of(request), codegen=sources.digest(), toolchain=toolchain)
 
 
@@ -251,7 +224,8 @@ def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
         )
     start = time.perf_counter()
     code, artifact = _generated_and_compiled(request)
-    if json.loads(key.fields["toolchain"]) != tool_versions.of(request.target):
+    now = tool_versions.of_program(request.program, request.target)
+    if json.loads(key.fields["toolchain"]) != now:
         raise _ToolsChangedError
     built = built_of(request.program, request.target, code, artifact, key)
     event = counters.CompileEvent(

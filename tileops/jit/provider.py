@@ -213,6 +213,17 @@ class Transformable:
         """
         self._transformed("register_vmap").change_transforms(methodcaller("set_batching", rule))
 
+    def fallback(self, device: str, function: Callable[..., Any], /) -> None:
+        """Let calls on ``device``, which is ``"cpu"``, run ``function`` in place of compiled code.
+
+        It is for programs whose foreign kernels run on GPUs alone. ``function`` gets tensors and
+        run-time scalars in order, and by name the compile-time values that it has parameters for;
+        it returns new tensors as the op does, or writes its arguments. A later fallback replaces an
+        earlier one. Bundles do not hold it.
+        """
+        provider = self._transformed("fallback")
+        provider.change_transforms(methodcaller("set_fallback", device, function))
+
     def _transformed(self, method: str) -> CodeProvider:
         raise NotImplementedError
 

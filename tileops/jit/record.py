@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tileops import cache
@@ -91,7 +91,9 @@ class _Recorder:
     def _launch(self, launch: LaunchCode, image: LaunchImage) -> Json:
         maps = iter(image.tensormaps)
         params: list[Json] = []
-        for param in launch.params:
+        for number, param in enumerate(launch.params):
+            if image.types:
+                param = replace(param, type=image.types[number])
             params.append(self._param(param, maps))
             params += [{"kind": "null"}] * (param.width - 1)
         params += [{"kind": kind} for kind in image.hidden]
@@ -106,6 +108,7 @@ class _Recorder:
             "op_label": self.program.name,
             "params": params,
             **({"more_grid": more} if more else {}),
+            **({"more_threads": list(image.more_threads)} if image.more_threads else {}),
             **({"cooperative": True} if launch.cooperative else {}),
             **({"grain": launch.grain} if launch.grain > 1 else {}),
             **({"cluster": launch.cluster} if launch.cluster > 1 else {}),

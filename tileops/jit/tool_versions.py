@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileops import cxx, settings
 from tileops.cache import memo
+from tileops.foreign.nvrtc_library import library
+from tileops.ir.program import Program
 from tileops.target import Target
 
 if TYPE_CHECKING:
@@ -21,16 +24,47 @@ if TYPE_CHECKING:
 
 def of(target: Target) -> dict[str, str]:
     """The tools for ``target`` now, name to version and content; or ToolchainError."""
-    name, choice = f"toolchain of {target}", _choice(target)
-    known = memo.recall(name, choice)
+
+    def ask() -> Toolchain:
+        from tileops.compiler import toolchain_of
+
+        return toolchain_of(target, _hash_of)
+
+    return _remembered(f"toolchain of {target}", _choice(target), ask)
+
+
+def of_program(program: Program, target: Target) -> dict[str, str]:
+    """The tools that code of ``program`` goes through: those of its foreign kernels' languages."""
+    languages = {extern.language for extern in program.externs}
+    found: dict[str, str] = {}
+    if program.launches or not languages <= {"cuda", "ptx", "cubin"} or not languages:
+        found |= of(target)
+    if "ptx" in languages:
+        found["ptxas"] = of(target)["ptxas"]
+    if "cuda" in languages:
+        found |= _nvrtc(library())
+    return found
+
+
+def _nvrtc(path: Path) -> dict[str, str]:
+    def ask() -> Toolchain:
+        from tileops.compiler import nvrtc
+
+        return nvrtc.toolchain(path, _hash_of)
+
+    return _remembered("toolchain of CUDA C++", [str(path)], ask)
+
+
+def _remembered(
+    name: str, choice: Sequence[str | None], ask: Callable[[], Toolchain]
+) -> dict[str, str]:
+    known = memo.recall(name, list(choice))
     if isinstance(known, dict):
         return known
-    from tileops.compiler import toolchain_of
-
     began = time.time()
-    found: Toolchain = toolchain_of(target, _hash_of)
+    found = ask()
     if found.is_settled:
-        memo.remember(name, choice, found.files, found.versions, began=began)
+        memo.remember(name, list(choice), found.files, found.versions, began=began)
     return found.versions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.op import fallbacks
 from tileops.op.spec import OpSpec
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Transforms:
         # backward and setup_context, as torch.library.register_autograd takes them
         self._gradient: tuple[Callable[..., Any], Callable[..., Any] | None] | None = None
         self._batching: Callable[..., Any] | None = None
+        self._fallbacks: dict[str, Callable[..., Any]] = {}
 
     def set_gradient(
         self, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
@@ -61,6 +64,11 @@ class Transforms:
             )
         self._batching = rule
 
+    def set_fallback(self, device: str, function: Callable[..., Any]) -> None:
+        """Set or replace what calls on ``device`` run in place of compiled code."""
+        fallbacks.check(device, function)
+        self._fallbacks[device] = function
+
     def install(self, op: Op) -> None:
         """Give ``op`` the rules that it does not have yet."""
         op.rules = self._digest
@@ -77,12 +85,24 @@ class Transforms:
         if self._autocast and op.is_new("autocast"):
             for device_type, dtype in self._autocast.items():
                 _register_autocast(op, device_type, dtype)
+        for device in self._fallbacks:
+            if op.is_new(f"fallback {device}"):
+                self._register_fallback(op, device)
         # torch remembers where the calls of an earlier trace went.
         op.overload._dispatch_cache.clear()
 
+    def _register_fallback(self, op: Op, device: str) -> None:
+        kernel = fallbacks.kernel_of(op, lambda: self._fallbacks[device], self._static_values)
+        library: Any = _library(op.spec.namespace)
+        with warnings.catch_warnings():  # torch says that there was a kernel before
+            warnings.simplefilter("ignore")
+            library.impl(op.spec.name, kernel, _DEVICE_KEYS[device], allow_override=True)
+
     def _digest(self) -> str:
         autocast = sorted((device, str(dtype)) for device, dtype in self._autocast.items())
-        return self._digest_of(*(self._gradient or ()), self._batching, autocast)
+        given = (*(self._gradient or ()), self._batching, autocast)
+        others = tuple(function for _, function in sorted(self._fallbacks.items()))
+        return self._digest_of(*given, *others)
 
     def _batch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         assert self._batching is not None

@@ -14,7 +14,7 @@ from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import ScalarParam, Size, TensorParam
 from tileops.ir.stmt import Alloc, Copy, Fill, For, If, Parallel, Store
 
-BFLOAT16, FLOAT8 = DType("bfloat16"), DType("float8_e4m3fn")
+BFLOAT16 = DType("bfloat16")
 MOST_TRIPS = 3
 C = fold.const
 ZERO = C(0)
@@ -60,7 +60,6 @@ class Parts:
 
     ``sizes`` and ``scalars`` are the numbers with which the program is called. Tiles are of ``m``
     rows and ``n`` columns, a grid of ``blocks`` columns and rows of them in each of ``batches``.
-    Operands of products are of ``factor``, what else is narrow of ``half``.
     """
 
     seed: int
@@ -69,7 +68,6 @@ class Parts:
     rng: random.Random = field(init=False)
     b: Builder = field(init=False)
     half: DType = field(init=False)
-    factor: DType = field(init=False)
     m: int = field(init=False)
     n: int = field(init=False)
     blocks: tuple[int, int] = field(init=False)
@@ -99,12 +97,12 @@ class Parts:
         self.b.params.append(TensorParam(name, buffer))
         return buffer
 
-    def matrix(self, name: str, rows: Expr, columns: Expr, dtype: DType) -> Matrix:
+    def matrix(self, name: str, rows: Expr, columns: Expr, dtype: DType | None = None) -> Matrix:
         shape: tuple[Expr, ...] = (rows, columns)
         if self.batches:
             batches, *heads = (C(extent) for extent in self.batches)
             shape = (batches, rows, *heads, columns)
-        return Matrix(self.tensor(name, shape, dtype), self.batch)
+        return Matrix(self.tensor(name, shape, dtype or self.half), self.batch)
 
     def rows_of(self, tiles: int, extent: int) -> Expr:
         """Rows that ``tiles`` tiles cover; a part of a tile may be missing. Some are known late."""
@@ -118,8 +116,7 @@ class Parts:
 
     def columns_of(self, tiles: int, extent: int) -> Expr:
         """Columns of any number of 16 bytes; seldom such that rows are not aligned."""
-        unit = 16 // self.factor.bytes
-        missing = 0 if self.chance(0.4) else unit * self.rng.randrange(extent // unit)
+        missing = 0 if self.chance(0.4) else 8 * self.rng.randrange(extent // 8)
         return C(tiles * extent - missing - (1 if self.chance(0.01) else 0))
 
     def operand(
@@ -129,8 +126,7 @@ class Parts:
         (down, rows), (across, columns) = zip(
             turned(tiles, flipped), turned(shape, flipped), strict=True
         )
-        shape_of = self.rows_of(down, rows), self.columns_of(across, columns)
-        return self.matrix(name, *shape_of, self.factor)
+        return self.matrix(name, self.rows_of(down, rows), self.columns_of(across, columns))
 
     def small(self, name: str, index: Expr) -> Expr:
         """An element of a tensor of a few numbers of trips."""
@@ -154,7 +150,7 @@ class Parts:
     def slot(self, source: Matrix, shape: tuple[int, int], flipped: bool = False) -> Buffer:
         """A shared tile for tiles of ``source``."""
         name = f"{source.buffer.name}_s"
-        return self.tile(name, turned(shape, flipped), self.factor, "shared")
+        return self.tile(name, turned(shape, flipped), self.half, "shared")
 
     def fetch(
         self, source: Matrix, tile: Buffer, row: Expr, column: Expr, flipped: bool = False
@@ -165,8 +161,7 @@ class Parts:
         """
         row, column = turned((row, column), flipped)
         row = fold.add(row, C(self.rng.choice((0, 0, 0, 0, 1, -1, 8, -24))))
-        unit = 16 // tile.dtype.bytes
-        shift = 1 if self.chance(0.01) else self.rng.choice((0, 0, 0, unit, -3 * unit))
+        shift = 1 if self.chance(0.01) else self.rng.choice((0, 0, 0, 8, -24))
         column = fold.add(column, C(shift))
         rows, columns = tile.static_shape() or ()
         self.b.emit(Copy(source.region(row, column, rows, columns), whole(tile)))

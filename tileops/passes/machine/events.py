@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from tileops.ir.node import Stmt
 
-# A barrier: its name and its slot. A place: a buffer's id, its slot, and the group whose part of an
-# exchanged slot it is.
+# A barrier: its name and its slot. A place: a buffer's id and its slot.
 Key = tuple[str, int]
-Place = tuple[int, int, int]
+Place = tuple[int, int]
 
 
 class Where(NamedTuple):
@@ -67,14 +66,6 @@ class Write(NamedTuple):
     bytes: int
 
 
-class Put(NamedTuple):
-    """The role writes to ``place``, and has done so when it goes on."""
-
-    where: Where
-    place: Place
-    round: int
-
-
 class Read(NamedTuple):
     """Product number ``product`` of ``group`` starts to read what round ``round`` wrote."""
 
@@ -93,4 +84,4 @@ class End(NamedTuple):
     products: int
 
 
-Event = Wait | Arrive | Write | Put | Read | End
+Event = Wait | Arrive | Write | Read | End
