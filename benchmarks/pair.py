@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,8 +31,8 @@ class Pair:
     device. ``reference(*arguments, **sizes)`` gives what the arguments ``outputs`` must hold
     afterwards, in float64 unless it says why not. An element of a result may differ by
     ``relative`` of itself (by default the unit roundoff of its dtype, 0 for integers) and
-    ``spread`` of the root mean square of its row, the last dimension; each program says where its
-    ``spread`` comes from. ``peer(*arguments, **sizes)`` gives a call without arguments that does
+    ``spread`` of the root mean square of its row, the last dimension, and ``floor`` of that of the
+    whole result, for rows in which terms cancel; each program says where they come from. ``peer(*arguments, **sizes)`` gives a call without arguments that does
     the same work with torch, through the library ``peer_name``.
     """
 
@@ -46,6 +47,7 @@ class Pair:
     tiles: Mapping[str, Any] = field(default_factory=dict)
     small_tiles: Mapping[str, Any] = field(default_factory=dict)
     relative: float | None = None
+    floor: float = 0.0
     flops: Callable[..., float] | None = None
     moved_bytes: Callable[..., float] | None = None  # by default each argument once
     peer: Callable[..., Any] | None = None
@@ -83,16 +85,21 @@ class Pair:
             return f"shape {tuple(got.shape)} instead of {tuple(value.shape)}"
         relative = UNIT.get(got.dtype, 0.0) if self.relative is None else self.relative
         wrong, worst = 0, 0.0
+        floor = self.floor * _root_mean_square(value) if self.floor else 0.0
         for mine, theirs in zip(_pieces(got), _pieces(value), strict=True):
             exact = theirs.double()
             error = (mine.double() - exact).abs()
             row = exact.square().mean(-1, keepdim=True).sqrt()
-            bad = ~(error <= relative * exact.abs() + self.spread * row)
+            bad = ~(error <= relative * exact.abs() + self.spread * row + floor)
             wrong += int(bad.sum())
             worst = max(worst, float(error.nan_to_num(nan=float("inf")).max()))
         if not wrong:
             return None
         return f"{wrong} of {got.numel()} elements are wrong, by up to {worst:.3g}"
+
+
+def _root_mean_square(x: torch.Tensor) -> float:
+    return math.sqrt(sum(float(p.double().square().sum()) for p in _pieces(x)) / max(1, x.numel()))
 
 
 def _pieces(x: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -14,13 +14,25 @@ COMPILE_FLAGS = "compile_flags"
 # ("bounds" or "bounds,nans").
 DEBUG_CPU = "tileops.debug_cpu"
 CHECKS = "tileops.checks"
+# A dict of choices for the schedules of launches in roles (Hopper), and what each may be.
+SCHEDULE = "tileops.schedule"
+_SCHEDULE_CHOICES: Mapping[str, tuple[bool | int | str, ...]] = {
+    "path": ("roles", "triton"),
+    "groups": (1, 2, 3),
+    "depth": (2, 3, 4, 5, 6, 7, 8),
+    "persistent": (True, False),
+    "overlap": (True, False),
+    "segments": (True, False),
+    "longest_first": (True, False),
+    "staged": (True, False),
+}
 
 
 class PassConfigKey(str, Enum):
     """Keys of ``pass_configs``. Keys that name a mechanism tileops does not have are accepted.
 
     What changes code: fast math, the safe-memory checks, the index width, the register level of
-    ptxas, device flags and the precision of float32 gemm.
+    ptxas, device flags, the precision of float32 gemm, and the choices for schedules on Hopper.
     """
 
     TL_ENABLE_FAST_MATH = "tl.enable_fast_math"
@@ -64,6 +76,7 @@ class PassConfigKey(str, Enum):
     TL_PASS_PROFILE = "tl.pass_profile"
     TL_PASS_PROFILE_THRESHOLD_MS = "tl.pass_profile_threshold_ms"
     CUDA_KERNELS_OUTPUT_DIR = "cuda.kernels_output_dir"
+    SCHEDULE = SCHEDULE
     TIR_NOALIAS = "tirx.noalias"
     TIR_SIMPLIFY = "tirx.Simplify"
     TIR_DISABLE_CSE = "tirx.disable_cse_tir"
@@ -89,6 +102,7 @@ EFFECTIVE = frozenset(
         PassConfigKey.TL_PTXAS_REGISTER_USAGE_LEVEL,
         PassConfigKey.TL_DISABLE_WARP_SPECIALIZED,
         PassConfigKey.TL_DISABLE_TMA_LOWER,
+        PassConfigKey.SCHEDULE,
     )
 )
 _OFF = json.dumps(False)
@@ -121,12 +135,35 @@ def options_of(
             raise ArgumentError(
                 f"pass_configs: {name} must be one of {', '.join(choices)}, got {value!r}"
             )
+        if name == SCHEDULE and value is not None:
+            value = _choices_for_schedules(value)
         if name in EFFECTIVE and value is not None:
             options[name] = value if isinstance(value, str) else json.dumps(value)
     flags = compile_flags.split() if isinstance(compile_flags, str) else list(compile_flags or ())
     if flags:
         options[COMPILE_FLAGS] = " ".join(flags)
     return tuple(sorted(options.items()))
+
+
+def _choices_for_schedules(value: object) -> str:
+    """The canonical text of the choices for schedules; no choice leaves the rest as it was."""
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(
+            f"pass_configs: {SCHEDULE} must be a dict of choices, got {type(value).__name__}"
+        )
+    for name, choice in value.items():
+        allowed = _SCHEDULE_CHOICES.get(name)
+        if allowed is None:
+            raise ArgumentError(
+                f"pass_configs: {SCHEDULE}: unknown choice {name!r}; there are "
+                f"{', '.join(_SCHEDULE_CHOICES)}"
+            )
+        if not any(choice == a and type(choice) is type(a) for a in allowed):
+            listed = ", ".join(map(repr, allowed))
+            raise ArgumentError(
+                f"pass_configs: {SCHEDULE}: {name} must be one of {listed}, got {choice!r}"
+            )
+    return json.dumps(value, sort_keys=True) if value else _OFF
 
 
 def merged(inner: Mapping[str, str], outer: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -74,15 +74,12 @@ EXTRA: dict[str, frozenset[str]] = {
     "tileops.autotuner.decorator": frozenset({"jit"}),
     "tileops.autotuner.param": frozenset({"jit", "ir"}),
     "tileops.autotuner.benches": frozenset({"jit"}),
-    "tileops.autotuner.tuned": frozenset({"jit", "codegen"}),
     "tileops.autotuner.inputs": frozenset({"jit", "op", "ir"}),
     "tileops.autotuner.tuner": frozenset({"jit", "cache", "op", "ir"}),
     "tileops.autotuner.session": frozenset({"jit", "op"}),
     "tileops.autotuner.measuring": frozenset({"jit"}),
     "tileops.autotuner.spaces": frozenset({"ir"}),
     "tileops.autotuner.workshop": frozenset({"jit", "cache"}),
-    # The workers compile; their temporary files are the cache's.
-    "tileops.autotuner.compilers": frozenset({"jit", "codegen", "ir", "cache"}),
     # The records of tunings are in the cache's folders, under its locks.
     "tileops.autotuner.database": frozenset({"cache"}),
     # The names that a user's terminal calls.

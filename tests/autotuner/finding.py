@@ -57,6 +57,5 @@ def find_fastest(
 def find_in(work: Workshop, names: Sequence[str], share: Share | None = None) -> Found:
     chunk = work.chunk
     answer = alone(names, work) if share is None else together(share, names, work, chunk=chunk)
-    outcomes = answer["outcomes"]
-    measured = {name: Measured(**outcomes[name]) for name in names if name in outcomes}
-    return Found(measured, answer["ranking"])
+    measured = {name: answer.outcomes[name] for name in names if name in answer.outcomes}
+    return Found(measured, list(answer.ranking))

@@ -11,11 +11,14 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch.distributed as dist
 
 from tileops.autotuner import ranks
+from tileops.autotuner.database import Measured
+from tileops.autotuner.ranks import Answer
 
 
 def main(rank: int, world: int, folder: Path, plan: dict) -> None:
@@ -32,7 +35,8 @@ def main(rank: int, world: int, folder: Path, plan: dict) -> None:
         else ranks.together(share, [str(n) for n in range(10)], work, chunk=2)
     )
     seconds = time.monotonic() - start
-    done = {"answer": answer, "measured": work.looked, "decided": work.decided, "seconds": seconds}
+    best = None if answer is None else {"best": answer.ranking[0]}
+    done = {"answer": best, "measured": work.looked, "decided": work.decided, "seconds": seconds}
     (folder / f"{rank}.json").write_text(json.dumps(done))
     os._exit(0)  # without the group's own goodbye, which waits for dead ranks
 
@@ -50,14 +54,14 @@ class Work:
             time.sleep(self.plan.get("pause_s", 0.05))
             self.looked.append(name)
 
-    def results(self) -> dict[str, dict]:
-        return {name: {"ms": self.plan["times"][int(name)]} for name in self.looked}
+    def results(self) -> dict[str, Measured]:
+        return {name: Measured("ok", self.plan["times"][int(name)]) for name in self.looked}
 
-    def decide(self, results: dict[str, dict]) -> dict:
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
         if self.plan.get("die_deciding"):
             os._exit(9)
         self.decided += 1
-        return {"best": min(results, key=lambda n: results[n]["ms"])}
+        return Answer.of(results)
 
 
 def fork_all(folder: Path, plans: list[dict]) -> None:

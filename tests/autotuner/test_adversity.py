@@ -23,8 +23,9 @@ from tests.autotuner.risky import risky
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
 from tests.kit.processes import ends_within
 from tileops import child, log
-from tileops.autotuner import benches, compilers, database, tuner
+from tileops.autotuner import benches, database, tuner
 from tileops.autotuner.database import read_best, read_rows
+from tileops.jit import compile_workers
 
 pytestmark = [
     pytest.mark.usefixtures("tuning_cache"),
@@ -90,7 +91,7 @@ def test_an_interruption_ends_the_child_and_the_workers(monkeypatch: pytest.Monk
         return run(self, name, loadable, limit_s, **more)
 
     monkeypatch.setattr(benches, "Child", Noted)
-    monkeypatch.setattr(compilers, "Child", Noted)
+    monkeypatch.setattr(compile_workers, "Child", Noted)
     monkeypatch.setattr(benches.ChildBench, "run", interrupted)
     program = tileops.autotune(configs=[{"how": "loop"}], timeout=0)(
         tileops.jit(name="tuning_risky_interrupted")(risky.func)

@@ -17,8 +17,8 @@ import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_lazy
 from tileops.autotuner import param
 from tileops.autotuner.param import AutotuneResult, CompileArgs, ProfileArgs
-from tileops.autotuner.tuned import TunedProgram
 from tileops.errors import ArgumentError, CacheError
+from tileops.jit.tuned import TunedProgram
 from tileops.profiler import Profiler, TensorSupplyType
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")

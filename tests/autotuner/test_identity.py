@@ -15,8 +15,7 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops.autotuner.checking import identity
-from tileops.autotuner.param import TuningOptions
+from tileops.autotuner.param import TuningOptions, identity
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
 
@@ -80,7 +79,7 @@ def test_recursive_functions_end() -> None:
 
 def test_another_process_has_the_same_text() -> None:
     code = (
-        "from tests.autotuner import test_identity as t; from tileops.autotuner.checking import identity;"
+        "from tests.autotuner import test_identity as t; from tileops.jit.captured import identity;"
         "print([identity(f) for pair in t.CHANGES for f in pair])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "77"}

@@ -23,9 +23,8 @@ from tileops.autotuner.benches import (
     LocalBench,
     NoSecondContextError,
 )
-from tileops.autotuner.checking import Checker
 from tileops.autotuner.database import Measured
-from tileops.autotuner.measuring import Measurement
+from tileops.autotuner.measuring import Checker, Measurement
 from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.rounds import Rules
 from tileops.autotuner.workshop import Workshop

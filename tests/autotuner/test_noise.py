@@ -15,10 +15,11 @@ import tileops
 import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer
 from tileops.autotuner import benches, spaces
-from tileops.autotuner.database import Row, folders, read_best, read_rows
+from tileops.autotuner.database import Row, read_best, read_rows
 from tileops.autotuner.rounds import Race, Rules, is_faster, is_noisy, quartiles
 from tileops.autotuner.session import preferred
 from tileops.cache.directory import resolve
+from tileops.cli.stored_tuning import folders
 from tileops.settings import current
 
 FEW = Rules(seconds=5.0)

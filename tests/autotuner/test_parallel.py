@@ -17,10 +17,10 @@ import torch
 
 from tests.autotuner.finding import Found, find_in
 from tileops.autotuner.benches import NoSecondContextError
-from tileops.autotuner.compilers import Compiled
 from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.rounds import Rules
 from tileops.autotuner.workshop import Workshop
+from tileops.jit.compile_workers import Compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = [str(number) for number in range(24)]

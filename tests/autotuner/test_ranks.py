@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
-from tileops.autotuner.ranks import Share, StoreLostError, share_of, together
+from tileops.autotuner.database import Measured
+from tileops.autotuner.ranks import Answer, Share, StoreLostError, share_of, together
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = [5.0, 4.0, 3.0, 9.0, 1.0, 2.0, 8.0, 7.0, 6.0, 2.5]
@@ -68,6 +70,10 @@ def test_a_rank_that_is_warm_hangs_nobody(tmp_path: Path) -> None:
     assert sorted(found[0]["measured"]) == sorted(NAMES)
 
 
+def best(ms: float) -> Answer:
+    return Answer.of({"config": Measured("ok", ms)})
+
+
 class TestOneProcess:
     """What needs no second process: the protocol over a store in memory."""
 
@@ -81,15 +87,15 @@ class TestOneProcess:
     def test_the_first_answer_stands(self, store: Any) -> None:
         first, second = self.make(0, store), self.make(1, store)
         assert first.answer() is None
-        assert first.publish({"best": 1}) == {"best": 1}
-        assert second.publish({"best": 2}) == {"best": 1}
-        assert second.answer() == {"best": 1}
+        assert first.publish(best(1.0)) == best(1.0)
+        assert second.publish(best(2.0)) == best(1.0)
+        assert second.answer() == best(1.0)
 
     def test_a_late_rank_takes_the_answer_and_measures_nothing(self, store: Any) -> None:
-        self.make(0, store).publish({"best": 3})
+        self.make(0, store).publish(best(3.0))
 
         work = Doing()
-        assert together(self.make(1, store), NAMES[:5], work) == {"best": 3}
+        assert together(self.make(1, store), NAMES[:5], work) == best(3.0)
         assert work.looked == []
 
     def test_claims_are_disjoint_and_complete(self, store: Any) -> None:
@@ -103,32 +109,32 @@ class TestOneProcess:
         theirs: list[int] = []
 
         class Meeting(Doing):
-            def results(self) -> dict[str, Any]:
+            def results(self) -> dict[str, Measured]:
                 if not theirs:  # the other rank comes while this one measures
                     assert self.looked == NAMES[:4]
                     theirs.extend(other.claim(7, 2))
                     for number in theirs:
-                        other.post(number, {"ms": number})
+                        other.post(number, Measured("ok", float(number)))
                 return super().results()
 
         work = Meeting()
-        assert together(self.make(0, store), NAMES[:7], work, chunk=3) == {"count": 7}
+        assert len(together(self.make(0, store), NAMES[:7], work, chunk=3).outcomes) == 7
         assert (work.looked, theirs) == ([*NAMES[:4], "6"], [4, 5])
 
     def test_what_a_silent_rank_took_is_measured_by_the_one_that_decides(self, store: Any) -> None:
         silent = self.make(1, store)
         taken = silent.claim(4, 2)
         work = Doing()
-        assert together(self.make(0, store), NAMES[:4], work) == {"count": 4}
+        assert len(together(self.make(0, store), NAMES[:4], work).outcomes) == 4
         assert work.looked == ["2", "3", *map(str, taken)]
 
     def test_where_the_store_is_lost_a_rank_goes_on_alone(self, store: Any) -> None:
         class Lost(Share):
-            def post(self, number: int, result: dict[str, Any]) -> None:
+            def post(self, number: int, result: Measured) -> None:
                 raise StoreLostError("connection reset")
 
         work = Doing()
-        assert together(Lost(store, "lost", 0, 2), NAMES[:5], work) == {"count": 5}
+        assert len(together(Lost(store, "lost", 0, 2), NAMES[:5], work).outcomes) == 5
         assert work.looked == NAMES[:5]
 
 
@@ -141,7 +147,7 @@ class TestOrders:
         self, store: Any, names: Any, known: Any = (), **more: Any
     ) -> tuple[Any, list[str]]:
         work = Naming()
-        results = {name: {"ms": Naming.TIMES[name]} for name in known}
+        results = {name: Measured("ok", Naming.TIMES[name]) for name in known}
         share = Share(store, "one", 0, 2, silence_s=0.3)
         return together(share, names, work, results, **more), work.looked
 
@@ -149,23 +155,23 @@ class TestOrders:
         store = dist.HashStore()
         first, looked = self.together(store, self.NAMES)
         assert sorted(looked) == list(self.NAMES)
-        assert first["ranking"] == ["c", "a", "d", "b"]
+        assert first.ranking == ["c", "a", "d", "b"]
         second, looked = self.together(store, self.NAMES[::-1])
         assert looked == []
         assert second == first
-        assert second["outcomes"]["c"] == {"ms": 1.0}
+        assert second.outcomes["c"] == Measured("ok", 1.0)
 
     def test_what_is_known_is_not_looked_at_and_counts(self) -> None:
         answer, looked = self.together(dist.HashStore(), self.NAMES, known=("b", "c", "x"))
         assert sorted(looked) == ["a", "d"]
-        assert answer["ranking"] == ["x", "c", "a", "d", "b"]
-        assert set(answer["outcomes"]) == {*self.NAMES, "x"}
+        assert answer.ranking == ["x", "c", "a", "d", "b"]
+        assert set(answer.outcomes) == {*self.NAMES, "x"}
 
     def test_a_budget_ends_the_search_of_all(self) -> None:
         store = dist.HashStore()
         answer, looked = self.together(store, self.NAMES, is_over=lambda: True)
         assert looked == ["a"]
-        assert answer == {"outcomes": {"a": {"ms": 2.0}}, "ranking": ["a"]}
+        assert answer == Answer({"a": Measured("ok", 2.0)}, ["a"])
         assert self.together(store, self.NAMES)[0] == answer
 
     def test_a_seed_shuffles_in_all_ranks_alike(self) -> None:
@@ -175,38 +181,29 @@ class TestOrders:
         assert orders[0] == orders[1] != list(self.NAMES)
 
 
-class Naming:
-    """Work that has a time for each config, and notes what it was asked to look at."""
-
-    TIMES = {"a": 2.0, "b": 4.0, "c": 1.0, "d": 3.0, "x": 0.5}
-
-    def __init__(self) -> None:
-        self.looked: list[str] = []
-
-    def look(self, names: list[str]) -> None:
-        self.looked += names
-
-    def results(self) -> dict[str, Any]:
-        return {name: {"ms": self.TIMES[name]} for name in self.looked}
-
-    def decide(self, results: dict[str, Any]) -> dict[str, Any]:
-        return {"outcomes": results, "ranking": sorted(results, key=lambda n: results[n]["ms"])}
-
-
 class Doing:
     """Work that notes what it was asked to look at."""
 
     def __init__(self) -> None:
         self.looked: list[str] = []
 
-    def look(self, names: list[str]) -> None:
+    def look(self, names: Sequence[str]) -> None:
         self.looked += names
 
-    def results(self) -> dict[str, Any]:
-        return {name: {"ms": int(name)} for name in self.looked}
+    def results(self) -> dict[str, Measured]:
+        return {name: Measured("ok", float(name)) for name in self.looked}
 
-    def decide(self, results: dict[str, Any]) -> dict[str, Any]:
-        return {"count": len(results)}
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
+        return Answer.of(results)
+
+
+class Naming(Doing):
+    """Work with a time for each config."""
+
+    TIMES = {"a": 2.0, "b": 4.0, "c": 1.0, "d": 3.0, "x": 0.5}
+
+    def results(self) -> dict[str, Measured]:
+        return {name: Measured("ok", self.TIMES[name]) for name in self.looked}
 
 
 def test_alone_there_is_nothing_to_share() -> None:

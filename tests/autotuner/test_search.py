@@ -14,9 +14,10 @@ import tileops
 from benchmarks.programs import bench_matmul
 from tests.autotuner.tuned_programs import fresh_lazy
 from tileops.autotuner import database, search, spaces
-from tileops.autotuner.database import Best, Record, Row, TuningKey
+from tileops.autotuner.database import Record, Row, TuningKey, TuningResult
 from tileops.autotuner.param import TuningOptions
 from tileops.errors import ArgumentError
+from tileops.pass_configs import options_of
 from tileops.target import parse_target
 
 
@@ -112,13 +113,13 @@ def test_records_survive_torn_lines_and_damage(tmp_path: Path) -> None:
     with tileops.option.cache_dir(tmp_path):
         record = Record(_key(N=1))
         record.append([row(1, 2.0), Row("timeout", config={"b": 2}, digest="d", reason="30 s")])
-        record.choose(Best({"b": 1}, 2.0, "d", "s"))
+        record.choose(TuningResult({"b": 1}, 2.0, "d", "s"))
         assert record.folder is not None
         with (record.folder / database.ROWS).open("a") as file:
             file.write('{"config": {"b": 3}, "dig')
         record.append([row(4, 1.0)])
         assert [row.config["b"] for row in record.rows()] == [1, 2, 4]
-        assert record.best() == Best({"b": 1}, 2.0, "d", "s")
+        assert record.best() == TuningResult({"b": 1}, 2.0, "d", "s")
         (record.folder / database.BEST).write_text("{")
         assert record.best() is None
         assert Record(_key(N=2)).rows() == []
@@ -128,8 +129,8 @@ def test_records_without_a_cache_stay_in_memory() -> None:
     with tileops.option.cache_disable():
         record = Record(_key(M=1))
         record.append([row(1, 2.0)])
-        record.choose(Best({"b": 1}, 2.0, "d", "s"))
-        assert Record(_key(M=1)).best() == Best({"b": 1}, 2.0, "d", "s")
+        record.choose(TuningResult({"b": 1}, 2.0, "d", "s"))
+        assert Record(_key(M=1)).best() == TuningResult({"b": 1}, 2.0, "d", "s")
         assert Record(_key(M=2)).best() is None
 
 
@@ -142,10 +143,18 @@ def test_the_automatic_space_follows_the_program_and_fits_the_target() -> None:
         "block_M": 128, "block_N": 256, "block_K": 64, "threads": 256, "num_stages": 3, "panel": 8,
     }  # fmt: skip
     target = parse_target("cuda:sm_90")
-    found = spaces.automatic(_trace, defaults, target)
-    assert 1 < len(found) <= spaces.LIMIT
+    every = spaces.automatic(_trace, defaults, target)
+    found = [config for config in every if "pass_configs" not in config]
+    assert 1 < len(found) < len(every) <= spaces.LIMIT
     assert found[0] == defaults
     assert {config["panel"] for config in found} == {8}
+    # With the default tiles, schedules of other kinds.
+    schedules = [config["pass_configs"] for config in every[len(found) :]]
+    assert {"tileops.schedule": {"path": "triton"}} in schedules
+    assert all(options_of(schedule) for schedule in schedules)
+    assert every[len(found) :] == [{**defaults, "pass_configs": s} for s in schedules]
+    other = spaces.automatic(_trace, defaults, parse_target("cuda:sm_80"))
+    assert not any("pass_configs" in config for config in other)
     for name in ("block_M", "num_stages", "threads"):
         assert len({config[name] for config in found}) > 1
     assert all(spaces.needs_of(_trace(c)).shared_bytes <= target.shared_limit for c in found)

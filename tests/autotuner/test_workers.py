@@ -18,9 +18,9 @@ import tileops.language as T
 from tests.kit.processes import ends_within
 from tests.programs import samples
 from tileops.autotuner.benches import LocalBench
-from tileops.autotuner.compilers import CompilePool, answer, message_of, worker_count
 from tileops.child import Child, ChildEndedError, ChildTimeoutError
 from tileops.codegen.kernel_code import Specialization
+from tileops.jit.compile_workers import CompilePool, answer, worker_count
 from tileops.jit.compiling import Request
 from tileops.target import parse_target
 
@@ -33,7 +33,7 @@ def job(program: object, target: str = "cpu") -> Request:
 
 
 def compiled(pool: CompilePool, *jobs: Request) -> list:
-    found = dict(pool.compile(jobs))
+    found = dict(pool.compile(dict(enumerate(jobs))))
     return [found[n] for n in range(len(jobs))]
 
 
@@ -110,7 +110,7 @@ def test_failures_are_classified(tmp_path: Path) -> None:
     assert [c.status for c in found] == ["compile_error", "shared_memory", "ok"]
     assert "no-such-flag" in found[0].reason
     assert "bytes" in found[1].reason
-    unreadable = answer({**message_of(job(samples.scaled.get_tir(x))), "program": "{"})
+    unreadable = answer({**job(samples.scaled.get_tir(x)).to_json(), "program": "{"})
     assert unreadable["status"] == "compile_error"
     assert "InternalError" in unreadable["reason"]
 
@@ -160,12 +160,12 @@ def test_a_worker_does_not_wait_for_torch(tmp_path: Path, target: str) -> None:
     script = tmp_path / "worker.py"
     script.write_text(
         "import json, sys\n"
-        "from tileops.autotuner.compilers import answer\n"
+        "from tileops.jit.compile_workers import answer\n"
         "found = answer(json.loads(sys.argv[1]))\n"
         "assert found['status'] == 'ok', found\n"
         "print('torch' in sys.modules)\n"
     )
-    message = json.dumps(message_of(job(samples.scaled.get_tir(torch.zeros(8)), target)))
+    message = json.dumps(job(samples.scaled.get_tir(torch.zeros(8)), target).to_json())
     done = subprocess.run(
         [sys.executable, str(script), message],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TILEOPS_CACHE_DIR": str(tmp_path / "cache")},

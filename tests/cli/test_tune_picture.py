@@ -12,9 +12,10 @@ import torch
 
 import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
-from tileops.autotuner.database import Row, StoredTuning
+from tileops.autotuner.database import Row
 from tileops.cli import tune_picture
 from tileops.cli.main import main
+from tileops.cli.stored_tuning import StoredTuning
 from tileops.cli.tune_picture import draw
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")

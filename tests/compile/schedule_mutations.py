@@ -15,19 +15,21 @@ from tileops.ir.schedule import (
     Acquire,
     Advance,
     Await,
+    Deposit,
     Fetch,
     Issue,
+    Publish,
     Release,
     Ring,
     RingStep,
     Schedule,
     Settle,
 )
-from tileops.ir.stmt import Body, For, Stmt
-from tileops.ir.walk import sub_bodies, walk, walk_expr, with_bodies
+from tileops.ir.stmt import Body, For, Parallel, Stmt
+from tileops.ir.walk import read_buffers, sub_bodies, walk, walk_expr, with_bodies
 
 FALSE = fold.const(False, fold.BOOL)
-STEPS = (RingStep, Fetch, Issue, Settle)
+STEPS = (RingStep, Fetch, Deposit, Issue, Settle)
 Edit = Callable[[list[Stmt], int], Body]
 
 
@@ -131,6 +133,8 @@ def mutations(scheduled: Scheduled) -> Iterator[Mutation]:
             yield Mutation(kind, text, site.edited(schedule, edit), harmless)
     for role in ("load", "math"):
         for ring in schedule.rings:
+            if ring not in [getattr(s, "ring", None) for s in walk(getattr(schedule, role))]:
+                continue  # an exchange: the load role has no step of it
             for depth in {ring.depth + 1, max(1, ring.depth - 1)} - {ring.depth}:
                 body = _with_ring(getattr(schedule, role), ring, replace(ring, depth=depth))
                 changes: dict[str, Any] = {role: body}
@@ -153,7 +157,7 @@ def _with_ring(body: Body, old: Ring, new: Ring) -> Body:
 def _of(site: Site, unreached: str) -> Iterator[tuple[str, Edit, str]]:
     """The mutations at one site: kind, edit, and why it is harmless or nothing."""
     stmt = site.stmt
-    if isinstance(stmt, (Await, Acquire, Fetch)):
+    if isinstance(stmt, (Await, Acquire, Fetch, Deposit, Publish)):
         yield f"dropped {type(stmt).__name__}", _drop, unreached
     match stmt:
         case Await() | Acquire():
@@ -167,6 +171,13 @@ def _of(site: Site, unreached: str) -> Iterator[tuple[str, Edit, str]]:
             yield "doubled Fetch", _double, unreached
             acquire = next(n for n in reversed(range(site.at)) if isinstance(site.body[n], Acquire))
             yield "Fetch before its Acquire", _move(acquire), unreached
+        case Deposit():
+            acquire = next(n for n in reversed(range(site.at)) if isinstance(site.body[n], Acquire))
+            yield "Deposit before its Acquire", _move(acquire), unreached
+        case Publish():
+            deposit = next(n for n in reversed(range(site.at)) if isinstance(site.body[n], Deposit))
+            yield "Publish before its Deposit", _move(deposit), unreached
+            yield "doubled Publish", _double, unreached
         case Settle():
             more = replace(stmt, outstanding=stmt.outstanding + 1)
             yield "Settle of one less", _put(more), unreached or _runs_once(site)
@@ -186,10 +197,19 @@ def _of_release(site: Site, stmt: Release, unreached: str) -> Iterator[tuple[str
     yield "turned `when`", _put(replace(stmt, when=turned)), unreached
     for behind in {stmt.behind + 1, max(0, stmt.behind - 1)} - {stmt.behind}:
         yield "wrong `behind`", _put(replace(stmt, behind=behind)), never
+    held = {b.id for b in stmt.ring.buffers}
+    nests = [n for n in range(site.at) if isinstance(site.body[n], Parallel)]
+    readers = [n for n in nests if held & _read(site.body[n])]
+    if readers:
+        yield "Release before a nest", _move(readers[-1]), unreached
     before = [n for n in range(site.at) if isinstance(site.body[n], Settle)]
     if before:
         why = never or _read_before(site, stmt, before[-1])
         yield "Release before its Settle", _move(before[-1]), why
+
+
+def _read(stmt: Stmt) -> set[int]:
+    return {b.id for s in walk((stmt,)) for b in read_buffers(s)}
 
 
 def _next_wait(site: Site) -> int | None:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+import tileops.language
+from benchmarks.pair import all_pairs
+from benchmarks.pairs import attention_backward, attention_backward_two_kernels
 from tests.compile import scheduled_programs
 from tests.compile.schedule_mutations import Mutation, mutations
 from tests.kit.schedules import Scheduled, schedules_of
@@ -45,7 +48,9 @@ def same(one: Any, other: Any) -> bool:
     return bool(torch.allclose(one.double(), other.double(), rtol=0, atol=0, equal_nan=True))
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case", [c for c in cases.CASES if "1024" not in c.id], ids=lambda case: case.id
+)
 def test_programs_in_roles_give_what_they_say(case: cases.Case) -> None:
     """Bit for bit: sums of products are formed exactly, and their order stays."""
     torch.manual_seed(0)
@@ -57,6 +62,31 @@ def test_programs_in_roles_give_what_they_say(case: cases.Case) -> None:
     for seed in range(ORDERS):
         for got, right in zip(simulate(program, *inputs, seed=seed), expected, strict=True):
             assert same(got, right)
+
+
+def test_pairs_in_roles_give_what_they_say() -> None:
+    """With tiles of the real sizes on small tensors: every block has something out of bounds.
+
+    Bit for bit, but where blocks add to one place in any order.
+    """
+    torch.manual_seed(0)
+    in_roles, apart = 0, []
+    for _, pair in all_pairs():
+        program = pair.program(tileops.language, **pair.small, **pair.tiles).program
+        if not list(schedules_of(program, pair.name)):
+            continue
+        in_roles += 1
+        given = pair.inputs(**pair.small)
+        runs = []
+        for seed in (None, *range(ORDERS)):
+            runs.append([x.clone() for x in given])
+            simulate(program, *runs[-1], seed=seed)
+        for after in runs[1:]:
+            if not all(map(same, after, runs[0])):
+                apart.append(pair.name)
+                assert pair.wrong(after, pair.reference(*after, **pair.small)) is None
+    assert in_roles >= 40
+    assert set(apart) <= {"matmul stream-K fp16 2304x2048x8192"}
 
 
 class Simulated:
@@ -124,3 +154,24 @@ def test_wrong_schedules_give_wrong_numbers_or_never_end() -> None:
         "dropped Await", "Settle of one less", "Settle without results",
         "Fetch before its Acquire", "Release before its Settle",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("file", [attention_backward, attention_backward_two_kernels])
+def test_attention_backward_in_roles_gives_what_it_says(file: Any, is_causal: bool) -> None:
+    """Gradients of an odd number of rows; what blocks add to one element comes in any order."""
+    sizes = {"B": 1, "S": 196, "H": 1, "D": 64, "is_causal": is_causal}
+    (pair, *_) = file.PAIRS
+    torch.manual_seed(0)
+    inputs = pair.inputs(**sizes)
+    expected = pair.reference(*inputs, **sizes)
+    program = file.program(tileops.language, **sizes).program
+    plain = tuple(x.clone() for x in inputs)
+    simulate(program, *plain)
+    assert pair.wrong(plain, expected) is None
+    for seed in range(ORDERS):
+        got = tuple(x.clone() for x in inputs)
+        simulate(program, *got, seed=seed)
+        assert pair.wrong(got, expected) is None
+        for at in pair.outputs[1:]:  # the gradients of keys and values have one order
+            assert same(got[at], plain[at])

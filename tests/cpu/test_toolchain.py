@@ -8,7 +8,6 @@ import pytest
 
 from tests.cpu.test_gxx import TARGET, code_of
 from tileops import settings
-from tileops.autotuner.compilers import CompilePool
 from tileops.cache import memo
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import content_hash, gxx
@@ -16,6 +15,7 @@ from tileops.compiler import toolchain as compilers
 from tileops.errors import ToolchainError
 from tileops.frontend.trace import trace
 from tileops.jit import tool_versions
+from tileops.jit.compile_workers import CompilePool
 from tileops.jit.compiling import Request
 from tileops.pass_configs import DEBUG_CPU
 
@@ -293,7 +293,7 @@ def test_the_tuners_processes_compile_the_same_bytes(tmp_path, monkeypatch):
             kept = ("LD_PRELOAD", "HOME", "PWD", "TMPDIR", "LD_LIBRARY_PATH", "LC_CTYPE", "LC_ALL")
             hostile(monkeypatch, tmp_path, [n for n in VARIABLES if n not in kept])
         with CompilePool(str(tmp_path / turn), 120, workers=1) as pool:
-            ((_, done),) = pool.compile([request])
+            ((_, done),) = pool.compile({0: request})
         assert done.status == "ok", done.reason
         (library,) = (tmp_path / turn / "programs").glob("*/kernel_lib.so")
         found.append((done.hash, library.read_bytes()))

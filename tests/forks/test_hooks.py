@@ -168,7 +168,7 @@ def test_run_process_does_what_subprocess_does() -> None:
 
 
 def test_a_child_closes_the_pipes_of_its_parents_processes() -> None:
-    process = Child("tileops.autotuner.compilers")
+    process = Child("tileops.jit.compile_workers")
     assert process.ask({}, 60.0) == {"status": "ok"}
     assert status_of(lambda: process._pipe.closed and not process.is_alive) == 0
     assert process.ask({}, 60.0) == {"status": "ok"}

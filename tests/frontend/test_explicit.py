@@ -268,3 +268,62 @@ def test_a_name_stays_in_its_role() -> None:
 
     with pytest.raises(ProgramValueError, match="`value` is used outside the role"):
         body_of(program)
+
+
+def test_a_fragment_that_is_used_whole_does_not_hold_another_value_in_each_thread() -> None:
+    def program(A):
+        A: T.Tensor((128,), T.float32)
+        with T.Kernel(1, threads=128):
+            own = T.alloc_fragment((2,), T.float32)
+            tx = T.get_thread_binding()
+            T.clear(own)
+            own[0] = A[tx]
+            A[tx] = own[0] * 2
+
+    with pytest.raises(UnsupportedConstructError, match="does more than choose elements"):
+        body_of(program)
+
+
+def test_a_variable_that_each_thread_sets_is_a_name_for_its_value() -> None:
+    def program(A, B):
+        A: T.Tensor((128,), T.int32)
+        B: T.Tensor((128,), T.int32)
+        with T.Kernel(1, threads=128):
+            own = T.alloc_var(T.int32)
+            tx = T.get_thread_binding()
+            for r in T.serial(2):
+                own = A[(tx + r) % 128]
+                if own > 0:
+                    B[tx] = own
+
+    assert body_of(program) == lines("""
+        parallel tx.4 in [128]:
+          serial r.5: i32 in 0 .. 2:
+            let own.6: i32 = %A.0[((tx.4 + r.5) % 128)]
+            if (own.6 > 0):
+              %B.1[tx.4] = own.6
+    """)
+
+
+def test_registers_that_threads_differ_in_have_an_element_for_each_thread() -> None:
+    def program(A, B):
+        A: T.Tensor((128, 8), T.float32)
+        B: T.Tensor((128,), T.float32)
+        with T.Kernel(1, threads=128):
+            total = T.alloc_var(T.float32, 1.0)
+            last = T.alloc_local((2,), T.float32)
+            tx = T.get_thread_binding()
+            for k in T.serial(8):
+                total += A[tx, k]
+                last[k % 2] = A[tx, k]
+            B[tx] = total + last[1]
+
+    assert body_of(program) == lines("""
+        parallel tx.5 in [128]:
+          %total.3[tx.5] = 1.0f32
+        parallel tx.5 in [128]:
+          serial k.6: i32 in 0 .. 8:
+            %total.3[tx.5] = (%total.3[tx.5] + %A.0[tx.5, k.6])
+            %last.4[tx.5, (k.6 % 2)] = %A.0[tx.5, k.6]
+          %B.1[tx.5] = (%total.3[tx.5] + %last.4[tx.5, 1])
+    """)

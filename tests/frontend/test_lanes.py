@@ -51,14 +51,15 @@ def test_a_barrier_ends_a_run_and_block_wide_loops_stay_outside() -> None:
     """)
 
 
-def test_a_variable_of_each_thread_is_refused() -> None:
+def test_a_while_loop_that_each_thread_ends_for_itself_is_refused() -> None:
     def program(A):
         N = T.const("N")
         A: T.Tensor((N,), T.float32)
         with T.Kernel(1, threads=32):
             tx = T.get_thread_binding()
             total = T.alloc_var(T.float32, 0.0)
-            total += A[tx]
+            while total < 1.0:
+                total += A[tx]
             A[tx] = total
 
     with pytest.raises(UnsupportedConstructError, match="more than choose elements") as caught:

@@ -22,11 +22,12 @@ from tests.gpu.risky import FAILURES, program, risky, scale_in_place
 from tests.gpu.tuning_rank import RULES
 from tests.kit.processes import is_running
 from tileops import child
-from tileops.autotuner import benches, compilers
+from tileops.autotuner import benches
 from tileops.autotuner.benches import ChildBench
 from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.workshop import Workshop
 from tileops.ir.program import Program
+from tileops.jit import compile_workers
 from tileops.jit.compiling import Request
 from tileops.profiler import do_bench
 from tileops.runtime import device_target
@@ -70,7 +71,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(self.pid)
 
     monkeypatch.setattr(benches, "Child", Noted)
-    monkeypatch.setattr(compilers, "Child", Noted)
+    monkeypatch.setattr(compile_workers, "Child", Noted)
     return found
 
 

@@ -13,13 +13,14 @@ from tests.programs import samples
 from tileops import option
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.targets import default_target, is_runnable_on, requested_target
-from tileops.pass_configs import EFFECTIVE, PassConfigKey, options_of
+from tileops.pass_configs import EFFECTIVE, PassConfigKey, merged, options_of
 from tileops.target import Target, parse_target
 
 
 def test_every_key_is_accepted_by_member_and_by_text() -> None:
+    values = {PassConfigKey.TL_GEMM_F32_PRECISION: "ieee", PassConfigKey.SCHEDULE: {"depth": 3}}
     for key in PassConfigKey:
-        value = "ieee" if key is PassConfigKey.TL_GEMM_F32_PRECISION else True
+        value = values.get(key, True)
         assert options_of({key: value}) == options_of({key.value: value})
         assert bool(options_of({key: value})) == (key.value in EFFECTIVE)
 
@@ -37,6 +38,31 @@ def test_values_become_sorted_text() -> None:
         ("tl.enable_fast_math", "true"),
         ("tl.ptxas_register_usage_level", "5"),
     )
+
+
+def test_choices_for_schedules_have_one_text() -> None:
+    one = options_of({"tileops.schedule": {"persistent": False, "groups": 1}})
+    assert one == options_of({PassConfigKey.SCHEDULE: {"groups": 1, "persistent": False}})
+    assert one == (("tileops.schedule", '{"groups": 1, "persistent": false}'),)
+    # No choice overrides those of the body, as False does with other keys.
+    assert options_of({"tileops.schedule": {}}) == (("tileops.schedule", "false"),)
+    assert merged(dict(one), dict(options_of({"tileops.schedule": {}}))) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (True, "tileops.schedule must be a dict of choices, got bool"),
+        ({"group": 1}, "tileops.schedule: unknown choice 'group'; there are path, groups, depth"),
+        ({"groups": 4}, "tileops.schedule: groups must be one of 1, 2, 3, got 4"),
+        ({"groups": True}, "tileops.schedule: groups must be one of 1, 2, 3, got True"),
+        ({"staged": 1}, "tileops.schedule: staged must be one of True, False, got 1"),
+        ({"path": "cuda"}, "tileops.schedule: path must be one of 'roles', 'triton', got 'cuda'"),
+    ],
+)
+def test_bad_choices_for_schedules(value: object, message: str) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=re.escape(message)):
+        options_of({"tileops.schedule": value})
 
 
 def test_bad_keys_and_values() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -69,3 +70,10 @@ def test_a_wrong_element_is_found_wherever_it_is() -> None:
         assert "1 of 1000 elements are wrong" in str(pair.wrong(spoiled, expected))
     short = (*arguments[:2], arguments[2][:-1])
     assert "shape (999,)" in str(pair.wrong(short, expected))
+
+
+def test_where_terms_cancel_the_whole_result_is_the_measure() -> None:
+    pair = replace(PAIRS[0], outputs=(0,), spread=0.0, floor=2.0**-10)
+    expected = (torch.stack([torch.zeros(8), torch.ones(8)]).double(),)  # its mean square is a half
+    assert pair.wrong((expected[0] + 2.0**-11,), expected) is None
+    assert "16 of 16 elements are wrong" in str(pair.wrong((expected[0] + 2.0**-9,), expected))

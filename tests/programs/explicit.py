@@ -31,8 +31,16 @@ def matmul_in_bodies(A, B, slots: int = 2, block_M: int = 64, block_N: int = 64,
             slot = k % slots
             with T.ws(1):
                 T.mbarrier_wait_parity(empty[slot], (k // slots) % 2 ^ 1)
-                T.tma_copy(A[by * block_M, k * block_K], A_s[slot, :, :], barrier=full[slot])
-                T.tma_copy(B[k * block_K, bx * block_N], B_s[slot, :, :], barrier=full[slot])
+                T.tma_copy(
+                    A[by * block_M : (by + 1) * block_M, k * block_K : (k + 1) * block_K],
+                    A_s[slot, :, :],
+                    barrier=full[slot],
+                )
+                T.tma_copy(
+                    B[k * block_K : (k + 1) * block_K, bx * block_N : (bx + 1) * block_N],
+                    B_s[slot, :, :],
+                    barrier=full[slot],
+                )
                 T.mbarrier_arrive(full[slot])
             with T.ws(0):
                 T.mbarrier_wait_parity(full[slot], (k // slots) % 2)
@@ -67,10 +75,14 @@ def matmul_in_branches(
                 for k in T.serial(steps):
                     T.barrier_wait(empty[k % slots], ((k // slots) & 1) ^ 1)
                     T.tma_copy(
-                        A[by * block_M, k * block_K], A_s[k % slots, :, :], barrier=full[k % slots]
+                        A[by * block_M : (by + 1) * block_M, k * block_K : (k + 1) * block_K],
+                        A_s[k % slots, :, :],
+                        barrier=full[k % slots],
                     )
                     T.tma_copy(
-                        B[bx * block_N, k * block_K], B_s[k % slots, :, :], barrier=full[k % slots]
+                        B[bx * block_N : (bx + 1) * block_N, k * block_K : (k + 1) * block_K],
+                        B_s[k % slots, :, :],
+                        barrier=full[k % slots],
                     )
                     T.barrier_arrive(full[k % slots])
         else:
@@ -158,14 +170,15 @@ def matmul_in_groups(A, B, block_M: int = 64, block_N: int = 64, block_K: int = 
 
 
 @tileops.jit
-def attention_in_roles(Q, K, V, block_M: int = 64, block_N: int = 64):
+def attention_in_roles(
+    Q, K, V, scale: float = 64**-0.5 * 1.44269504, block_M: int = 64, block_N: int = 64
+):
     """One group loads K and V into two slots each, the other one computes."""
     B, S, H, D = T.const("B, S, H, D")
     Q: T.Tensor((B, S, H, D), T.float16)
     K: T.Tensor((B, S, H, D), T.float16)
     V: T.Tensor((B, S, H, D), T.float16)
     O = T.empty((B, S, H, D), T.float16)
-    scale = D**-0.5 * 1.44269504
     with T.Kernel(T.ceildiv(S, block_M), H, B, threads=256) as (bx, by, bz):
         Q_s = T.alloc_shared((block_M, D), T.float16)
         K_s = T.alloc_shared((2, block_N, D), T.float16)

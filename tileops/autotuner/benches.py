@@ -63,11 +63,7 @@ class ChildBench:
     """
 
     def __init__(
-        self,
-        device: torch.device,
-        inputs: Sequence[object],
-        *,
-        backend: str = "event",
+        self, device: torch.device, inputs: Sequence[object], *, backend: str = "event"
     ) -> None:
         if str(device) == "cuda":
             # The child's current device is not the caller's.
@@ -78,8 +74,7 @@ class ChildBench:
         self._recipe, self._free = recipe_of(inputs, self._arena)
         self._child: Child | None = None
         self._spare: Child | None = None
-        self._is_open = False
-        self._loaded: set[str] = set()
+        self._loaded: set[str] | None = None  # None before the child has opened its device
 
     def start(self) -> None:
         """Start the child without waiting for it."""
@@ -88,9 +83,7 @@ class ChildBench:
                 self._child = self._spare or self._new()
             except OSError as error:  # no interpreter to start, or no process to be had
                 raise NoSecondContextError(f"no process could be started: {error}") from None
-            self._spare = None
-            self._is_open = False
-            self._loaded.clear()
+            self._spare = self._loaded = None
 
     def _new(self) -> Child:
         # What a user's shell asks of tileops (strictness, logs) is about the user's process.
@@ -102,7 +95,7 @@ class ChildBench:
         self.start()
         child = self._child
         assert child is not None
-        if self._is_open:
+        if self._loaded is not None:
             return child
         message = {
             "do": "open",
@@ -118,7 +111,7 @@ class ChildBench:
         if answer.get("status") != "ok":
             self._drop()
             raise NoSecondContextError(answer["reason"])
-        self._is_open = True
+        self._loaded = set()
         return child
 
     def run(
@@ -130,13 +123,7 @@ class ChildBench:
         """
         self._load(name, loadable, limit_s)
         message = {"do": "run", "name": name, "returns": returns, "at": self._free}
-        found = []
-        for item in self._ask(message, limit_s)["results"]:
-            dtype: torch.dtype = getattr(torch, item["dtype"])
-            count = dtype.itemsize * math.prod(item["shape"])
-            row = self._arena.get(item["at"], count).view(dtype)
-            found.append(row.reshape(item["shape"]).to(self.device))
-        return found
+        return make_inputs(self._ask(message, limit_s)["results"], self._arena, self.device)
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
@@ -147,13 +134,13 @@ class ChildBench:
 
     def _load(self, name: str, loadable: Mapping[str, Any], limit_s: float) -> None:
         self.open()  # a new child has nothing loaded
-        if name not in self._loaded:
+        if self._loaded is not None and name not in self._loaded:
             self._ask({"do": "load", "name": name, "loadable": dict(loadable)}, limit_s)
             self._loaded.add(name)
 
     def unload(self, name: str) -> None:
         """Free the code of a program."""
-        if name in self._loaded:
+        if self._loaded is not None and name in self._loaded:
             self._loaded.discard(name)
             with suppress(RunFailedError):  # a child that ended has nothing loaded
                 self._ask({"do": "unload", "name": name}, START_SECONDS)
@@ -185,9 +172,7 @@ class ChildBench:
     def _drop(self) -> None:
         if self._child is not None:
             self._child.kill()
-        self._child = None
-        self._is_open = False
-        self._loaded.clear()
+        self._child = self._loaded = None
 
     def close(self) -> None:
         """End the child."""
@@ -335,7 +320,7 @@ class Server:
             return {"times": self._bench.times(name, {}, given["count"], math.inf)}
         elif do == "run":
             results = self._bench.run(name, {}, math.inf, returns=given["returns"])
-            return {"results": self._sent(results, given["at"])}
+            return {"results": recipe_of(results, self._arena, given["at"], exact=True)[0]}
         else:
             raise ValueError(f"no such request: {do}")
         return {}
@@ -348,16 +333,6 @@ class Server:
         if threads is not None:
             torch.set_num_threads(threads)
         return LocalBench(place, make_inputs(recipe, self._arena, place), backend=backend)
-
-    def _sent(self, tensors: Sequence[torch.Tensor], free: int) -> list[Message]:
-        """The tensors in the arena, from the offset ``free`` on."""
-        sent = []
-        for tensor in tensors:
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            sent.append({"dtype": dtype, "shape": list(tensor.shape), "at": free})
-            row = tensor.detach().contiguous().reshape(-1)
-            free = self._arena.put(row.view(torch.uint8).cpu(), free)
-        return sent
 
 
 if __name__ == "__main__":

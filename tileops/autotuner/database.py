@@ -20,19 +20,15 @@ from tileops import log, settings
 from tileops.autotuner.spaces import Config, canonical, plain
 from tileops.cache import scripts, staging
 from tileops.cache.directory import Directory, resolve
-from tileops.cache.files import (
-    UntrustedError,
-    children,
-    make_directories,
-    read_file,
-    remove,
-)
+from tileops.cache.files import UntrustedError, children, make_directories, read_file, remove
 from tileops.cache.locks import alone
 
 FORMAT = 1
 BEST, LATENCY, ROWS, KEY = "best_config.json", "latency.json", "configs.jsonl", "key.json"
 TABLE = "dispatch_table.txt"
 FILES = (BEST, LATENCY, ROWS, KEY)
+# The facts of a key that are mappings: compile-time arguments, exact sizes, and sizes in buckets.
+VALUES = ("static", "sizes", "bucket")
 
 
 @dataclass(frozen=True)
@@ -79,9 +75,10 @@ class Measured:
         """Whether the config gave the right result and has a time."""
         return self.status == "ok" and self.latency is not None
 
-    @property
-    def first_reason(self) -> str:
-        return self.reason.strip().partition("\n")[0]
+    def summary(self, most: int | None = None) -> str:
+        """The status, and ``most`` characters of the first line of its reason."""
+        reason = self.reason.strip().partition("\n")[0][:most]
+        return f"{self.status}: {reason}" if reason else self.status
 
 
 @dataclass(frozen=True)
@@ -104,31 +101,43 @@ class Row(Measured):
 
 
 @dataclass(frozen=True)
-class Best:
-    """The winner of a tuning, with digests of the space that it won in and of its program.
+class TuningResult:
+    """The config to run; ``latency`` in milliseconds, None where it was not tuned.
 
+    ``digest`` is that of its program and ``space`` that of the configs that it was chosen from;
     ``check`` and ``noisy`` as in ``Row``.
     """
 
     config: Config
-    latency: float
-    digest: str
-    space: str
+    latency: float | None = None
+    digest: str = ""
+    space: str = ""
     ref_latency: float | None = None
     check: str = ""
     noisy: bool = False
 
 
-_Place = tuple[str, ...]
-_Record = TypeVar("_Record", Row, Best)
+@dataclass
+class _Kept:
+    """What this process keeps of a tuning: what cannot be written, and whether it chose."""
 
-_holding = threading.local()
+    rows: list[Row] = field(default_factory=list)
+    best: TuningResult | None = None
+    has_chosen: bool = False
+
+
+class _Holding(threading.local):
+    """How many tunings this thread is alone in."""
+
+    depth = 0
+
+
+_Recorded = TypeVar("_Recorded", Row, TuningResult)
+
+_kept: dict[tuple[str, ...], _Kept] = {}
+_holding = _Holding()
 # Tuning anew ignores what is older than this process, and choices that are not its own.
 _STARTED_S = time.time()
-_chosen: set[_Place] = set()
-# What cannot be written.
-_unwritten_rows: dict[_Place, list[Row]] = {}
-_unwritten_best: dict[_Place, Best] = {}
 
 
 class Record:
@@ -142,7 +151,7 @@ class Record:
         if self.directory is not None:
             script = scripts.Script(key.op, key.script).folder(self.directory)
             self.folder = script / "tuning" / key.hash
-        self._place = (str(self.folder or ""), *key.parts)
+        self._kept = _kept.setdefault((str(self.folder or ""), *key.parts), _Kept())
         self._is_anew = now.tune_again
 
     @contextmanager
@@ -150,13 +159,12 @@ class Record:
         """One tuning of the key at a time, among threads and processes."""
         # A timer may call another tuned program. Two keys may share a lock file, and a process that
         # holds it would wait for itself.
-        is_inner = getattr(_holding, "depth", 0) > 0
-        locks = None if self.directory is None or is_inner else self.directory.locks
+        locks = None if self.directory is None or _holding.depth else self.directory.locks
         name = hashlib.sha256(json.dumps(self.key.parts).encode()).hexdigest()
         with alone(name, locks, seconds) as problem:
             if problem is not None:
                 log.warn_once("cache", f"tuning without its lock: {problem}")
-            _holding.depth = getattr(_holding, "depth", 0) + 1
+            _holding.depth += 1
             try:
                 yield
             finally:
@@ -164,16 +172,14 @@ class Record:
 
     def rows(self) -> list[Row]:
         """Every measurement, oldest first; lines that are torn or not understood are left out."""
-        kept = _unwritten_rows.get(self._place, [])
-        rows = [*([] if self.folder is None else read_rows(self.folder)), *kept]
+        rows = [*([] if self.folder is None else read_rows(self.folder)), *self._kept.rows]
         return [row for row in rows if row.time >= _STARTED_S] if self._is_anew else rows
 
-    def best(self) -> Best | None:
+    def best(self) -> TuningResult | None:
         """The winner so far, None where there is none that can be read."""
-        if self._is_anew and self._place not in _chosen:
+        if self._is_anew and not self._kept.has_chosen:
             return None
-        kept = _unwritten_best.get(self._place)
-        return kept if kept is not None or self.folder is None else read_best(self.folder)
+        return self._kept.best or (None if self.folder is None else read_best(self.folder))
 
     def append(self, rows: Sequence[Row]) -> None:
         """Keep measurements: one write, one line each. Only warns where that cannot be written."""
@@ -184,9 +190,9 @@ class Record:
             _append_lines(folder / ROWS, text.encode())
 
         if rows and not self._written(write):
-            _unwritten_rows.setdefault(self._place, []).extend(rows)
+            self._kept.rows.extend(rows)
 
-    def choose(self, best: Best) -> None:
+    def choose(self, best: TuningResult) -> None:
         """Make ``best`` the winner."""
         times = {"latency": best.latency, "ref_latency": best.ref_latency, "noisy": best.noisy}
 
@@ -195,10 +201,8 @@ class Record:
             _replace(directory, folder / LATENCY, times)
             write_table(directory, folder.parent.parent)
 
-        _unwritten_best.pop(self._place, None)
-        if not self._written(write):
-            _unwritten_best[self._place] = best
-        _chosen.add(self._place)
+        self._kept.best = None if self._written(write) else best
+        self._kept.has_chosen = True
 
     def _written(self, write: Callable[[Path, Directory], None]) -> bool:
         if self.folder is None or self.directory is None:
@@ -239,26 +243,6 @@ def merge_rows(folder: Path, lines: bytes) -> None:
         _append_lines(path, b"".join(fresh))
 
 
-def folders(directory: Directory | None, op: str | None = None) -> list[Path]:
-    """The folders of all tunings, or of those of one op."""
-    if directory is None:
-        return []
-    ops = [path for path in children(directory.scripts) if op in (None, path.name)]
-    tunings = [script / "tuning" for path in ops for script in children(path)]
-    return [path for tuning in tunings for path in children(tuning) if os.path.isdir(path)]  # noqa: PTH112
-
-
-def forget(directory: Directory, folder: Path) -> bool:
-    """Remove a tuning, also from its script's table; False where it cannot be removed."""
-    if not remove(folder):
-        return False
-    try:
-        write_table(directory, folder.parent.parent)
-    except OSError as error:
-        log.warn_once("tune.write", f"the table beside {folder} cannot be written: {error}")
-    return True
-
-
 def read_rows(folder: Path) -> list[Row]:
     """The measurements in a tuning's folder, oldest first."""
     lines = _content(folder / ROWS).decode("utf-8", errors="replace").splitlines()
@@ -282,7 +266,7 @@ def _parsed(text: str | bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _sound(kind: type[_Record], content: dict[str, Any] | None) -> _Record | None:
+def _sound(kind: type[_Recorded], content: dict[str, Any] | None) -> _Recorded | None:
     """The record with these fields, if each holds what its annotation says."""
     try:
         record = kind(**content or {})
@@ -312,61 +296,19 @@ _CHECKS: dict[str, Callable[[object], bool]] = {
 }
 
 
-def read_best(folder: Path) -> Best | None:
+def read_best(folder: Path) -> TuningResult | None:
     """The winner in a tuning's folder; None where it is missing or damaged."""
     content = read_json(folder / BEST)
     if content is None or content.pop("format", None) != FORMAT:
         return None
-    return _sound(Best, content)
+    found = _sound(TuningResult, content)
+    return None if found is None or found.latency is None else found
 
 
 def read_key(folder: Path) -> dict[str, Any]:
     """The facts of a tuning's key, for people; what is damaged is left out."""
     content = read_json(folder / KEY) or {}
-    parts = ("static", "sizes", "bucket")
-    return {n: v for n, v in content.items() if n not in parts or isinstance(v, dict)}
-
-
-@dataclass(frozen=True)
-class StoredTuning:
-    """One tuning on disk, for people: its facts, its winner, and the last row of each config."""
-
-    op: str
-    hash: str
-    key: Mapping[str, Any]
-    best: Best | None
-    rows: Sequence[Row]
-
-    @classmethod
-    def read(cls, folder: Path) -> StoredTuning:
-        """The tuning in ``folder``; what is damaged is left out."""
-        rows = {canonical(row.config): row for row in read_rows(folder)}
-        return cls(
-            op_of(folder), folder.name, read_key(folder), read_best(folder), [*rows.values()]
-        )
-
-    @property
-    def device(self) -> str:
-        return str(self.key.get("device", "?"))
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """The sizes that it is good for, those in buckets by their bounds."""
-        return {**(self.key.get("sizes") or {}), **(self.key.get("bucket") or {})}
-
-    @property
-    def right(self) -> list[Row]:
-        """The configs that have a time, fastest first."""
-        return sorted((r for r in self.rows if r.is_right), key=lambda r: r.latency or 0.0)
-
-    @property
-    def failed(self) -> list[Row]:
-        return [r for r in self.rows if not r.is_right]
-
-
-def op_of(folder: Path) -> str:
-    """The op whose tuning is in ``folder``."""
-    return folder.parent.parent.parent.name
+    return {n: v for n, v in content.items() if n not in VALUES or isinstance(v, dict)}
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -380,7 +322,7 @@ def write_table(directory: Directory, script: Path) -> None:
     for folder in children(script / "tuning"):
         best, key = read_best(folder), read_key(folder)
         if best is not None:
-            sizes, bucket, static = (words(key.get(n)) for n in ("sizes", "bucket", "static"))
+            static, sizes, bucket = (words(key.get(name)) for name in VALUES)
             time = milliseconds(best.latency, best.noisy)
             lines.append(
                 [str(key.get("device", "?")), sizes, bucket, static, time, words(best.config)]
@@ -388,9 +330,9 @@ def write_table(directory: Directory, script: Path) -> None:
     staging.place(directory, script / "tuning" / TABLE, scripts.aligned(lines).encode())
 
 
-def milliseconds(latency: float, noisy: bool) -> str:
-    """A time for people, with what is to be thought of it."""
-    return f"{latency:.5g}" + (" (noisy)" if noisy else "")
+def milliseconds(latency: float | None, noisy: bool) -> str:
+    """A time for people, with what is to be thought of it; ``-`` for none."""
+    return "-" if latency is None else f"{latency:.5g}" + (" (noisy)" if noisy else "")
 
 
 def words(values: object) -> str:

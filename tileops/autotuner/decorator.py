@@ -17,13 +17,13 @@ from tileops.autotuner.param import (
     TuningOptions,
 )
 from tileops.autotuner.spaces import Configs
-from tileops.autotuner.tuned import TunedProgram, with_fallback
 from tileops.autotuner.tuner import Tuner
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit.definition import Definition
 from tileops.jit.entry_points import jit
 from tileops.jit.impl import JITImpl
 from tileops.jit.provider import state_of
+from tileops.jit.tuned import TunedProgram, with_fallback
 from tileops.profiler import TensorSupplyType
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,6 @@ from tileops.profiler import TensorSupplyType, fill
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
     from tileops.ir.program import Program
-    from tileops.jit.definition import Definition
     from tileops.jit.eager import Choice
     from tileops.jit.kernel import KernelParam
 
@@ -39,37 +38,18 @@ _ELSEWHERE = "give inputs by set_autotune_inputs or supply_prog"
 Recipe = list[dict[str, Any]]
 
 
-class _OfThread(threading.local):
-    """The inputs of ``set_autotune_inputs``, and the call of a tuned program in progress."""
-
-    inputs: list[Any] | None = None
-    call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None = None  # program and arguments
-
-
-of_thread = _OfThread()
+_given: ContextVar[list[Any] | None] = ContextVar("inputs", default=None)
 
 
 @contextmanager
 def set_autotune_inputs(*tensors: Any) -> Iterator[None]:  # noqa: ANN401
     """Tune on these inputs (in the order of a call) in the ``with`` block; of this thread only."""
     values = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    before, of_thread.inputs = of_thread.inputs, list(values)
+    token = _given.set(list(values))
     try:
         yield
     finally:
-        of_thread.inputs = before
-
-
-def arguments_of_call(definition: Definition) -> dict[str, Any] | None:
-    """The arguments of the call in progress by name; None for one that came by torch alone."""
-    if of_thread.call is None or of_thread.call[0].definition is not definition:
-        return None
-    program, args, kwargs = of_thread.call
-    try:
-        inputs, _, _ = program._split(args, kwargs)
-    except TypeError:
-        return None
-    return dict(zip(definition.inputs, inputs, strict=True))
+        _given.reset(token)
 
 
 # -- the inputs of a choice ------------------------------------------------------------------------
@@ -81,9 +61,9 @@ def inputs_of(choice: Choice, program: Program, options: TuningOptions) -> list[
         if number not in program.returns and not describe_param(param).is_output
     ]
     wanted = [describe_param(param) for param in params]
-    source, found = "", None
-    if of_thread.inputs is not None:
-        source, found = "set_autotune_inputs", of_thread.inputs
+    source, found = "", _given.get()
+    if found is not None:
+        source = "set_autotune_inputs"
     elif options.supply_prog is not None:
         source = "supply_prog"
         with errors_of(choice.op, source):
@@ -251,19 +231,32 @@ class Arena:
         os.close(self.descriptor)
 
 
-def recipe_of(values: Sequence[object], arena: Arena, seed: int = 0) -> tuple[Recipe, int]:
-    """The recipe of a call's arguments, and the first offset of ``arena`` that is still free.
+def recipe_of(
+    values: Sequence[object], arena: Arena, free: int = 0, *, exact: bool = False
+) -> tuple[Recipe, int]:
+    """The recipe of some arguments, and the first offset of ``arena`` that is still free.
 
     A tensor is described by shape, strides, dtype, the elements by which it misses a 16-byte
-    boundary, and a seed, or the place in the arena where its bytes are. ArgumentTypeError for what
-    is neither a tensor, a number nor None.
+    boundary, and the place in the arena, from ``free`` on, where its bytes are; a large one by a
+    seed, unless the copy must be ``exact``. ArgumentTypeError for what is neither a tensor, a
+    number nor None.
     """
     recipe: Recipe = []
-    free = 0
     for number, value in enumerate(values):
         if isinstance(value, torch.Tensor):
-            item, free = _tensor_item(value, arena, free, seed + number)
+            row = _row(value)
+            item = {
+                "dtype": str(value.dtype).removeprefix("torch."),
+                "shape": list(value.shape),
+                "stride": list(value.stride()),
+                "offset": _offset(value),
+            }
             recipe.append(item)
+            if value.is_floating_point() and row.nbytes >= REAL_BYTES_LIMIT and not exact:
+                item["seed"] = number
+            else:
+                item["at"] = free
+                free = arena.put(row.cpu(), free)
         elif value is None or isinstance(value, (bool, int, float)):
             recipe.append({"value": value})
         else:
@@ -273,25 +266,8 @@ def recipe_of(values: Sequence[object], arena: Arena, seed: int = 0) -> tuple[Re
     return recipe, free
 
 
-def _tensor_item(
-    tensor: torch.Tensor, arena: Arena, free: int, seed: int
-) -> tuple[dict[str, Any], int]:
-    row = _row(tensor)
-    item: dict[str, Any] = {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "stride": list(tensor.stride()),
-        "offset": _offset(tensor),
-        "seed": seed,
-    }
-    if tensor.is_floating_point() and row.nbytes >= REAL_BYTES_LIMIT:
-        return item, free
-    item["at"] = free
-    return item, arena.put(row.cpu(), free)
-
-
 def make_inputs(recipe: Recipe, arena: Arena, device: torch.device) -> list[Any]:
-    """The arguments that a recipe describes, on ``device``; the same in every process."""
+    """What a recipe describes, on ``device``; the same in every process."""
     return [_remade(item, arena, device) for item in recipe]
 
 

@@ -10,22 +10,25 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from tileops import forks
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
-from tileops.autotuner.checking import Checker, ReferenceFailedError
 from tileops.autotuner.database import Measured
 from tileops.autotuner.inputs import copies_of
+from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Race, Rules, Samples, is_noisy, quartiles
 from tileops.autotuner.search import SEARCHES
-from tileops.errors import ArgumentTypeError, SharedMemoryError
+from tileops.errors import ArgumentTypeError, SharedMemoryError, TileopsError
 from tileops.jit.kernel import JITKernel, make_kernel
+from tileops.jit.loadable import written_arguments
 from tileops.jit.provider import state_of
+from tileops.profiler import assert_close
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import Json
     from tileops.autotuner.spaces import Config
     from tileops.ir.program import Program
     from tileops.jit.provider import Build
@@ -39,15 +42,6 @@ _PATIENCE_SECONDS = 10.0
 _TIMER_RUNS = 9  # calls of a user's timer at the full effort of a search by halving
 
 Progress = Callable[[str, Measured], None]
-
-
-def answer_of(found: Mapping[str, Measured], ranking: Sequence[str] | None = None) -> Json:
-    """What ranks agree on: all outcomes by name, and the right ones, the fastest first."""
-    right = {n: m.latency for n, m in found.items() if m.latency is not None}
-    return {
-        "outcomes": {name: asdict(measured) for name, measured in found.items()},
-        "ranking": sorted(right, key=lambda n: right[n]) if ranking is None else list(ranking),
-    }
 
 
 class Measurement:
@@ -180,6 +174,78 @@ def _measured(samples: Samples) -> Measured:
     )
 
 
+# -- checking ------------------------------------------------------------------------------------
+# References are the user's code, which was not written for several threads.
+_turn = forks.renewed_lock()
+
+
+class ReferenceFailedError(TileopsError):
+    """The reference program raised: no config can be blamed, and none can be compared."""
+
+
+class Checker:
+    """Compares results with those of ``ref_prog``, which runs once on inputs from ``inputs``."""
+
+    def __init__(self, options: TuningOptions, inputs: Callable[[], list[Any]]) -> None:
+        self._options = options
+        self._inputs = inputs
+        self._expected: tuple[list[torch.Tensor], list[Any]] | None = None
+
+    def check(self, results: Sequence[torch.Tensor], op: Mapping[str, Any]) -> None:
+        """Raise where ``results`` (returned, then written tensors) are wrong.
+
+        ``op`` says which arguments the kernel writes. AssertionError, or what ``manual_check_prog``
+        raises.
+        """
+        with _turn:
+            options, found = self._options, list(results)
+            expected, arguments = self._run_reference()
+            if expected:
+                found = found[: len(expected)]
+            else:
+                expected = [arguments[n] for n in written_arguments(op)]
+            if options.manual_check_prog is not None:
+                if options.manual_check_prog(found, expected) is False:
+                    raise AssertionError("manual_check_prog returned False")
+                return
+            if len(found) != len(expected):
+                raise AssertionError(
+                    f"the kernel gives {len(found)} tensors, the reference {len(expected)}"
+                )
+            for number, (got, want) in enumerate(zip(found, expected, strict=True)):
+                assert_close(
+                    got.to(want.device),
+                    want,
+                    options.atol,
+                    options.rtol,
+                    options.max_mismatched_ratio,
+                    f"output {number}",
+                )
+
+    def _run_reference(self) -> tuple[list[torch.Tensor], list[Any]]:
+        """The tensors that the reference returned, and its arguments after the call."""
+        if self._expected is None:
+            arguments = self._inputs()
+            assert self._options.ref_prog is not None
+            try:
+                result = self._options.ref_prog(*arguments)
+            except Exception as error:
+                raise ReferenceFailedError(
+                    f"ref_prog raised {type(error).__name__}: {error}"
+                ) from error
+            values = list(result) if isinstance(result, (tuple, list)) else [result]
+            tensors = [value for value in values if isinstance(value, torch.Tensor)]
+            if result is not None and not tensors and self._options.manual_check_prog is None:
+                raise ReferenceFailedError(
+                    f"ref_prog gave {type(result).__name__}, expected a tensor, several, or None "
+                    "where it writes into its arguments"
+                )
+            # A reference may return what it was given, or a view that later runs would change.
+            self._expected = [t.detach().clone() for t in tensors], arguments
+        return self._expected
+
+
+# -- a user's own timer ----------------------------------------------------------------------------
 class CustomTimer:
     """Compiles and times configs one after another (see ``ranks.Work``)."""
 
@@ -217,54 +283,48 @@ class CustomTimer:
             self._progress(name, self._found[name])
 
     def _try(self, config: Config, program: Program) -> Measured:
+        stage = "compile_error"
         try:
             kernel = make_kernel(program.name, program, self._build)
-        except SharedMemoryError as error:
-            return _failed("shared_memory", str(error))
-        except Exception as error:  # whatever is wrong with a config is its own affair
-            return _failed("compile_error", f"{type(error).__name__}: {error}")
-        try:
+            stage = "wrong_result"
             if self._options.checks:
                 self._check(kernel)
-        except ReferenceFailedError:
-            raise
-        except Exception as error:  # a user's own check raises what it likes
-            return _failed("wrong_result", str(error))
-        try:
+            stage = "error"
             found = [
                 self._timer(dict(config), kernel, copies_of(self._inputs))
                 for _ in range(self._repeats)
             ]
-        except Exception as error:
-            return _failed("error", f"{type(error).__name__}: {error}")
+        except ReferenceFailedError:
+            raise
+        except Exception as error:  # whatever is wrong with a config is its own affair
+            if stage == "compile_error" and isinstance(error, SharedMemoryError):
+                stage = "shared_memory"
+            is_plain = stage in ("shared_memory", "wrong_result")
+            reason = f"{error}" if is_plain else f"{type(error).__name__}: {error}"
+            return Measured(stage, reason=reason, where="caller")
         times = [_milliseconds(value) for value in found]
         wrong = [ms for ms in times if not 0 <= ms < math.inf]
         if wrong:
-            return _failed("error", f"the timer gave {wrong[0]}")
+            return Measured("error", reason=f"the timer gave {wrong[0]}", where="caller")
         middle = float(statistics.median(times))
         return Measured("ok", middle, min(times), max(times), len(times), where="caller")
 
     def _check(self, kernel: JITKernel) -> None:
         """Compare what a call returns and then what it writes; raises where they are wrong."""
-        op: dict[str, Any] = state_of(kernel.name).registered().spec.to_json()
+        op = state_of(kernel.name).registered().spec.to_json()
         inputs = copies_of(self._inputs)
         returned = kernel(*inputs)
-        args = [a for a in op["args"] if a["role"] in ("tensor", "scalar")]
         found = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        written = [v for a, v in zip(args, inputs, strict=True) if a["mutated"]]
+        written = [inputs[n] for n in written_arguments(op)]
         self._checker.check([v for v in found if v is not None] + written, op)
 
-    def results(self) -> dict[str, Json]:
+    def results(self) -> dict[str, Measured]:
         """What is known of the configs that were tried."""
-        return {name: asdict(measured) for name, measured in self._found.items()}
+        return dict(self._found)
 
-    def decide(self, results: Mapping[str, Json]) -> Json:
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
         """All results, and the names of the right configs, fastest first."""
-        return answer_of({name: Measured(**result) for name, result in results.items()})
-
-
-def _failed(status: str, reason: str) -> Measured:
-    return Measured(status, reason=reason, where="caller")
+        return Answer.of(results)
 
 
 def _milliseconds(value: Any) -> float:  # noqa: ANN401

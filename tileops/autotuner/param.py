@@ -15,17 +15,11 @@ from typing import Any
 import torch
 
 from tileops import log
-from tileops.autotuner.checking import identity
 from tileops.autotuner.search import SEARCHES
 from tileops.autotuner.spaces import Config
-from tileops.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    CacheError,
-    InternalError,
-    TileopsError,
-)
+from tileops.errors import ArgumentError, ArgumentTypeError, CacheError, InternalError, TileopsError
 from tileops.ir.codec import decode_program, encode_program
+from tileops.jit.captured import identity
 from tileops.jit.entry_points import compile
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.provider import Build

@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TextIO
 
 from tileops import log
@@ -28,7 +29,6 @@ class Bar:
         self._guard = threading.Lock()
         self._start_s = time.monotonic()
         self._ended = threading.Event()
-        self._stream = _terminal()
         self._drawer: threading.Thread | None = None
 
     def tell(self, name: str, latency: float | None, config: str) -> None:
@@ -42,50 +42,40 @@ class Bar:
         """The line after ``seconds``."""
         with self._guard:
             count, best = len(self._seen), self._best
-        parts = [f"{_WHEEL[tick % len(_WHEEL)]} tune {self._title}: {count} of {self._total}"]
-        if count < self._total:
-            left = "" if count == 0 else f", {_clock(seconds / count * (self._total - count))} left"
-            parts.append(f"configs, {_clock(seconds)}{left}")
-        else:
-            parts.append(f"configs, {_clock(seconds)}, timing the best of them")
-        if best is not None:
-            parts.append(f"best {best[0]:.4g} ms: {best[1]}")
-        return "; ".join([" ".join(parts[:2]), *parts[2:]])
+        text = f"{_WHEEL[tick % len(_WHEEL)]} tune {self._title}: {count} of {self._total} configs"
+        text += f", {_clock(seconds)}"
+        if count == self._total:
+            text += ", timing the best of them"
+        elif count > 0:
+            text += f", {_clock(seconds / count * (self._total - count))} left"
+        return text if best is None else f"{text}; best {best[0]:.4g} ms: {best[1]}"
 
     def _draw(self, stream: TextIO) -> None:
         tick = 0
-        while not self._ended.wait(_TICK_S):
-            width = shutil.get_terminal_size().columns - 1
-            line = self.text(tick, time.monotonic() - self._start_s)
-            if not _written(stream, f"\r{line[:width]}\x1b[K"):
-                return
-            tick += 1
+        with suppress(OSError, ValueError):  # the terminal is gone
+            while not self._ended.wait(_TICK_S):
+                width = shutil.get_terminal_size().columns - 1
+                line = self.text(tick, time.monotonic() - self._start_s)
+                stream.write(f"\r{line[:width]}\x1b[K")
+                stream.flush()
+                tick += 1
+            stream.write("\r\x1b[K")
+            stream.flush()
 
     def __enter__(self) -> Bar:
-        if self._stream is not None:
+        if _is_terminal():
             self._drawer = threading.Thread(
-                target=self._draw, args=(self._stream,), name="tileops-tune-line", daemon=True
+                target=self._draw, args=(sys.stderr,), name="tileops-tune-line", daemon=True
             )
             self._drawer.start()
         return self
 
     def __exit__(self, *unused: object) -> None:
         self._ended.set()
-        if self._drawer is not None and self._stream is not None:
+        if self._drawer is not None:
             self._drawer.join()
-            _written(self._stream, "\r\x1b[K")
         found = "none is right" if self._best is None else f"{self._best[0]:.4g} ms {self._best[1]}"
         log.emit("tune", f"tune {self._title}: {len(self._seen)} of {self._total} configs; {found}")
-
-
-def _written(stream: TextIO, text: str) -> bool:
-    """Whether the terminal is still there and took the text."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _clock(seconds: float) -> str:
@@ -93,9 +83,9 @@ def _clock(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 
 
-def _terminal() -> TextIO | None:
-    """Stderr where it is a terminal."""
+def _is_terminal() -> bool:
+    """Whether stderr is one; it may be None, or closed."""
     try:
-        return sys.stderr if sys.stderr.isatty() else None
-    except (AttributeError, ValueError):  # None, or closed
-        return None
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False

@@ -14,20 +14,36 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch.distributed as dist
 
+from tileops.autotuner.database import Measured
+
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
-
-Json = dict[str, Any]
 
 BEAT_SECONDS = 0.5
 # A rank is presumed dead after this long without a heartbeat. Python threads of a busy process are
 # late by less.
 SILENCE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What ranks agree on: all outcomes by name, and the names of the right ones, fastest first."""
+
+    outcomes: Mapping[str, Measured]
+    ranking: Sequence[str]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Measured], ranking: Sequence[str] | None = None) -> Answer:
+        """``found``, ranked by time where no ``ranking`` is given."""
+        times = {name: m.latency for name, m in found.items() if m.latency is not None}
+        ranked = sorted(times, key=lambda name: times[name])
+        return cls(dict(found), ranked if ranking is None else list(ranking))
 
 
 class StoreLostError(Exception):
@@ -42,12 +58,7 @@ class Share:
     """
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        rank: int,
-        world: int,
-        silence_s: float = SILENCE_SECONDS,
+        self, store: Store, name: str, rank: int, world: int, silence_s: float = SILENCE_SECONDS
     ) -> None:
         self._store = dist.distributed_c10d.PrefixStore(f"tileops/tune/{name}", store)
         self.rank = rank
@@ -60,16 +71,16 @@ class Share:
             return self._store.get(key).decode() if self._store.check([key]) else None
 
     # -- the answer ------------------------------------------------------------------------------
-    def answer(self) -> Json | None:
+    def answer(self) -> Answer | None:
         """What was published, or None."""
-        found: Json | None = json.loads(self._get("answer") or "null")
-        return found
+        found = self._get("answer")
+        return None if found is None else _answer_in(found)
 
-    def publish(self, answer: Json) -> Json:
+    def publish(self, answer: Answer) -> Answer:
         """Offer an answer; the one that stands, which is the first one offered."""
         with _guarded():
-            stands = self._store.compare_set("answer", "", json.dumps(answer))
-            return dict(json.loads(stands))
+            stands = self._store.compare_set("answer", "", json.dumps(asdict(answer)))
+            return _answer_in(stands)
 
     # -- the work --------------------------------------------------------------------------------
     def claim(self, count: int, most: int) -> range:
@@ -81,21 +92,21 @@ class Share:
                 self._store.set(f"owner/{number}", str(self.rank))
         return numbers
 
-    def post(self, number: int, result: Json) -> None:
+    def post(self, number: int, result: Measured) -> None:
         """Tell the others the result of config ``number``."""
         with _guarded():
-            self._store.set(f"result/{number}", json.dumps(result))
+            self._store.set(f"result/{number}", json.dumps(asdict(result)))
 
-    def collect(self, count: int) -> dict[int, Json]:
+    def collect(self, count: int) -> dict[int, Measured]:
         """All results that come, from owners that are alive; ends when an answer stands."""
-        found: dict[int, Json] = {}
+        found: dict[int, Measured] = {}
         while self.answer() is None:
             is_waiting = False
             for number in range(count):
                 if number not in found:
                     result = self._get(f"result/{number}")
                     if result is not None:
-                        found[number] = json.loads(result)
+                        found[number] = Measured(**json.loads(result))
                     elif self._is_alive(self._get(f"owner/{number}")):
                         is_waiting = True
             if not is_waiting:
@@ -104,7 +115,7 @@ class Share:
         return found
 
     # -- who decides -----------------------------------------------------------------------------
-    def decide(self, decision: Callable[[], Json]) -> Json:
+    def decide(self, decision: Callable[[], Answer]) -> Answer:
         """The answer of all: made here by ``decision`` if no rank before this one is alive."""
         with _guarded():
             place = self._store.add("places", 1)
@@ -156,6 +167,12 @@ class Share:
         return now - known[1] < self._silence_s
 
 
+def _answer_in(text: str | bytes) -> Answer:
+    found = json.loads(text)
+    outcomes = {name: Measured(**outcome) for name, outcome in found["outcomes"].items()}
+    return Answer(outcomes, found["ranking"])
+
+
 @contextmanager
 def _guarded() -> Iterator[None]:
     try:
@@ -178,15 +195,15 @@ def share_of(name: str) -> Share | None:
 
 
 class Work(Protocol):
-    """What a process can do for a tuning; configs are known by name, results are JSON."""
+    """What a process can do for a tuning; configs are known by name."""
 
     def look(self, names: Sequence[str]) -> None:
         """Compile these configs and run each for the first time."""
 
-    def results(self) -> dict[str, Json]:
+    def results(self) -> dict[str, Measured]:
         """Time what was looked at and is not timed yet; a result for all names looked at."""
 
-    def decide(self, results: dict[str, Json]) -> Json:
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
         """The answer, from the results of all configs."""
 
 
@@ -194,12 +211,12 @@ def together(
     share: Share,
     names: Sequence[str],
     work: Work,
-    known: Mapping[str, Json] | None = None,
+    known: Mapping[str, Measured] | None = None,
     *,
     seed: int | None = None,
     chunk: int = 1,
     is_over: Callable[[], bool] = lambda: False,
-) -> Json:
+) -> Answer:
     """One answer for all ranks.
 
     ``names`` are the configs that this rank can look at, ``known`` results that need no work here;
@@ -216,7 +233,7 @@ def together(
     def unknown(numbers: Iterable[int]) -> list[str]:
         return [order[n] for n in numbers if order[n] not in results]
 
-    def answer() -> Json:
+    def answer() -> Answer:
         results.update({order[n]: found for n, found in share.collect(len(order)).items()})
         return alone(order, work, results, is_over)
 
@@ -251,9 +268,9 @@ def together(
 def alone(
     names: Sequence[str],
     work: Work,
-    results: Mapping[str, Json] | None = None,
+    results: Mapping[str, Measured] | None = None,
     is_over: Callable[[], bool] = lambda: False,
-) -> Json:
+) -> Answer:
     """The answer over ``names``; those that have no result are measured here.
 
     When ``is_over`` those are left out, unless there are no results at all.

@@ -14,15 +14,14 @@ import torch
 
 from tileops import counters, log, settings
 from tileops.autotuner import ranks
-from tileops.autotuner.checking import ReferenceFailedError
-from tileops.autotuner.database import Best, Measured, Record, Row, words
+from tileops.autotuner.database import VALUES, Measured, Record, Row, TuningKey, TuningResult, words
 from tileops.autotuner.inputs import copies_of, inputs_of
-from tileops.autotuner.measuring import CustomTimer, answer_of
+from tileops.autotuner.measuring import CustomTimer, ReferenceFailedError
 from tileops.autotuner.param import errors_of
 from tileops.autotuner.progress import Bar
-from tileops.autotuner.ranks import StoreLostError
+from tileops.autotuner.ranks import Answer, StoreLostError
 from tileops.autotuner.search import SEARCHES, Deadline
-from tileops.autotuner.spaces import Config, by_name, canonical, describe
+from tileops.autotuner.spaces import Config, canonical, describe
 from tileops.autotuner.workshop import Workshop
 from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError, TileopsError
 from tileops.jit.compiling import Request
@@ -32,8 +31,8 @@ from tileops.profiler import do_bench
 
 if TYPE_CHECKING:
     from tileops.autotuner.measuring import Progress
-    from tileops.autotuner.ranks import Json, Share
-    from tileops.autotuner.tuner import Tuner
+    from tileops.autotuner.param import TuningOptions
+    from tileops.autotuner.ranks import Share
     from tileops.ir.program import Program
     from tileops.jit.eager import Choice
 
@@ -42,29 +41,43 @@ _LOCK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class TuningResult:
-    """The config to run; ``latency`` in milliseconds, None where it was not tuned."""
+class TuningRequest:
+    """A choice of ``jit`` with the configs to choose from, by their canonical text.
 
-    config: Config
-    latency: float | None
-    ref_latency: float | None = None
+    ``default`` names the config that runs without tuning, None where a parameter has no value.
+    ``is_general``: the key is also that of other choices, of other sizes or arguments.
+    """
+
+    choice: Choice
+    options: TuningOptions
+    configs: Mapping[str, Config]
+    default: str | None
+    key: TuningKey
+    is_general: bool
+
+    @property
+    def untuned(self) -> str:
+        """The name of what runs where nothing is tuned."""
+        return self.default if self.default is not None else next(iter(self.configs))
+
+    @property
+    def space_digest(self) -> str:
+        """Tells one set of configs from another, whatever its order."""
+        return hashlib.sha256("\n".join(sorted(self.configs)).encode()).hexdigest()
 
 
 class TuningSession:
-    """Finds the best config for one choice; configs are known by their canonical text."""
+    """Finds the best config for one request; configs are known by their names in it."""
 
-    def __init__(self, tuner: Tuner, choice: Choice) -> None:
-        self._choice = choice
-        self.options = tuner.options
-        self._tuner = tuner
-        space = tuner.space(choice)
-        default = tuner.default(choice, space)
-        self.configs = by_name(space, default)
-        self.default = None if default is None else canonical(default)
-        self.key = tuner.key(choice)
+    def __init__(self, request: TuningRequest) -> None:
+        self._request = request
+        self._choice = request.choice
+        self.options = request.options
+        self.configs = request.configs
+        self.key = request.key
         # What was measured for other sizes or arguments of the same program is good here: the
         # script of an eager program tells its texts apart whatever the sizes.
-        self._ignores_digests = bool(choice.script) and tuner.ignores_some(choice)
+        self._ignores_digests = bool(request.choice.script) and request.is_general
         self._check = self.options.check_identity
         self._record = Record(self.key)
         self._programs: dict[str, Program] = {}
@@ -83,15 +96,15 @@ class TuningSession:
         found = self._recorded()
         if found is not None:
             return found if self._share is None else self._agree(self._share, found)
-        if not (self._settled() or {}).get("ranking"):
+        settled = self._settled()
+        if settled is None or not settled.ranking:
             if self.options.tune == "never":
                 return self._untuned()
             self._refuse_where_forbidden()
         if self._share is not None:  # ranks take part together: none may wait for another's lock
             return self._tune()
         with self._record.alone(_LOCK_SECONDS):
-            found = self._recorded()
-            return found if found is not None else self._tune()
+            return self._recorded() or self._tune()
 
     def _tune(self) -> TuningResult:
         """The flow: from ``configs``, the space, to the best of them."""
@@ -118,23 +131,18 @@ class TuningSession:
                         raise ArgumentError(f"op {self.key.op}: {error}") from error
             best = self._decide(ref_latency)
             self._record.choose(best)  # store
-            return TuningResult(best.config, best.latency, best.ref_latency)
+            return best
 
     # -- records and other ranks -----------------------------------------------------------------
     def _recorded(self) -> TuningResult | None:
         """The recorded winner, where its space, its program and its check are the same."""
         best = self._record.best()
-        if best is None or best.space != self._space_digest or best.check != self._check:
+        if best is None or best.space != self._request.space_digest or best.check != self._check:
             return None
         config = self.configs.get(canonical(best.config))
         if config is None or not (self._ignores_digests or self._digest(config) == best.digest):
             return None
-        return TuningResult(config, best.latency, best.ref_latency)
-
-    @property
-    def _space_digest(self) -> str:
-        """Tells one set of configs from another, whatever its order."""
-        return hashlib.sha256("\n".join(sorted(self.configs)).encode()).hexdigest()
+        return replace(best, config=config)
 
     def _digest(self, config: Config) -> str:
         """That of the program under a config; empty where it is not a program."""
@@ -151,12 +159,12 @@ class TuningSession:
         """
         if ranks.world() < 2:
             return None
-        name = self.default if self.default is not None else next(iter(self.configs))
-        digest = "" if self._ignores_digests else self._digest(self.configs[name])
-        facts = [*self.key.parts, self._space_digest, self._check, digest]
+        config = self.configs[self._request.untuned]
+        digest = "" if self._ignores_digests else self._digest(config)
+        facts = [*self.key.parts, self._request.space_digest, self._check, digest]
         return ranks.share_of(hashlib.sha256(json.dumps(facts).encode()).hexdigest())
 
-    def _settled(self) -> Json | None:
+    def _settled(self) -> Answer | None:
         """The answer of the ranks, if there is one."""
         try:
             return None if self._share is None else self._share.answer()
@@ -168,30 +176,27 @@ class TuningSession:
 
         Of the rows only the winner's goes with it: the others may be of other programs.
         """
-        name, best = canonical(found.config), self._record.best()
-        own = Measured("ok", found.latency)
+        name, own = canonical(found.config), Measured("ok", found.latency)
         for row in self._record.rows():
-            is_winner = canonical(row.config) == name and row.is_right
-            if is_winner and best is not None and row.digest == best.digest:
+            if canonical(row.config) == name and row.is_right and row.digest == found.digest:
                 own = row.measured
         try:
-            answer = share.publish(answer_of({name: own}))
+            answer = share.publish(Answer.of({name: own}))
         except StoreLostError:
             return found
-        stands = answer["ranking"][0] if answer["ranking"] else name
+        stands = answer.ranking[0] if answer.ranking else name
         if stands == name or stands not in self.configs:
             return found
-        return TuningResult(self.configs[stands], answer["outcomes"][stands]["latency"])
+        return TuningResult(self.configs[stands], answer.outcomes[stands].latency)
 
     def _untuned(self) -> TuningResult:
-        name = self.default if self.default is not None else next(iter(self.configs))
-        config = self.configs[name]
+        config = self.configs[self._request.untuned]
         log.warn_once(
             f"tune.never.{self.key.op}",
             f"{self.key.op} is not tuned for these arguments and tune='never': it runs with "
             f"{describe(config)}",
         )
-        return TuningResult(config, None)
+        return TuningResult(config)
 
     def _refuse_where_forbidden(self) -> None:
         device = self._choice.torch_device
@@ -202,12 +207,10 @@ class TuningSession:
         else:
             return
         facts = self.key.facts
-        parts = [words(facts.get(name)) for name in ("static", "sizes", "bucket")]
-        key = " ".join(part for part in parts if part != "-")
+        key = " ".join(words(facts[name]) for name in VALUES if facts[name]) or "its arguments"
         raise CompileMissError(
-            f"op {self.key.op} is not tuned for {key or 'its arguments'} on "
-            f"{facts.get('device', device)}, and {reason}; call it once before, give its "
-            "configuration, or use tune='never'"
+            f"op {self.key.op} is not tuned for {key} on {facts['device']}, and {reason}; call it "
+            "once before, give its configuration, or use tune='never'"
         )
 
     # -- before measuring ------------------------------------------------------------------------
@@ -245,7 +248,7 @@ class TuningSession:
 
     def _time_reference(self, inputs: Sequence[Any]) -> float | None:
         reference = self.options.ref_prog
-        if not self.options.checks or self.options.timer is not None or reference is None:
+        if reference is None or not self.options.checks or self.options.timer is not None:
             return None
         own = copies_of(inputs)
         with errors_of(self.key.op, "ref_prog"):
@@ -281,7 +284,7 @@ class TuningSession:
                 self._share,
                 names,
                 work,
-                {name: asdict(row.measured) for name, row in self._rows.items()},
+                {name: row.measured for name, row in self._rows.items()},
                 seed=None if SEARCHES[self.options.search].keeps_order else self._seed,
                 chunk=work.chunk,
                 is_over=Deadline(self.options.budget).is_over,
@@ -297,26 +300,19 @@ class TuningSession:
         except (ArgumentError, ArgumentTypeError) as error:
             # It names the program by its content.
             raise type(error)(f"op {self.key.op}: {str(error).partition(': ')[2]}") from error
-        requests = {
-            name: Request(
-                program=self._programs[name],
-                target=choice.target,
-                spec=facts,
-                op=self.key.op,
-                why="tuning",
-                sizes=choice.all_sizes,
-                script=self.key.script,
-            )
-            for name in names
-        }
-        movable = [is_movable(self._programs[name]) for name in names]
+        request = Request(
+            self._programs[names[0]], choice.target, facts, self.key.op, "tuning",
+            choice.all_sizes, self.key.script,
+        )  # fmt: skip
+        programs = {name: self._programs[name] for name in names}
+        movable = [is_movable(program) for program in programs.values()]  # each, for its errors
         return Workshop(
-            requests,
+            {name: replace(request, program=program) for name, program in programs.items()},
             inputs,
             self.options,
             self.options.measuring_devices(choice.torch_device),
             isolated=all(movable),
-            default=self.default,
+            default=self._request.default,
             share=self._share,
             progress=progress,
         )
@@ -352,15 +348,15 @@ class TuningSession:
                 self._rows[name] = row
         self._record.append(fresh)
 
-    def _take(self, answer: Json) -> None:
+    def _take(self, answer: Answer) -> None:
         """Take over an answer."""
-        self._keep({name: Measured(**found) for name, found in answer["outcomes"].items()})
-        self._ranking = [name for name in answer["ranking"] if name in self._programs]
+        self._keep(answer.outcomes)
+        self._ranking = [name for name in answer.ranking if name in self._programs]
         self._beaten.update(self._ranking[1:])
         self._beaten.difference_update(self._ranking[:1])
 
     # -- deciding --------------------------------------------------------------------------------
-    def _decide(self, ref_latency: float | None) -> Best:
+    def _decide(self, ref_latency: float | None) -> TuningResult:
         right = [n for n in self.configs if n in self._rows and self._rows[n].is_right]
         if not right:
             raise TileopsError(self._all_failed())
@@ -371,23 +367,18 @@ class TuningSession:
         else:
             unbeaten = [name for name in right if name not in self._beaten]
             name = min(unbeaten or right, key=lambda n: self._rows[n].latency or 0.0)
-        name = preferred(name, self.default, self._rows)
+        name = preferred(name, self._request.default, self._rows)
         row = self._rows[name]
-        assert row.latency is not None
-        return Best(
-            self.configs[name], row.latency, self._digests[name], self._space_digest, ref_latency,
-            self._check, row.noisy,
+        return TuningResult(
+            self.configs[name], row.latency, self._digests[name], self._request.space_digest,
+            ref_latency, self._check, row.noisy,
         )  # fmt: skip
 
     def _all_failed(self) -> str:
         """What to say where no config is right: the reason of each."""
-        lines = [f"{self.key.op}: no config of {len(self._rows)} works:"]
-        for name in self.configs:
-            if name in self._rows:
-                row = self._rows[name]
-                reason = f": {row.first_reason}" if row.first_reason else ""
-                lines.append(f"  {describe(row.config)}: {row.status}{reason}")
-        return "\n".join(lines)
+        rows = [self._rows[name] for name in self.configs if name in self._rows]
+        lines = [f"  {describe(row.config)}: {row.summary()}" for row in rows]
+        return "\n".join([f"{self.key.op}: no config of {len(rows)} works:", *lines])
 
 
 def preferred(name: str, default: str | None, rows: Mapping[str, Measured]) -> str:

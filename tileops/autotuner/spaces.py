@@ -18,6 +18,7 @@ from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Copy, For, Gemm
 from tileops.ir.walk import walk
+from tileops.pass_configs import SCHEDULE
 from tileops.target import Target
 
 # What a config may hold beside tunable parameters.
@@ -169,6 +170,12 @@ LIMIT = 64  # configs at most
 _TILES = (16, 32, 64, 128, 256)
 _STAGES = (2, 3, 4)
 _THREADS = (128, 256)
+_HOPPER = 90
+# Schedules to try with the default tiles where products may run in roles.
+_SCHEDULES: tuple[dict[str, str | int | bool], ...] = (
+    {"path": "triton"}, {"groups": 1}, {"persistent": True}, {"persistent": False},
+    {"overlap": False},
+)  # fmt: skip
 # 255 registers of 4 bytes a thread; a config may want half as much again, which spills a little.
 _REGISTER_BYTES = 255 * 4 * 1.5
 
@@ -223,7 +230,8 @@ def automatic(
 ) -> list[Config]:
     """The configs worth measuring, at most LIMIT; ``defaults`` are the integer parameters.
 
-    ArgumentError for a program whose tiles, stages and threads depend on no parameter.
+    On Hopper a program with products also has configs of other schedules. ArgumentError for a
+    program whose tiles, stages and threads depend on no parameter, and without such configs.
     """
     base = {name: value for name, value in defaults.items() if type(value) is int}
     program = trace(dict(base))
@@ -234,7 +242,9 @@ def automatic(
         if target.is_gpu or choices not in (_STAGES, _THREADS):
             axes[name] = choices  # a CPU has neither stages nor threads of a block
     axes = {name: choices for name, choices in axes.items() if len(choices) > 1}
-    if not axes:
+    is_hopper = target.kind == "cuda" and target.capability == _HOPPER
+    schedules = _SCHEDULES if has_gemm and is_hopper else ()
+    if not axes and not schedules:
         raise ArgumentError(
             f"{program.name}: configs='auto' finds no parameter that its tiles, stages or threads "
             "depend on; give configs"
@@ -245,9 +255,9 @@ def automatic(
     for config in every:
         # Not every combination is a program, whichever code says so.
         with suppress(Exception):
-            if len(found) < LIMIT and fits(needs_of(trace(config)), target):
+            if len(found) + len(schedules) < LIMIT and fits(needs_of(trace(config)), target):
                 found.append(config)
-    return found
+    return found + [{**base, PASS_CONFIGS: {SCHEDULE: choices}} for choices in schedules]
 
 
 def _choices(

@@ -1,27 +1,26 @@
-"""The tuner of one program: the space, the key and the inputs of what a call asks for."""
+"""The tuner of one program: from what a call asks for to the request of a tuning."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tileops.autotuner import spaces
-from tileops.autotuner.checking import identity
-from tileops.autotuner.database import TuningKey
-from tileops.autotuner.inputs import arguments_of_call
+from tileops.autotuner.database import TuningKey, TuningResult
 from tileops.autotuner.param import POWERS_OF_TWO, TuningOptions, errors_of
-from tileops.autotuner.session import TuningResult, TuningSession
+from tileops.autotuner.session import TuningRequest, TuningSession
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
+from tileops.devices import device_model
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.jit import tool_versions
+from tileops.jit.captured import identity
+from tileops.jit.tuned import arguments_of_call
 
 if TYPE_CHECKING:
     from tileops.ir.program import Program
@@ -38,15 +37,13 @@ class Tuner:
         self.options = options
         self._definition = definition
         self._statics = tuple(p.name for p in definition.signature.params if p.kind == "static")
-        self._is_auto = isinstance(configs, str)
         if isinstance(configs, str) and configs != "auto":
             raise ArgumentError(f"configs: expected a list, a space or 'auto', got {configs!r}")
         self._configs = configs
-        self._fixed: list[Config] | None = None
-        self._offered: list[Config] = []
-        if not self._is_auto and not callable(configs):
-            self._fixed = self._resolved(())
-        self.names = self._tunable() if self._fixed is None else _named(self._fixed)
+        self._is_auto, self._is_function = isinstance(configs, str), callable(configs)
+        # Those of a function are known once it was asked about a call: the last one counts.
+        self._known = [] if self._is_auto or self._is_function else self._resolved(())
+        self.names = _named(self._known) if self._known else self._tunable()
         self._ignored = frozenset(options.do_not_specialize)
         # For lazy programs, whose text is not known without their arguments: in this process only.
         self._decided: dict[str, TuningResult] = {}
@@ -71,21 +68,21 @@ class Tuner:
 
     def fallbacks(self) -> list[dict[str, object]]:
         """Values for tunable parameters without a default: those of each config, in order."""
-        configs = self._fixed or self._offered or [{}]
+        configs: list[Config] = self._known or [{}]
         return [{n: v for n, v in c.items() if n != spaces.PASS_CONFIGS} for c in configs]
 
     def awaits_configs(self, definition: Definition) -> bool:
         """Whether parameters have no value until a function has given configs for a call."""
         is_open = any(definition.defaults.get(name) is None for name in self.names)
-        return is_open and self._fixed is None and not self._is_auto
+        return is_open and self._is_function
 
     def offers(self, inputs: Mapping[str, object], given: Container[str]) -> bool:
         """Ask the function of configs about a call: what it names is what is tuned from now on.
 
         False where the call gives one of those itself.
         """
-        self._offered = self._resolved(inputs.values())
-        self.names = _named(self._offered)
+        self._known = self._resolved(inputs.values())
+        self.names = _named(self._known)
         return not any(name in given for name in self.names)
 
     # -- jit.eager.Tuning --------------------------------------------------------------------------
@@ -130,44 +127,54 @@ class Tuner:
 
     def decide(self, choice: Choice) -> TuningResult:
         """The best config; measures where nothing is recorded (see ``TuningSession.run``)."""
-        session = TuningSession(self, choice)
-        if choice.script or not self.ignores_some(choice):
-            return session.run()
-        found = self._decided.get(session.key.hash)
-        return found or self._decided.setdefault(session.key.hash, session.run())
+        request = self.request(choice)
+        if choice.script or not request.is_general:
+            return TuningSession(request).run()
+        name = request.key.hash
+        return self._decided.get(name) or self._decided.setdefault(
+            name, TuningSession(request).run()
+        )
 
-    # -- what a session asks -----------------------------------------------------------------------
-    def ignores_some(self, choice: Choice) -> bool:
-        """Whether other choices than this one have its key."""
-        return not self._ignored.isdisjoint((*self._static(choice), *choice.all_sizes))
+    # -- from a choice to a request ----------------------------------------------------------------
+    def request(self, choice: Choice) -> TuningRequest:
+        """What is asked of a tuning; ArgumentError where names in the options are unknown."""
+        space = self._space(choice)
+        default = self._default(choice, space)
+        return TuningRequest(
+            choice,
+            self.options,
+            spaces.by_name(space, default),
+            None if default is None else canonical(default),
+            self._key(choice),
+            not self._ignored.isdisjoint((*self._static(choice), *choice.all_sizes)),
+        )
 
     def _static(self, choice: Choice) -> dict[str, object]:
         """The compile-time values that are not tunable."""
         return {n: v for n, v in choice.values.items() if n not in self.names}
 
-    def space(self, choice: Choice) -> list[Config]:
-        """The configs to choose from; ArgumentError where names in the options are unknown."""
+    def _space(self, choice: Choice) -> list[Config]:
         op, static, sizes = choice.op, self._static(choice), tuple(choice.all_sizes)
         known = tuple(dict.fromkeys((*self._definition.parameters, *static, *sizes)))
         _check_names(op, "do_not_specialize", sorted(self._ignored), known)
         if isinstance(self.options.buckets, Mapping):
             _check_names(op, "buckets", self.options.buckets, sizes)
-        if self._fixed is not None:
-            return self._fixed
         if self._is_auto:
             values = {n: v for n, v in choice.values.items() if n in self.names}
             return spaces.automatic(choice.trace, values, choice.target)
-        return self._resolved((static if choice.arguments is None else choice.arguments).values())
+        if self._is_function:
+            arguments = static if choice.arguments is None else choice.arguments
+            return self._resolved(arguments.values())
+        return self._known
 
-    def default(self, choice: Choice, configs: Sequence[Config]) -> Config | None:
+    def _default(self, choice: Choice, configs: Sequence[Config]) -> Config | None:
         """The config that runs without tuning, None where a parameter has no value."""
         # Before a function has given its configs, any parameter may be one of theirs.
         named = {name for config in configs for name in config}
         found = {n: choice.values.get(n) for n in self.names if n in named}
         return None if any(v is None for v in found.values()) else found
 
-    def key(self, choice: Choice) -> TuningKey:
-        """What the result of a choice is good for."""
+    def _key(self, choice: Choice) -> TuningKey:
         options, target = self.options, choice.target
 
         def known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,16 +256,3 @@ def _text(value: object) -> object:
         return spaces.plain(value)
     except TypeError:
         return identity(value)
-
-
-@functools.lru_cache(maxsize=64)
-def device_model(device: torch.device) -> str:
-    """The model of a GPU or of this machine's processor, as its maker calls it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    with suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return "cpu"

@@ -6,25 +6,26 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tileops import log, settings
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
-from tileops.autotuner.checking import Checker
-from tileops.autotuner.compilers import Compiled, CompilePool, worker_count
 from tileops.autotuner.database import Measured
-from tileops.autotuner.measuring import Measurement, Progress, answer_of
+from tileops.autotuner.measuring import Checker, Measurement, Progress
+from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Rules
 from tileops.cache.directory import resolve
+from tileops.jit.compile_workers import Compiled, CompilePool, worker_count
 from tileops.jit.compiling import Request
 from tileops.jit.loadable import found_in_cache
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import Json, Share
+    from tileops.autotuner.ranks import Share
 
 _COMPILE_SECONDS = 300.0
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
@@ -99,31 +100,30 @@ class Workshop:
 
     def benches(self) -> list[tuple[str, Bench]]:
         """A bench for each device that can be used, with the device's name; the caller's first."""
-        if self._benches is not None:
-            return self._benches
-        self._start_children()
-        found: list[tuple[str, Bench]] = []
-        for place, device in enumerate(self._devices):
-            bench: Bench | None = None
-            if self._isolated:
-                try:
-                    self._children[place].open()
-                    bench = self._children[place]
-                except NoSecondContextError as error:
-                    if place > 0:
-                        log.warn_once(
-                            f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
-                        )
-                        continue
+        if self._benches is None:
+            self._start_children()
+            found = [(str(d), self._bench(place, d)) for place, d in enumerate(self._devices)]
+            self._benches = [(name, bench) for name, bench in found if bench is not None]
+        return self._benches
+
+    def _bench(self, place: int, device: torch.device) -> Bench | None:
+        if self._isolated:
+            try:
+                self._children[place].open()
+            except NoSecondContextError as error:
+                if place > 0:
                     log.warn_once(
-                        "tune.local",
-                        "tuning measures in this process, where a config that fails can take it "
-                        f"down: {error}",
+                        f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
                     )
-            bench = bench or LocalBench(device, self._inputs, backend=self._options.backend)
-            found.append((str(device), bench))
-        self._benches = found
-        return found
+                    return None
+                log.warn_once(
+                    "tune.local",
+                    "tuning measures in this process, where a config that fails can take it down: "
+                    f"{error}",
+                )
+            else:
+                return self._children[place]
+        return LocalBench(device, self._inputs, backend=self._options.backend)
 
     def _ready(self) -> list[Measurement]:
         """A measurement on each device that can be used, the caller's device first."""
@@ -154,23 +154,15 @@ class Workshop:
 
     # -- compiling -------------------------------------------------------------------------------
     def _compile(self, names: Sequence[str]) -> Iterator[tuple[str, Compiled]]:
-        """What these configs compile to, as it comes: first what the cache holds."""
+        """What these configs compile to, as it comes: first what is known. Workers start now."""
         for name in names:
             if name not in self._compiled and (found := _stored(self._requests[name])):
                 self._compiled[name] = found
-        missing = [name for name in names if name not in self._compiled]
+        known = {name: self._compiled[name] for name in names if name in self._compiled}
+        missing = {name: self._requests[name] for name in names if name not in known}
         self._pool.start(len(missing))
-        return self._results_of(names, missing)
-
-    def _results_of(
-        self, names: Sequence[str], missing: Sequence[str]
-    ) -> Iterator[tuple[str, Compiled]]:
-        for name in names:
-            if name not in missing:
-                yield name, self._compiled[name]
-        for number, compiled in self._pool.compile([self._requests[name] for name in missing]):
-            self._compiled[missing[number]] = compiled
-            yield missing[number], compiled
+        fresh = self._pool.compile(missing)
+        return chain(known.items(), ((n, self._compiled.setdefault(n, c)) for n, c in fresh))
 
     # -- ranks.Work ------------------------------------------------------------------------------
     @property
@@ -221,24 +213,24 @@ class Workshop:
                 measurement.add(name, loadable)
         return found
 
-    def results(self) -> dict[str, Json]:
+    def results(self) -> dict[str, Measured]:
         """Time what was looked at since the last time, each device its own share."""
         is_left = True
         while is_left:
             _in_parallel(lambda measurement: measurement.finish(), self._ready())
             is_left = self._reassign_lost()
-        return {name: asdict(measured) for name, measured in self._found.items()}
+        return dict(self._found)
 
-    def decide(self, results: Mapping[str, Json]) -> Json:
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
         """The ranking; what several devices measured is raced again on the first one here."""
-        self._found.update({name: Measured(**result) for name, result in results.items()})
-        answer = answer_of(self._found)
-        if self._is_shared and len(answer["ranking"]) > 1:
+        self._found.update(results)
+        answer = Answer.of(self._found)
+        if self._is_shared and len(answer.ranking) > 1:
             return self._final(answer)
         return answer
 
-    def _final(self, answer: Json) -> Json:
-        times = {name: self._found[name].latency or 0.0 for name in answer["ranking"]}
+    def _final(self, answer: Answer) -> Answer:
+        times = {name: self._found[name].latency or 0.0 for name in answer.ranking}
         limit = min(times.values()) * (1 + _BETWEEN_CARDS)
         finalists = [n for n, ms in times.items() if ms <= limit and n in self._requests]
         place = next((n for n, m in enumerate(self._ready()) if not m.is_gone), 0)
@@ -249,8 +241,8 @@ class Workshop:
         order = race.finish()
         if race.is_gone:  # what was measured before the device went is the answer
             return answer
-        rest = [name for name in answer_of(self._found)["ranking"] if name not in order]
-        return answer_of(self._found, [*order, *rest])
+        rest = [name for name in Answer.of(self._found).ranking if name not in order]
+        return Answer.of(self._found, [*order, *rest])
 
     def close(self) -> None:
         """End the workers and the children, and free what this process loaded."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from tileops import option, settings
 from tileops.autotuner import database
-from tileops.autotuner.database import StoredTuning
 from tileops.autotuner.spaces import describe
 from tileops.cache.directory import Directory, resolve
 from tileops.cache.scripts import aligned
 from tileops.cli import subcommands, tune_archive
+from tileops.cli.stored_tuning import StoredTuning, folders, forget, op_of
 from tileops.cli.tune_picture import draw
 from tileops.errors import CacheError
 
@@ -82,8 +82,7 @@ def run_script(options: argparse.Namespace) -> int:
 
 def list_tunings(options: argparse.Namespace) -> int:
     """Print one line a tuning."""
-    folders = database.folders(_directory(), options.op)
-    found = [_summary(StoredTuning.read(folder)) for folder in folders]
+    found = [_summary(StoredTuning.read(folder)) for folder in folders(_directory(), options.op)]
     if options.json:
         print(json.dumps(found, indent=1))
         return 0
@@ -92,8 +91,7 @@ def list_tunings(options: argparse.Namespace) -> int:
         return 0
     lines = [["hash", "op", "device", "sizes", "configs", "failed", "milliseconds", "best"]]
     for item in found:
-        time = item["milliseconds"]
-        time = "-" if time is None else database.milliseconds(time, item["noisy"])
+        time = database.milliseconds(item["milliseconds"], item["noisy"])
         shown = {**item, "hash": item["hash"][:12], "milliseconds": time}
         lines.append([str(shown[name]) for name in lines[0]])
     print(aligned(lines), end="")
@@ -125,8 +123,8 @@ def _title(tuning: StoredTuning) -> str:
 
 def show_tunings(options: argparse.Namespace) -> int:
     """Print every config's last measurement, fastest first; 1 where nothing matches."""
-    folders = _named_tunings(database.folders(_directory()), options.what)
-    tunings = [StoredTuning.read(folder) for folder in folders]
+    named = _named_tunings(folders(_directory()), options.what)
+    tunings = [StoredTuning.read(folder) for folder in named]
     if options.json:
         content = [{**_summary(t), "rows": [vars(row) for row in t.rows]} for t in tunings]
         print(json.dumps(content, indent=1))
@@ -151,7 +149,7 @@ def _print(tuning: StoredTuning) -> None:
     for row in (*tuning.right, *tuning.failed):
         time = f"  {row.latency:.5g}" if row.is_right else "  -"
         ratio = f"{row.latency / fastest:.3f}" if row.latency and fastest else "-"
-        status = f"{row.status}: {row.first_reason[:100]}" if row.first_reason else row.status
+        status = row.summary(100)
         if row.noisy and row.low is not None and row.high is not None:
             status += f", noisy: quartiles {row.low:.4g} and {row.high:.4g} ms"
         lines.append([time, ratio, str(row.samples), describe(row.config), status])
@@ -163,7 +161,7 @@ def remove_tunings(options: argparse.Namespace) -> int:
     if options.all == bool(options.what):
         raise CacheError("tune rm: name ops or hashes, or give --all")
     directory = _directory()
-    every = database.folders(directory)
+    every = folders(directory)
     named = [(what, _matching(every, what)) for what in options.what]
     for what, found in named:
         if not found:
@@ -172,7 +170,7 @@ def remove_tunings(options: argparse.Namespace) -> int:
     removed = 0
     for folder in dict.fromkeys(wanted):
         tuning = StoredTuning.read(folder)
-        is_gone = options.dry_run or database.forget(directory, folder)
+        is_gone = options.dry_run or forget(directory, folder)
         removed += is_gone
         problem = "" if is_gone else "cannot be removed: "
         print(f"{problem}{_title(tuning)}, {len(tuning.rows)} configs")
@@ -182,7 +180,7 @@ def remove_tunings(options: argparse.Namespace) -> int:
 
 def _named_tunings(every: list[Path], what: str) -> list[Path]:
     """The tunings of an op, or those whose hashes begin so."""
-    of_op = [f for f in every if database.op_of(f) == what]
+    of_op = [f for f in every if op_of(f) == what]
     return of_op or [f for f in every if f.name.startswith(what)]
 
 
@@ -197,11 +195,11 @@ def _matching(every: list[Path], what: str) -> list[Path]:
 
 def export_tunings(options: argparse.Namespace) -> int:
     """Write the tunings' JSON files into a tar file; 1 if a damaged tuning was left out."""
-    folders = database.folders(_directory(), options.op)
-    left_out = tune_archive.export(folders, _directory().scripts, options.file)
+    chosen = folders(_directory(), options.op)
+    left_out = tune_archive.export(chosen, _directory().scripts, options.file)
     for problem in left_out:
         print(f"left out: {problem}")
-    print(f"{len(folders) - len(left_out)} tunings in {options.file}")
+    print(f"{len(chosen) - len(left_out)} tunings in {options.file}")
     return 1 if left_out else 0
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tileops.autotuner.database import Row, StoredTuning, words
+from tileops.autotuner.database import Row, words
 from tileops.autotuner.spaces import describe
+from tileops.cli.stored_tuning import StoredTuning
 from tileops.errors import CacheError
 
 _ROW_INCHES = 0.26
@@ -79,11 +80,7 @@ def _note_failures(figure: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     """Write the failed configs with their reasons below a figure, a line each."""
     if not rows:
         return
-    seen = Counter(
-        f"{describe(row.config)}: {row.status}"
-        + (f": {row.first_reason[:_REASON]}" if row.first_reason else "")
-        for row in rows
-    )
+    seen = Counter(f"{describe(row.config)}: {row.summary(_REASON)}" for row in rows)
     lines = [f"  {text}{f' ({n} times)' if n > 1 else ''}" for text, n in seen.items()]
     more = [f"  and {len(lines) - _FAILURES} more"] if len(lines) > _FAILURES else []
     shown = [f"{len(rows)} failed:", *lines[:_FAILURES], *more]

@@ -11,11 +11,12 @@ from tileops.codegen.gluon import emit_roles
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton.module import Written, generate_with, write_launch
 from tileops.codegen.triton.params import address_sizes
+from tileops.errors import UnsupportedConstructError
 from tileops.ir.program import Program
 from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.passes.context import Context
-from tileops.passes.hopper import Unfit, check_schedule, schedule_launch
+from tileops.passes.hopper import Choices, Unfit, check_schedule, schedule_launch
 from tileops.target import Target
 
 _HOPPER = 90
@@ -68,6 +69,10 @@ def _write(
                 check_schedule(schedule, launch, ranges, limit, entry)
             return emit_roles(program, launch, schedule, known, spec, entry)
         except Unfit as unfit:
+            if Choices.of(dict(program.options)).path == "roles":
+                raise UnsupportedConstructError(
+                    f"{entry} has no form in roles: {unfit.reason}", location=unfit.loc
+                ) from None
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
             note = f"{entry}: Triton path: {line}{unfit.reason}"
     written = write_launch(program, launch, known, spec, entry, workspaces)
@@ -83,5 +88,7 @@ def _may_have_roles(program: Program, launch: Launch, target: Target, spec: Spec
         return False
     options = dict(program.options)
     if any(options.get(name, "false") != "false" for name in _SWITCHES):
+        return False
+    if Choices.of(options).path == "triton":
         return False
     return any(isinstance(s, Gemm) for s in walk(launch.body))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.roles import Threads, parted, require_one_each, settled_roles
+from tileops.frontend.thread_variables import with_elements_of_threads, with_named_values
 from tileops.ir import fold, walk
 from tileops.ir.explicit import Role
 from tileops.ir.expr import Expr, Region, Var
@@ -39,6 +40,8 @@ def over_threads(launch: Launch, lanes: tuple[tuple[Var, int], ...]) -> Launch:
     """
     body = launch.body
     if lanes:
+        body = with_named_values(body, {var.id for var, _ in lanes})
+        body = with_elements_of_threads(body, lanes)
         body = _Distributor(lanes).body(body)
     return dataclasses.replace(launch, body=settled_roles(body))
 
@@ -126,6 +129,7 @@ class _Distributor:
 
     def _is_elementwise(self, stmt: Stmt) -> bool:
         """True for statements that each thread can run on elements of its own."""
+        varying = {v.id for v in self._vars} | self._private
         for inner in walk.walk((stmt,)):
             if isinstance(inner, Atomic) and not isinstance(inner.value, Region):
                 continue
@@ -133,9 +137,20 @@ class _Distributor:
                 return False
             if isinstance(inner, Store) and inner.buffer.scope in ("var", "local"):
                 return False  # each thread has its own; no tile holds it
+            if _is_own_value(inner, varying):
+                return False  # one element with another value in each thread
+            if isinstance(inner, Bind) and _reads((inner.value,), varying):
+                varying.add(inner.var.id)
             if _reads(walk.exprs(inner), self._ended):
                 return False
         return True
+
+
+def _is_own_value(stmt: Stmt, varying: set[int]) -> bool:
+    """True for a store to one element of a fragment of what differs between threads."""
+    if not (isinstance(stmt, Store) and stmt.buffer.scope == "fragment"):
+        return False
+    return not _reads(stmt.indices, varying) and _reads((stmt.value,), varying)
 
 
 def _reads(exprs: Iterable[Expr], vars_: set[int]) -> bool:

@@ -54,6 +54,8 @@ def parted(
 
 def require_one_each(stmt: If, roles: list[Stmt]) -> list[Stmt]:
     """``roles``, the parts of ``stmt``; UnsupportedConstructError where two run one line."""
+    if not all(isinstance(role, explicit.Role) for role in roles):
+        return roles  # all threads run one branch
     known: set[int] = set()
     for role in roles:
         lines = {s.loc.line for s in walk.walk(walk.sub_bodies(role)[0]) if s.loc is not None}

@@ -12,16 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tileops.dtypes import DType
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.node import Body, Stmt
 from tileops.ir.tile_operations import Copy, Gemm
+
+_SWIZZLES = (128, 64, 32)  # bytes (CUDA driver API, CUtensorMapSwizzle)
 
 
 @dataclass(frozen=True)
 class Descriptor:
     """What one TMA copy moves: a box of a tensor, one extent a dimension, outermost first.
 
-    ``swizzle`` is the width in bytes of the pattern in which shared memory holds the box.
+    ``swizzle`` is the width in bytes of the pattern in which shared memory holds the box; 0: it is
+    in order.
     """
 
     tensor: Buffer
@@ -37,9 +41,18 @@ class Descriptor:
         return f"{self.tensor} box {list(self.box)} swizzle {self.swizzle}"
 
 
+def swizzle_of(row_bytes: int) -> int:
+    """The widest pattern for a box in shared memory whose rows have so many bytes; 0 for none."""
+    return next((s for s in _SWIZZLES if row_bytes >= s), 0)
+
+
 @dataclass(frozen=True)
 class Ring:
-    """Shared buffers that one step fills together, ``depth`` times over."""
+    """Shared buffers that one step fills together, ``depth`` times over.
+
+    The load role fills those of ``descriptors``. Where there are none, the ring is an *exchange*:
+    each group of the math role fills its part of a slot, and reads all of it.
+    """
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -47,9 +60,28 @@ class Ring:
     depth: int
 
     @property
+    def is_exchange(self) -> bool:
+        """True for a ring that the math role fills."""
+        return not self.descriptors
+
+    @property
     def bytes(self) -> int:
         """Bytes of one slot."""
-        return sum(d.bytes for d in self.descriptors)
+        return sum(
+            math.prod(shape) * buffer.dtype.bytes
+            for buffer, (shape, _) in zip(self.buffers, self.slots, strict=True)
+        )
+
+    @property
+    def slots(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Of each buffer, the shape of its slot and the swizzle."""
+        if self.descriptors:
+            return tuple((d.box, d.swizzle) for d in self.descriptors)
+        shapes = [buffer.static_shape() or () for buffer in self.buffers]
+        return tuple(
+            (shape, swizzle_of(shape[-1] * buffer.dtype.bytes))
+            for buffer, shape in zip(self.buffers, shapes, strict=True)
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -94,7 +126,12 @@ class Schedule:
         """Bytes of all slots, staging tiles and barriers."""
         slots = sum(r.depth * (r.bytes + 16) for r in self.rings)
         tiles = sum(math.prod(b.static_shape() or ()) * b.dtype.bytes for b in self.shared)
-        return slots + tiles + self.groups * sum(d.bytes for d in self.staged)
+        return slots + tiles + self.groups * sum(d.bytes for d in self.staging.values())
+
+    @property
+    def staging(self) -> dict[tuple[DType, tuple[int, ...], int], Descriptor]:
+        """The tiles through which boxes leave, in turn those of one form: one of each."""
+        return {(d.tensor.dtype, d.box, d.swizzle): d for d in self.staged}
 
     def text(self) -> Iterator[str]:
         """The lines printed beneath the launch, without the roles' statements."""
@@ -104,8 +141,10 @@ class Schedule:
         yield f"schedule {stays}math {self.groups} x {self.warps} warps{across}, load 1 warp:"
         for ring in self.rings:
             yield f"  ring {ring} depth {ring.depth} bytes {ring.bytes}"
-            for buffer, descriptor in zip(ring.buffers, ring.descriptors, strict=True):
+            for buffer, descriptor in zip(ring.buffers, ring.descriptors, strict=False):
                 yield f"    {buffer} from {descriptor}"
+            if ring.is_exchange:
+                yield f"    {', '.join(map(str, ring.buffers))} from the groups"
         for buffer in self.shared:
             yield f"  shared {buffer.declaration}"
         for descriptor in self.staged:
@@ -121,7 +160,7 @@ class RingStep(Stmt):
 
 @dataclass(frozen=True)
 class Acquire(RingStep):
-    """The load role waits until the slot is empty, and announces the bytes of this round."""
+    """The role waits until the slot is empty; the load role announces the bytes of this round."""
 
     TEXT = "acquire {0.ring}"
 
@@ -145,6 +184,22 @@ class Release(RingStep):
 
     behind: int
     when: Expr
+
+
+@dataclass(frozen=True)
+class Deposit(Copy):
+    """A tile of one group to its part of the current slot of ``ring``, an exchange."""
+
+    TEXT = "deposit {0.src} -> {0.dst}"
+
+    ring: Ring
+
+
+@dataclass(frozen=True)
+class Publish(RingStep):
+    """A group says that its part of the slot is there."""
+
+    TEXT = "publish {0.ring}"
 
 
 @dataclass(frozen=True)
@@ -203,3 +258,14 @@ class Staged(Copy):
     TEXT = "staged {0.src} -> {0.dst}"
 
     descriptor: Descriptor
+
+
+@dataclass(frozen=True)
+class Added(Staged):
+    """A tile added to a tensor by TMA, element by element and each atomically."""
+
+    TEXT = "added {0.src} -> {0.dst}"
+
+    def reads(self) -> tuple[str, ...]:
+        """The fields whose buffers the statement reads."""
+        return ("src", "dst")

@@ -67,8 +67,22 @@ def code_digest(*values: object) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _text(values: Iterable[object], is_whole: bool) -> str:
-    described = _Described(is_whole)
+def identity(value: object) -> str:
+    """Module, name and, of Python functions, 12 digits of what they do and captured.
+
+    Steady while the function works: what it calls by a global name is not followed, and what a list
+    or dict holds does not count.
+    """
+    named: Any = value if hasattr(value, "__qualname__") else type(value)
+    name = f"{named.__module__}.{named.__qualname__}"
+    if not isinstance(value, (FunctionType, MethodType, functools.partial)):
+        return name
+    text = _text([value], is_whole=False, is_steady=True)
+    return f"{name}:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def _text(values: Iterable[object], is_whole: bool, is_steady: bool = False) -> str:
+    described = _Described(is_whole, is_steady)
     for value in values:
         described.value(value)
     return "\n".join(described.lines)
@@ -77,8 +91,9 @@ def _text(values: Iterable[object], is_whole: bool) -> str:
 class _Described:
     """Collects lines; an object that was described before is named by its number."""
 
-    def __init__(self, is_whole: bool = True) -> None:
+    def __init__(self, is_whole: bool = True, is_steady: bool = False) -> None:
         self._is_whole = is_whole  # False: as code_digest says
+        self._is_steady = is_steady  # as identity says
         self.lines: list[str] = []
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []  # an id is of one object only while that lives
@@ -105,7 +120,7 @@ class _Described:
     def around(self, func: FunctionType) -> None:
         """Defaults, annotations and the variables of other scopes."""
         self.value(func.__defaults__)
-        self.value(func.__kwdefaults__)
+        self.value(self._given(func.__kwdefaults__))
         try:
             annotations = sorted(func.__annotations__.items())
         except NameError:  # evaluated when asked for, from Python 3.14 on
@@ -121,8 +136,12 @@ class _Described:
                     self._used(path, cells[root].cell_contents)
                 except ValueError:  # not filled yet
                     self.lines.append(f"{root} empty")
-            elif root in func.__globals__:
+            elif root in func.__globals__ and not self._is_steady:
                 self._used(path, func.__globals__[root])
+
+    def _given(self, named: dict[str, Any] | None) -> object:
+        """Arguments by name, which count although a dict holds them."""
+        return tuple(sorted(named.items())) if named and self._is_steady else named
 
     def _used(self, path: tuple[str, ...], value: object) -> None:
         """The value of ``a.b.c``, as far as the names lead through modules and classes."""
@@ -162,7 +181,9 @@ class _Described:
         name = _name_of(type(value))
         match value:
             case functools.partial():
-                self._members(value, name, (value.func, value.args, value.keywords))
+                self._members(value, name, (value.func, value.args, self._given(value.keywords)))
+            case list() | dict() | set() if self._is_steady:
+                self.lines.append(name)
             case set() | frozenset():
                 items = sorted(_text([item], self._is_whole) for item in value)
                 self._members(value, name, items)

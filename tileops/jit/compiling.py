@@ -26,6 +26,7 @@ from tileops.errors import (
     ToolchainError,
     UnsupportedOnTargetError,
 )
+from tileops.ir.codec import decode_program, encode_program
 from tileops.ir.extern import without_ones
 from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
@@ -36,7 +37,7 @@ from tileops.jit.bundle_programs import Named
 from tileops.jit.record import built_of
 from tileops.op import bundle_paths
 from tileops.pass_configs import CHECKS, DEBUG_CPU
-from tileops.target import Target
+from tileops.target import Target, parse_target
 
 if TYPE_CHECKING:
     from tileops.compiler.artifact import Artifact
@@ -66,6 +67,32 @@ class Request:
     verbose: bool = False
     title: str | None = None
     config: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """What another process needs to compile the same."""
+        return {
+            "program": encode_program(self.program),
+            "target": str(self.target),
+            "fast": self.spec.fast,
+            "index64": self.spec.index64,
+            "op": self.op,
+            "why": self.why,
+            "sizes": dict(self.sizes),
+            "script": self.script,
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Request:
+        """The request that ``to_json`` described."""
+        return cls(
+            decode_program(found["program"]),
+            parse_target(found["target"]),
+            Specialization(found["fast"], found["index64"]),
+            found["op"],
+            found["why"],
+            found["sizes"],
+            found["script"],
+        )
 
 
 class LookUp:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -71,14 +71,39 @@ class Choice:
         return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
 
 
+class Chosen(Protocol):
+    """A config, with what its tuning measured in milliseconds, if there was one."""
+
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+    @property
+    def latency(self) -> float | None: ...
+
+    @property
+    def ref_latency(self) -> float | None: ...
+
+
 class Tuning(Protocol):
     """What chooses the values of an op's tunable parameters that the caller leaves out."""
 
     def choose(self, choice: Choice) -> Mapping[str, Any]:
-        """Values by name; ``pass_configs`` may be among them."""
+        """Values by name; ``pass_configs`` may be among them. None for a choice without device."""
 
-    def is_needed(self, given: frozenset[str]) -> bool:
+    def decide(self, choice: Choice) -> Chosen:
+        """The best config for a choice with a device."""
+
+    def is_needed(self, given: Iterable[str]) -> bool:
         """Whether a call that gives these values leaves something to choose."""
+
+    def awaits_configs(self, definition: Definition) -> bool:
+        """Whether parameters have no value until a function has given configs for a call."""
+
+    def offers(self, inputs: Mapping[str, object], given: Container[str]) -> bool:
+        """Ask that function about a call; False where the call gives a tunable value itself."""
+
+    def fallbacks(self) -> list[dict[str, object]]:
+        """Values for tunable parameters without a default: those of each config, in order."""
 
     def buckets(self, variant: Variant) -> Buckets:
         """The sizes that kernels are chosen by, with upper bounds (see ``Op.buckets``)."""

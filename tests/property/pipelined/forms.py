@@ -13,6 +13,7 @@ from tests.property.pipelined.epilogues import Epilogues
 from tests.property.pipelined.tensors import (
     BFLOAT16,
     FALSE,
+    FLOAT8,
     MOST_TRIPS,
     TRUE,
     ZERO,
@@ -28,6 +29,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import Bind, Fill, For, Gemm, Launch, Reduce
+from tileops.pass_configs import options_of
 
 LIMIT = 16
 TILES = (
@@ -40,7 +42,7 @@ class Pipelined(Epilogues):
 
     def program(self) -> Program:
         rng = self.rng
-        self.half = rng.choice((FLOAT16, FLOAT16, BFLOAT16))
+        self.half = self.factor = rng.choice((FLOAT16, FLOAT16, BFLOAT16))
         self.m, self.n = rng.choice(TILES)
         self.k = rng.choice((16, 32, 64, 64, 128))
         self.blocks = (rng.randint(1, 3), rng.randint(2 if self.m == 64 else 1, 3))
@@ -63,10 +65,19 @@ class Pipelined(Epilogues):
                 blocks, counts = self.tiles(blocks, counts)
             else:
                 form()
+        if self.chance(0.5):
+            self.b.options.update(options_of({"tileops.schedule": self.choices()}))
         attrs = (("swizzle", rng.choice(("2:row", "3:column"))),) if self.chance(0.15) else ()
         grid = tuple(C(count) for count in counts)
         self.b.emit_launch(Launch(grid, blocks, rng.choice((128, 256, 384)), tuple(body), attrs))
         return self.b.finish((), returns_tuple=False)
+
+    def choices(self) -> dict[str, bool | int]:
+        """Choices for the schedule that most launches can follow."""
+        every: dict[str, tuple[bool | int, ...]] = {"groups": (1,), "depth": (2, 2, 3)}
+        names = ("persistent", "overlap", "segments", "longest_first", "staged")
+        every |= dict.fromkeys(names, (True, False))
+        return {name: self.rng.choice(some) for name, some in every.items() if self.chance(0.3)}
 
     # -- products --------------------------------------------------------------------------------
     def product(self) -> None:
@@ -89,6 +100,9 @@ class Pipelined(Epilogues):
         row, column = self.place()
         count = self.rng.choice((1, len(accs)))
         ta, *tbs = (self.chance(0.3) for _ in range(1 + count))
+        if self.k >= 32 and self.chance(0.15):
+            # Products of 8 bits have rows along the sum.
+            self.factor, ta, tbs = FLOAT8, False, [True] * count
         first, second = (self.m, self.k), (self.k, self.n)
         a = self.operand("A", first, (self.blocks[1], MOST_TRIPS), ta)
         a_s = self.slot(a, first, ta)
@@ -105,6 +119,7 @@ class Pipelined(Epilogues):
                 for n, acc in enumerate(accs):
                     own = n % count
                     self.multiply(a_s, b_s[own], acc, ta, tbs[own], part if n == 0 else None)
+        self.factor = self.half
 
     def multiply(
         self, a: Buffer, b: Buffer, acc: Buffer, ta: bool, tb: bool, part: Buffer | None = None

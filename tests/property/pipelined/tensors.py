@@ -14,7 +14,7 @@ from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import ScalarParam, Size, TensorParam
 from tileops.ir.stmt import Alloc, Copy, Fill, For, If, Parallel, Store
 
-BFLOAT16 = DType("bfloat16")
+BFLOAT16, FLOAT8 = DType("bfloat16"), DType("float8_e4m3fn")
 MOST_TRIPS = 3
 C = fold.const
 ZERO = C(0)
@@ -60,6 +60,7 @@ class Parts:
 
     ``sizes`` and ``scalars`` are the numbers with which the program is called. Tiles are of ``m``
     rows and ``n`` columns, a grid of ``blocks`` columns and rows of them in each of ``batches``.
+    Operands of products are of ``factor``, what else is narrow of ``half``.
     """
 
     seed: int
@@ -68,6 +69,7 @@ class Parts:
     rng: random.Random = field(init=False)
     b: Builder = field(init=False)
     half: DType = field(init=False)
+    factor: DType = field(init=False)
     m: int = field(init=False)
     n: int = field(init=False)
     blocks: tuple[int, int] = field(init=False)
@@ -97,12 +99,12 @@ class Parts:
         self.b.params.append(TensorParam(name, buffer))
         return buffer
 
-    def matrix(self, name: str, rows: Expr, columns: Expr, dtype: DType | None = None) -> Matrix:
+    def matrix(self, name: str, rows: Expr, columns: Expr, dtype: DType) -> Matrix:
         shape: tuple[Expr, ...] = (rows, columns)
         if self.batches:
             batches, *heads = (C(extent) for extent in self.batches)
             shape = (batches, rows, *heads, columns)
-        return Matrix(self.tensor(name, shape, dtype or self.half), self.batch)
+        return Matrix(self.tensor(name, shape, dtype), self.batch)
 
     def rows_of(self, tiles: int, extent: int) -> Expr:
         """Rows that ``tiles`` tiles cover; a part of a tile may be missing. Some are known late."""
@@ -116,7 +118,8 @@ class Parts:
 
     def columns_of(self, tiles: int, extent: int) -> Expr:
         """Columns of any number of 16 bytes; seldom such that rows are not aligned."""
-        missing = 0 if self.chance(0.4) else 8 * self.rng.randrange(extent // 8)
+        unit = 16 // self.factor.bytes
+        missing = 0 if self.chance(0.4) else unit * self.rng.randrange(extent // unit)
         return C(tiles * extent - missing - (1 if self.chance(0.01) else 0))
 
     def operand(
@@ -126,7 +129,8 @@ class Parts:
         (down, rows), (across, columns) = zip(
             turned(tiles, flipped), turned(shape, flipped), strict=True
         )
-        return self.matrix(name, self.rows_of(down, rows), self.columns_of(across, columns))
+        shape_of = self.rows_of(down, rows), self.columns_of(across, columns)
+        return self.matrix(name, *shape_of, self.factor)
 
     def small(self, name: str, index: Expr) -> Expr:
         """An element of a tensor of a few numbers of trips."""
@@ -150,7 +154,7 @@ class Parts:
     def slot(self, source: Matrix, shape: tuple[int, int], flipped: bool = False) -> Buffer:
         """A shared tile for tiles of ``source``."""
         name = f"{source.buffer.name}_s"
-        return self.tile(name, turned(shape, flipped), self.half, "shared")
+        return self.tile(name, turned(shape, flipped), self.factor, "shared")
 
     def fetch(
         self, source: Matrix, tile: Buffer, row: Expr, column: Expr, flipped: bool = False
@@ -161,7 +165,8 @@ class Parts:
         """
         row, column = turned((row, column), flipped)
         row = fold.add(row, C(self.rng.choice((0, 0, 0, 0, 1, -1, 8, -24))))
-        shift = 1 if self.chance(0.01) else self.rng.choice((0, 0, 0, 8, -24))
+        unit = 16 // tile.dtype.bytes
+        shift = 1 if self.chance(0.01) else self.rng.choice((0, 0, 0, unit, -3 * unit))
         column = fold.add(column, C(shift))
         rows, columns = tile.static_shape() or ()
         self.b.emit(Copy(source.region(row, column, rows, columns), whole(tile)))

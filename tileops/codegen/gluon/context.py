@@ -10,14 +10,21 @@ from tileops.codegen.gluon.layouts import Layouts
 from tileops.codegen.gluon.maps import Maps
 from tileops.codegen.gluon.steps import STEPS
 from tileops.codegen.triton.context import Context
+from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.space import Space, shape_text, subscript
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import PRODUCT, Val, triton_type
 from tileops.dtypes import INT32
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Var
-from tileops.ir.schedule import Descriptor, Ring, Schedule
+from tileops.ir.expr import Buffer, Load, Var
+from tileops.ir.schedule import Ring, Schedule
 from tileops.passes.hopper import Unfit
+
+
+def load_in_role(ctx: Context, load: Load) -> Val:
+    """The value of ``load`` for every lane."""
+    assert isinstance(ctx, RoleContext)
+    return ctx.rider(load) if load.buffer.id in ctx.fed else load_element(ctx, load)
 
 
 class RoleContext(Context):
@@ -31,17 +38,13 @@ class RoleContext(Context):
     has_assembly = False
     layouts: Layouts
     # Of each buffer that a ring holds, by id.
-    fed: Mapping[int, tuple[Ring, Descriptor]]
+    fed: Mapping[int, Ring]
 
     def enter(self, schedule: Schedule, layouts: Layouts, maps: Maps) -> None:
         """Take up a role of ``schedule``."""
         self._lanes: dict[str, str] = {}
         self.schedule, self.layouts, self.maps = schedule, layouts, maps
-        self.fed = {
-            b.id: (r, d)
-            for r in schedule.rings
-            for b, d in zip(r.buffers, r.descriptors, strict=True)
-        }
+        self.fed = {b.id: ring for ring in schedule.rings for b in ring.buffers}
         for ring in schedule.rings:
             self.writer.line(f"{self.count(ring)} = 0")
         if schedule.first_row is not None:
@@ -109,6 +112,20 @@ class RoleContext(Context):
             return tile
         return Val(f"gl.convert_layout({tile.text}, {laid})", tile.dtype)
 
+    def rider(self, load: Load) -> Val:
+        """The elements of a vector that rides in a ring, for the columns of the current nest."""
+        (index,) = load.indices
+        axis = self.space.axis_of(index.id) if isinstance(index, Var) else None
+        if axis is None:
+            raise Unfit(f"one element of `{load.buffer.name}` is read", self.loc)
+        axes = frozenset({axis})
+        vector = self.slot_of(load.buffer)
+        if self.space.rank == 1:
+            return Val(f"{vector}.load({self.layouts.tile(self.space.padded)})", load.dtype, axes)
+        laid = self.layouts.slice(self.space.padded, axis)
+        expanded = subscript(a in axes for a in range(self.space.rank))
+        return Val(f"{vector}.load({laid}){expanded}", load.dtype, axes)
+
     def from_other_space(self, value: Val) -> Val:
         """A value that another nest computed, in the layout of this one."""
         if not self.space.rank:
@@ -145,6 +162,14 @@ class RoleContext(Context):
             return "0"
         round_ = f"({self.count(ring)} + {ring.depth - behind})" if behind else self.count(ring)
         return f"{round_} % {ring.depth}"
+
+    def slot_of(self, buffer: Buffer, behind: int = 0) -> str:
+        """The memory of a buffer in a slot, with the dimensions of more than 1."""
+        ring = self.fed[buffer.id]
+        shape, _ = ring.slots[[b.id for b in ring.buffers].index(buffer.id)]
+        text = f"{self.maps.slots(buffer)}.index({self.slot(ring, behind)})"
+        kept = [e for e in buffer.static_shape() or () if e != 1]
+        return text if len(shape) == len(kept) else f"{text}.reshape({kept})"
 
     def parity(self, ring: Ring) -> str:
         """Text of the parity of this round."""

@@ -19,7 +19,9 @@ class Maps:
             d: names.fresh(f"{d.tensor.name}_desc")
             for d in dict.fromkeys((*fetched, *schedule.staged))
         }
-        self._staging = {d: names.fresh(f"{d.tensor.name}_tile") for d in schedule.staged}
+        self._staging = {
+            form: names.fresh(f"{d.tensor.name}_tile") for form, d in schedule.staging.items()
+        }
         self._tiles = {b.id: names.fresh(f"{b.name}_tile") for b in schedule.shared}
         self._slots = {b.id: names.fresh(b.name) for r in schedule.rings for b in r.buffers}
 
@@ -29,7 +31,7 @@ class Maps:
 
     def staging(self, descriptor: Descriptor) -> str:
         """The shared tile through which a box leaves."""
-        return self._staging[descriptor]
+        return self._staging[descriptor.tensor.dtype, descriptor.box, descriptor.swizzle]
 
     def tile(self, buffer: Buffer) -> str:
         """The shared memory of a first operand that the math role computes."""

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tileops.codegen.gluon.context import RoleContext
+from tileops.codegen.gluon.context import RoleContext, load_in_role
 from tileops.codegen.gluon.layouts import Layouts
 from tileops.codegen.gluon.maps import Maps
 from tileops.codegen.kernel_code import KernelParam, LaunchCode, Specialization
-from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.expressions import emit_expr
 from tileops.codegen.triton.grid import emit_block_numbers, emit_block_vars, flat_grid
 from tileops.codegen.triton.module import Lines, Written
@@ -23,12 +22,11 @@ from tileops.dtypes import INT32
 from tileops.ir import fold
 from tileops.ir.expr import Expr, HostAttr
 from tileops.ir.program import Program
-from tileops.ir.schedule import Ring, Schedule
+from tileops.ir.schedule import Added, Ring, Schedule, swizzle_of
 from tileops.ir.stmt import Body, Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.passes.context import Context as PassContext
 from tileops.passes.hopper import Unfit
-from tileops.passes.hopper.boxes import swizzle_of
 
 # What Triton's language and Gluon's both have, under Gluon's own name for tiles with a layout.
 _GLUON = (
@@ -56,6 +54,20 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global"""
 
+# Triton 3.6 and 3.7 have the operation in their dialect, and no function for it.
+_ADD = """from triton._C.libtriton import ir as triton_ir
+from triton.experimental.gluon.language._core import builtin
+
+
+@builtin
+def _added(descriptor, coordinates, tile, _semantic=None):
+    coordinates = _semantic._convert_to_ir_values(coordinates, require_i64=False)
+    add = triton_ir.DESCRIPTOR_REDUCE_KIND.ADD
+    _semantic.builder.create_async_tma_reduce(add, descriptor.handle, coordinates, tile.handle)
+
+
+tma_add = getattr(tma, "async_atomic_add", None) or _added"""
+
 
 def emit_roles(
     program: Program,
@@ -76,7 +88,7 @@ def emit_roles(
     params = _params(program, maps, roles)
     shared = [maps.slots(b) for r in schedule.rings for b in r.buffers]
     shared += [maps.tile(b) for b in schedule.shared]
-    shared += [maps.staging(d) for d in schedule.staged]
+    shared += [maps.staging(d) for d in schedule.staging.values()]
     shared += [f"{r}_{side}" for r in schedule.rings for side in ("full", "empty")]
     arguments = ", ".join([*(p.name for p in params), *shared])
     lines: Lines = []
@@ -92,8 +104,10 @@ def emit_roles(
         notes=("\n".join(schedule.text()),),
     )  # fmt: skip
     head: Lines = [("", None), *((_in_gluon(text), None) for text in layouts.lines())]
+    adds = any(isinstance(s, Added) for s in walk(schedule.math))
+    imports = (_HEAD, _ADD, _HELPERS) if adds else (_HEAD, _HELPERS)
     helpers = frozenset[str]().union(*(role.helpers for role in roles))
-    return Written([*head, *lines], code, helpers=helpers, imports=(_HEAD, _HELPERS))
+    return Written([*head, *lines], code, helpers=helpers, imports=imports)
 
 
 def _layouts(entry: str, schedule: Schedule) -> Layouts:
@@ -114,7 +128,7 @@ def _role(
     own = replace(launch, body=body)
     program = replace(program, launches=(own,))
     known = PassContext(target.target)
-    ctx = RoleContext(program, own, known, spec, load_element, emit_body, frozenset())
+    ctx = RoleContext(program, own, known, spec, load_in_role, emit_body, frozenset())
     ctx.enter(schedule, layouts, maps)
     try:
         with _blocks(ctx, schedule):
@@ -179,22 +193,22 @@ def _entry(
     """The function that makes barriers and slots and starts the roles."""
     out = ["", "", "@gluon.jit", f"def {entry}({', '.join(p.name for p in params)}):"]
     for ring in schedule.rings:
-        for buffer, box in zip(ring.buffers, ring.descriptors, strict=True):
-            laid = layouts.shared(len(box.box), box.swizzle, buffer.dtype.bits)
-            shape = [ring.depth, *box.box]
+        for buffer, (slot, swizzle) in zip(ring.buffers, ring.slots, strict=True):
+            laid = layouts.shared(len(slot), swizzle, buffer.dtype.bits)
+            shape = [ring.depth, *slot]
             kind = triton_type(buffer.dtype)
             out.append(
                 f"    {maps.slots(buffer)} = gl.allocate_shared_memory({kind}, {shape}, {laid})"
             )
     for tile in schedule.shared:
         rows, columns = tile.static_shape() or (0, 0)
-        swizzle = swizzle_of(columns * tile.dtype.bytes) or 0
+        swizzle = swizzle_of(columns * tile.dtype.bytes)
         laid = layouts.shared(2, swizzle, tile.dtype.bits)
         kind = triton_type(tile.dtype)
         out.append(
             f"    {maps.tile(tile)} = gl.allocate_shared_memory({kind}, {[rows, columns]}, {laid})"
         )
-    for box in schedule.staged:
+    for box in schedule.staging.values():
         laid = layouts.shared(len(box.box), box.swizzle, box.tensor.dtype.bits)
         kind = triton_type(box.tensor.dtype)
         shape = [schedule.groups, *box.box] if schedule.groups > 1 else list(box.box)
@@ -222,7 +236,7 @@ def _barriers(ring: Ring, groups: int) -> list[str]:
         f"    {ring}_full = {layout}",
         f"    {ring}_empty = {layout}",
         f"    for i in gl.static_range({ring.depth}):",
-        f"        mbarrier.init({ring}_full.index(i), count=1)",
+        f"        mbarrier.init({ring}_full.index(i), count={groups if ring.is_exchange else 1})",
         f"        mbarrier.init({ring}_empty.index(i), count={groups})",
     ]
 

@@ -14,10 +14,13 @@ from tileops.ir.expr import Region
 from tileops.ir.program import const_value
 from tileops.ir.schedule import (
     Acquire,
+    Added,
     Advance,
     Await,
+    Deposit,
     Fetch,
     Issue,
+    Publish,
     Release,
     Settle,
     Share,
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 def _emit_acquire(ctx: RoleContext, stmt: Acquire) -> None:
     ring, slot = stmt.ring, ctx.slot(stmt.ring)
     ctx.writer.line(f"mbarrier.wait({ring}_empty.index({slot}), ({ctx.parity(ring)}) ^ 1)")
-    ctx.writer.line(f"mbarrier.expect({ring}_full.index({slot}), {ring.bytes})")
+    if not ring.is_exchange:
+        ctx.writer.line(f"mbarrier.expect({ring}_full.index({slot}), {ring.bytes})")
 
 
 def _emit_fetch(ctx: RoleContext, stmt: Fetch) -> None:
@@ -68,6 +72,21 @@ def _emit_advance(ctx: RoleContext, stmt: Advance) -> None:
     ctx.writer.line(f"{ctx.count(stmt.ring)} += 1")
 
 
+def _emit_deposit(ctx: RoleContext, stmt: Deposit) -> None:
+    """The tile of this group to its part of the slot."""
+    extents, dims = extents_of(ctx, stmt.src), stmt.src.squeezed()
+    with ctx.nest([extents[d] for d in dims]) as vars_:
+        value = converted(ctx, load_region(ctx, stmt.src, dims, vars_), stmt.dst.dtype)
+    ctx.writer.line(f"{_part_text(ctx, stmt.dst)}.store({value.text})")
+
+
+def _emit_publish(ctx: RoleContext, stmt: Publish) -> None:
+    """What was stored is seen by asynchronous products before the others know of it."""
+    ctx.writer.line("hopper.fence_async_shared()")
+    slot = ctx.slot(stmt.ring)
+    ctx.writer.line(f"mbarrier.arrive({stmt.ring}_full.index({slot}), count=1)")
+
+
 def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
     a = _operand(ctx, stmt.a, stmt, transposed=stmt.transpose_a)
     b = _slot_text(ctx, stmt.b, stmt.behind, transposed=stmt.transpose_b)
@@ -92,18 +111,19 @@ def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool)
 
 def _slot_text(ctx: RoleContext, region: Region, behind: int, *, transposed: bool) -> str:
     """The matrix in a slot of a ring, or the part of it that ``region`` is."""
-    buffer = region.buffer
-    ring, descriptor = ctx.fed[buffer.id]
-    text = f"{ctx.maps.slots(buffer)}.index({ctx.slot(ring, behind)})"
-    shape = buffer.static_shape() or ()
+    text = _part_text(ctx, region, behind)
+    return f"{text}.permute((1, 0))" if transposed else text
+
+
+def _part_text(ctx: RoleContext, region: Region, behind: int = 0) -> str:
+    """The part of a slot that a region of its buffer is."""
+    text, shape = ctx.slot_of(region.buffer, behind), region.buffer.static_shape() or ()
     dims = [d for d, extent in enumerate(shape) if extent != 1]
-    if len(descriptor.box) != 2:
-        text = f"{text}.reshape({[shape[d] for d in dims]})"
     for axis, dim in enumerate(dims):
-        if region.extents[dim] != buffer.shape[dim]:
+        if region.extents[dim] != region.buffer.shape[dim]:
             start = emit_expr(ctx, region.starts[dim]).text
             text = f"{text}.slice({start}, {region.extents[dim]}, {axis})"
-    return f"{text}.permute((1, 0))" if transposed else text
+    return text
 
 
 def _emit_share(ctx: RoleContext, stmt: Share) -> None:
@@ -134,7 +154,8 @@ def _emit_staged(ctx: RoleContext, stmt: Staged) -> None:
     ctx.writer.line(f"{shaped}.store({value.text})")
     ctx.writer.line("hopper.fence_async_shared()")
     descriptor = ctx.maps.descriptor(stmt.descriptor)
-    ctx.writer.line(f"tma_store({descriptor}, {_coordinates(ctx, stmt.dst)}, {name})")
+    does = "tma_add" if isinstance(stmt, Added) else "tma_store"
+    ctx.writer.line(f"{does}({descriptor}, {_coordinates(ctx, stmt.dst)}, {name})")
 
 
 STEPS: dict[type[Stmt], Callable[[RoleContext, Any], None]] = {
@@ -147,4 +168,7 @@ STEPS: dict[type[Stmt], Callable[[RoleContext, Any], None]] = {
     Issue: _emit_issue,
     Settle: _emit_settle,
     Staged: _emit_staged,
+    Added: _emit_staged,
+    Deposit: _emit_deposit,
+    Publish: _emit_publish,
 }

@@ -38,8 +38,11 @@ class _Process:
 
 def check_roles(
     launch: Launch, groups: Sequence[Group], world: World, rng: random.Random
-) -> list[Conflict]:
-    """The accesses in no order whose write is the only one; ProgramValueError for other faults."""
+) -> tuple[list[Conflict], int]:
+    """The accesses in no order whose write is the only one, and how many steps were run.
+
+    ProgramValueError for other faults.
+    """
     machine = Machine(groups, world, launch.body, rng)
     try:
         _run(machine, launch, rng)
@@ -57,7 +60,7 @@ def check_roles(
             location=launch.loc,
         )
     _require_order(machine)
-    return list(machine.conflicts.values())
+    return list(machine.conflicts.values()), machine.performed
 
 
 def _require_order(machine: Machine) -> None:

@@ -41,7 +41,7 @@ class Conflict(NamedTuple):
 class _Record(NamedTuple):
     box: Box
     writes: bool
-    key: tuple[str | int, int]
+    key: tuple[str, int]
     number: int
     stmt: Stmt
 
@@ -82,6 +82,8 @@ class Machine:
         self.groups, self.world, self._rng = groups, world, rng
         self._roots = view_roots(body)
         self.written_ids = written_ids(body)
+        # The values of names, by id.
+        self.bound = {s.var.id: s.value for s in walk(body) if isinstance(s, Bind)}
         self.envs: list[Env] = [{} for _ in groups]
         self.conflicts: dict[tuple[int, int, int], Conflict] = {}
         self._barriers = {
@@ -92,6 +94,8 @@ class Machine:
         self._states = [_Group() for _ in groups]
         self._records: dict[int, list[_Record]] = {}
         self._landings: list[_Landing] = []
+        self.performed = 0
+        self._shares: dict[int, bool] = {}  # statements by id, which live as long as the launch
         self._arrived: dict[tuple[int, int], int] = {}  # group and named barrier to its phase
         self._started: dict[Key, int] = {}  # copies on each barrier
         # Of each buffer, how often a statement wrote a box.
@@ -123,6 +127,7 @@ class Machine:
     # -- steps ---------------------------------------------------------------------------------
     def perform(self, stmt: Stmt, by: Sequence[int]) -> bool:
         """Run a statement by the groups ``by`` together; False if it has to wait."""
+        self.performed += 1
         match stmt:
             case explicit.BarrierStep():
                 return all(self._barrier_step(stmt, g) for g in by)
@@ -154,6 +159,15 @@ class Machine:
                 state.known["store", group] = max(0, state.stores - n)
             case _:
                 raise TypeError(f"no model of {type(stmt).__name__}")
+
+    def _accesses(self, stmt: Stmt, group: int) -> list[Access]:
+        """What a statement reads and writes of memory that groups share."""
+        if id(stmt) not in self._shares:
+            used = (b for s in walk((stmt,)) for b in (*read_buffers(s), *written_buffers(s)))
+            self._shares[id(stmt)] = any(b.scope in ("shared", "global") for b in used)
+        if not self._shares[id(stmt)]:
+            return []
+        return accesses_of(stmt, self.world, self.envs[group])
 
     def _where(self, stmt: Stmt, group: int) -> Where:
         return Where(str(self.groups[group]), stmt, ())
@@ -216,7 +230,7 @@ class Machine:
 
     def _copy_later(self, stmt: explicit.CopyLater, group: int) -> None:
         state = self._states[group]
-        found = accesses_of(stmt, self.world, self.envs[group])
+        found = self._accesses(stmt, group)
         if stmt.barrier is None:
             state.stores += 1
             for access in found:
@@ -268,7 +282,7 @@ class Machine:
     def _together(self, stmt: Stmt, by: Sequence[int]) -> None:
         """A statement that is no step: all of ``by`` meet, one of them does it, all know it."""
         group = by[0]
-        found = accesses_of(stmt, self.world, self.envs[group])
+        found = self._accesses(stmt, group)
         # All wait for all around a statement that uses shared memory.
         meets = any(a.buffer.scope == "shared" for a in found) or isinstance(stmt, Intrinsic)
         if meets:

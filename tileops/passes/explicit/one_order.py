@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from tileops.ir import explicit, fold
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.node import Body, Stmt
-from tileops.ir.stmt import Copy, For, Gemm, If, Intrinsic
+from tileops.ir.stmt import Copy, For, Gemm, If, Intrinsic, Parallel
 from tileops.ir.walk import map_bodies, map_body_exprs, walk_expr
 from tileops.passes.explicit.check_roles import unsupported, with_groups
 from tileops.passes.explicit.machine import Conflict, Machine
 from tileops.passes.explicit.threads import is_ordered_inside
+from tileops.passes.explicit.tile_copies import tile_copies
 
 # In which iterations an order is looked for, from the first one on.
 _TRIES = 6
@@ -264,9 +265,10 @@ class Orderer:
 
     def _alike(self, a: Stmt, b: Stmt) -> bool:
         def same(x: Expr, y: Expr) -> bool:
+            x, y = self._spelt_out(x), self._spelt_out(y)
             if any(isinstance(e, Load) and self._changes(e.buffer) for e in walk_expr(x)):
                 return False  # it may have changed between the two
-            return fold.substitute(x, self.names) == fold.substitute(y, self.names)
+            return x == y
 
         match a, b:
             case For(), For() if is_ordered_inside(a) and is_ordered_inside(b):
@@ -275,8 +277,21 @@ class Orderer:
                 return same(a.cond, b.cond)
         return False
 
+    def _spelt_out(self, expr: Expr) -> Expr:
+        """``expr`` with values for names, and one name for the variables of loops that are one."""
+        known = {**self.machine.bound, **self.names}
+        while any(isinstance(e, Var) and e.id in known for e in walk_expr(expr)):
+            expr = fold.substitute(expr, known)
+        return expr
+
     def _changes(self, buffer: Buffer) -> bool:
-        return buffer.scope not in ("var", "global") or buffer.id in self.machine.written_ids
+        """True if what a buffer holds may change while roles run, each at its own pace.
+
+        A variable that a role sets is its own, see ``with_own_registers``.
+        """
+        if buffer.scope == "var":
+            return False
+        return buffer.scope != "global" or buffer.id in self.machine.written_ids
 
     # -- running what was found ------------------------------------------------------------------
     def replay(self, steps: Steps) -> bool:
@@ -348,9 +363,20 @@ def _plain(stmt: Stmt) -> Iterator[Stmt]:
             )  # fmt: skip
         case _ if isinstance(stmt, (*explicit.OWN_STEPS, Intrinsic)):
             return
+        case For() | Parallel() if (copies := tile_copies(stmt)) is not None:
+            yield from copies
+        case Parallel():
+            yield _without_marks(stmt)
         case For() if explicit.CP_ASYNC in stmt.hints:
-            yield replace(stmt, hints=())
+            yield _without_marks(stmt)
         case _ if stmt.BODIES:
             yield map_bodies(stmt, lambda body: tuple(s for inner in body for s in _plain(inner)))
         case _:
             yield stmt
+
+
+def _without_marks(stmt: Stmt) -> Stmt:
+    """A nest without the marks of copies by cp.async."""
+    if isinstance(stmt, For) and explicit.CP_ASYNC in stmt.hints:
+        stmt = replace(stmt, hints=())
+    return map_bodies(stmt, lambda body: tuple(map(_without_marks, body)))

@@ -22,13 +22,18 @@ from tileops.passes.context import Context
 from tileops.passes.explicit.check_roles import all_with_groups, check_roles
 from tileops.passes.explicit.machine import Conflict, Machine
 from tileops.passes.explicit.one_order import Orderer, Steps, Stuck, in_order, plain
+from tileops.passes.explicit.parts import with_parts
+from tileops.passes.explicit.pieces import with_whole_operations
 from tileops.passes.explicit.registers import with_own_registers
 from tileops.passes.explicit.slots import with_one_slot
 from tileops.passes.explicit.threads import Group, groups_of
 from tileops.passes.explicit.values import World, worlds
 
+# Choices of sizes and blocks, and how often groups run in each, in another order each time.
 _WORLDS = 6
 _ORDERS = 2
+_ORDERS_OF_ONE = 4
+_MOST_STEPS = 5000  # about a fifth of a second; then each choice is run once
 
 
 def order_roles(program: Program, context: Context) -> Program:
@@ -56,14 +61,19 @@ def _ordered(program: Program, launch: Launch) -> Launch:
     rng = random.Random(0)
     tried = list(islice(worlds(program, launch, rng), _WORLDS))
     conflicts: dict[tuple[int, int], Conflict] = {}
+    done = 0
     for world in tried:
-        for _ in range(_ORDERS):
-            for found in check_roles(launch, groups, world, rng):
-                conflicts[id(found.first), id(found.second)] = found
+        for number in range(_ORDERS if len(tried) > 1 else _ORDERS_OF_ONE):
+            if number and done > _MOST_STEPS:
+                break
+            found, ran = check_roles(launch, groups, world, rng)
+            conflicts |= {(id(c.first), id(c.second)): c for c in found}
+            done += ran
     for conflict in conflicts.values():
         _warn(program, conflict)
     steps = _found(launch, groups, tried, list(conflicts.values()))
-    body = with_one_slot(tuple(plain(steps)), fresh)
+    body = with_whole_operations(tuple(plain(steps)))
+    body = with_parts(with_one_slot(body, fresh), fresh)
     return replace(launch, body=body, threads=_threads(launch, groups))
 
 
@@ -113,7 +123,7 @@ def _found(
         steps = in_order(Machine(groups, tried[0], launch.body), launch.body, conflicts)
     except Stuck as stuck:
         raise _no_order(launch, stuck) from None
-    for world in tried:
+    for world in tried[1:]:
         if not Orderer(Machine(groups, world, launch.body), {}).replay(steps):
             raise _no_order(launch, Stuck(None))
     return steps

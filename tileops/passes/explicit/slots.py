@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Region, Var
+from tileops.ir.expr import Binary, Buffer, Expr, Region, Var
 from tileops.ir.node import Body, Stmt
 from tileops.ir.program import const_value
 from tileops.ir.stmt import Alloc, Copy, For
@@ -18,6 +18,7 @@ from tileops.ir.walk import (
     accesses,
     map_accesses,
     map_body_exprs,
+    map_children,
     operand_names,
     read_buffers,
     regions,
@@ -60,9 +61,22 @@ def _one_loop(stmt: Stmt, fresh: Iterator[int]) -> tuple[Stmt, ...] | None:
         stmt.var.id: fold.binary("floordiv", var, size),
         inner.var.id: fold.binary("floormod", var, size),
     }
-    body = map_body_exprs(inner.body, lambda e: fold.substitute(e, known))
+    body = map_body_exprs(inner.body, lambda e: _whole(fold.substitute(e, known)))
     stop = fold.mul(stmt.stop, size)
     return (replace(stmt, var=var, stop=stop, body=body),)
+
+
+def _whole(expr: Expr) -> Expr:
+    """``expr`` with ``x`` for every ``x // n * n + x % n``."""
+    expr = map_children(expr, _whole)
+    match expr:
+        case Binary(
+            op="add",
+            a=Binary(op="mul", a=Binary(op="floordiv", a=x, b=n), b=m),
+            b=Binary(op="floormod", a=y, b=k),
+        ) if x == y and n == m == k:
+            return x
+    return expr
 
 
 def _fills(body: Body, slot: Var) -> bool:

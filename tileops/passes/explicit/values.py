@@ -12,8 +12,8 @@ from tileops.ir import explicit, fold
 from tileops.ir.expr import Binary, Const, Expr, Load, Var
 from tileops.ir.operators import COMPARISONS
 from tileops.ir.program import Program
-from tileops.ir.stmt import For, If, Launch, While
-from tileops.ir.walk import exprs, map_children, walk, walk_expr
+from tileops.ir.stmt import Bind, For, If, Launch, While
+from tileops.ir.walk import map_children, regions, walk, walk_expr
 
 # What one group knows: values of variables, by id.
 Env = dict[int, Expr]
@@ -35,6 +35,8 @@ class World:
 
     def value(self, expr: Expr, env: Env) -> int | float | bool:
         """The value of an expression of one group."""
+        if isinstance(expr, Const):
+            return expr.value
         try:
             found = self.settled(fold.substitute(expr, {**self.values, **env}), env)
         except ProgramValueError:
@@ -43,7 +45,7 @@ class World:
 
     def known(self, expr: Expr, env: Env) -> Expr:
         """``expr`` with the values of all variables that are known."""
-        return fold.substitute(expr, {**self.values, **env})
+        return expr if isinstance(expr, Const) else fold.substitute(expr, {**self.values, **env})
 
     def settled(self, expr: Expr, env: Env) -> Const:
         """``expr`` with a number for every element and function."""
@@ -72,14 +74,20 @@ class World:
 def worlds(program: Program, launch: Launch, rng: random.Random) -> Iterator[World]:
     """Choices without end; the first one has long loops.
 
-    Without run-time sizes they differ in blocks alone.
+    There is only one where nothing but constants and loops decides what a launch does.
     """
     control = list(_control(launch))
     free = [s.var for s in program.sizes] + [s.var for s in program.scalars()]
+    open_ids = {v.id for v in (*free, *launch.block_vars)}
+    is_open = any(
+        isinstance(e, Load) or (isinstance(e, Var) and e.id in open_ids)
+        for expr in control
+        for e in walk_expr(expr)
+    )
     factors = sorted({1, *(n for e in control for n in _factors(e))})
     for number, trips in enumerate(_trips()):
         largest = factors[-1]
-        pool = tuple(trips * f for f in factors) or (trips,)
+        pool = tuple(trips * f for f in factors)
         given: Env = {}
         for var in free:
             size = trips * largest if number == 0 else trips * rng.choice(factors)
@@ -88,6 +96,8 @@ def worlds(program: Program, launch: Launch, rng: random.Random) -> Iterator[Wor
             yield World({**given, **_block(launch, given, number, rng)}, pool)
         except Unusable:
             continue
+        if not is_open:
+            return
 
 
 def _trips() -> Iterator[int]:
@@ -109,14 +119,24 @@ def _block(launch: Launch, sizes: Env, number: int, rng: random.Random) -> Env:
 
 
 def _control(launch: Launch) -> Iterator[Expr]:
+    """What decides which steps run, on which barriers and slots."""
     for stmt in walk(launch.body):
         match stmt:
             case For(start=start, stop=stop):
                 yield from (start, stop)
             case If(cond=cond) | While(cond=cond):
                 yield cond
-            case _ if isinstance(stmt, explicit.STEPS):
-                yield from exprs(stmt)
+            case Bind(value=value):
+                yield value
+            case explicit.BarrierStep(slot=slot):
+                yield slot
+            case explicit.CopyLater(slot=Expr() as slot):
+                yield slot
+        if isinstance(stmt, explicit.BarrierWait):
+            yield stmt.parity
+        for region in regions(stmt):
+            if region.buffer.scope == "shared":
+                yield from region.starts
 
 
 def _factors(expr: Expr) -> Iterator[int]:
@@ -127,8 +147,3 @@ def _factors(expr: Expr) -> Iterator[int]:
                     value = abs(int(side.value))
                     if 1 < value <= _MOST_FACTOR:
                         yield value
-
-
-def free_vars(expr: Expr) -> set[int]:
-    """The ids of the variables of an expression."""
-    return {e.id for e in walk_expr(expr) if isinstance(e, Var)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tileops.ir.expr import Buffer, Expr, Region
 from tileops.ir.program import Program, const_value
-from tileops.ir.schedule import Descriptor
+from tileops.ir.schedule import Descriptor, swizzle_of
 from tileops.ir.stmt import Copy, Launch
 from tileops.passes.hopper.multiples import Multiples
 from tileops.passes.hopper.unfit import Unfit
@@ -15,12 +16,7 @@ from tileops.passes.hopper.unfit import Unfit
 _MOST_RANK = 5
 _MOST_EXTENT = 256
 _ALIGNMENT = 16
-_SWIZZLES = (128, 64, 32)
-
-
-def swizzle_of(row_bytes: int) -> int | None:
-    """The width in bytes of the pattern for rows of so many bytes; None for rows too short."""
-    return next((s for s in _SWIZZLES if row_bytes >= s), None)
+_SLOT_ALIGNMENT = 128  # of shared memory that a copy fills
 
 
 class Boxes:
@@ -46,6 +42,15 @@ class Boxes:
             raise Unfit(f"`{copy.src.buffer.name}` has a safe value, and TMA gives 0", copy.loc)
         return self._box(copy.src, copy)
 
+    def rider(self, copy: Copy) -> Descriptor:
+        """The box of a copy into a vector, which stays in order in shared memory."""
+        box = self.fetched(copy)
+        if box.bytes % _SLOT_ALIGNMENT or box.box[-1] > _MOST_EXTENT:
+            raise Unfit(f"a vector of {box.bytes} bytes", copy.loc)
+        if len(copy.src.squeezed()) != 1 or copy.src.squeezed()[0] != len(box.box) - 1:
+            raise Unfit(f"the vector `{copy.dst.buffer.name}` is no row", copy.loc)
+        return replace(box, swizzle=0)
+
     def stored(self, copy: Copy) -> Descriptor:
         """The box of a copy from a tile to a tensor."""
         return self._box(copy.dst, copy)
@@ -68,7 +73,7 @@ class Boxes:
         if any(extent > _MOST_EXTENT for extent in box[:-1]):
             raise Unfit(f"the box of `{buffer.name}` is longer than {_MOST_EXTENT}", copy.loc)
         swizzle = swizzle_of(inner)
-        if swizzle is None:
+        if not swizzle:
             raise Unfit(f"a row of the box of `{buffer.name}` has {inner} bytes", copy.loc)
         self._require_strides(buffer, copy)
         self._require_start(region, copy)

@@ -31,7 +31,7 @@ from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer
 from tileops.ir.node import Stmt
-from tileops.ir.schedule import Fetch, Ring, RingStep, Schedule
+from tileops.ir.schedule import Deposit, Fetch, Ring, RingStep, Schedule
 from tileops.ir.stmt import Launch
 from tileops.ir.walk import read_buffers, view_roots, walk, written_buffers
 from tileops.passes.analyze_ranges import Ranges
@@ -120,11 +120,11 @@ def _known(schedule: Schedule, ranges: Ranges) -> Ranges:
 
 def _arrivals(schedule: Schedule) -> dict[Key, int]:
     """The arrivals that a phase of each barrier takes."""
-    sides = (("full", 1), ("empty", schedule.groups))
+    groups = schedule.groups
     return {
         (f"{ring}.{side}", slot): count
         for ring in schedule.rings
-        for side, count in sides
+        for side, count in (("full", groups if ring.is_exchange else 1), ("empty", groups))
         for slot in range(ring.depth)
     }
 
@@ -138,14 +138,15 @@ def _static_faults(schedule: Schedule, shared_limit: int) -> Iterator[str]:
         yield from _ring_faults(ring)
     for role, body in (("load", schedule.load), ("math", schedule.math)):
         for stmt in walk(body):
-            if isinstance(stmt, (RingStep, Fetch)):
+            if isinstance(stmt, (RingStep, Fetch, Deposit)):
                 yield from _step_faults(stmt, stmt.ring, rings.get(stmt.ring.name), role)
     for buffer in _raced(schedule):
         yield f"the load role reads `{buffer}`, which the math role writes"
     yield from _register_faults(schedule)
     slots = sum(ring.depth * (ring.bytes + 2 * _BARRIER_BYTES) for ring in schedule.rings)
     tiles = sum(math.prod(b.static_shape() or ()) * b.dtype.bytes for b in schedule.shared)
-    total = slots + tiles + schedule.groups * sum(box.bytes for box in schedule.staged)
+    forms = {(box.tensor.dtype, box.box, box.swizzle): box.bytes for box in schedule.staged}
+    total = slots + tiles + schedule.groups * sum(forms.values())
     if total > shared_limit:
         yield f"{total} bytes of shared memory, and there are {shared_limit}"
 
@@ -163,7 +164,7 @@ def _ring_faults(ring: Ring) -> Iterator[str]:
         yield f"{ring} has no slot"
     if not 0 < ring.bytes <= _MOST_BYTES:
         yield f"a phase of {ring} counts {ring.bytes} bytes"
-    if len(ring.buffers) != len(ring.descriptors):
+    if ring.descriptors and len(ring.buffers) != len(ring.descriptors):
         yield f"{ring} has {len(ring.buffers)} buffers and {len(ring.descriptors)} boxes"
     for buffer, box in zip(ring.buffers, ring.descriptors, strict=False):
         size = buffer.dtype.bytes

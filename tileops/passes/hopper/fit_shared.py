@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileops.ir.schedule import Release, Ring, Schedule, Staged
+from tileops.ir.schedule import Added, Release, Ring, Schedule, Staged
 from tileops.ir.stmt import Body, Copy, Launch, Stmt
 from tileops.ir.walk import sub_bodies, walk, with_bodies
 from tileops.passes.hopper.unfit import Unfit
@@ -25,7 +25,7 @@ def deepened(schedule: Schedule) -> Schedule:
 def fitted(schedule: Schedule, limit: int, launch: Launch) -> Schedule:
     """The schedule with rings as deep as asked for where they fit, else shallower."""
     if schedule.staged and _least(schedule).shared_bytes > limit:
-        schedule = with_math(schedule, _unstaged(schedule.math))
+        schedule = unstaged(schedule)
     while schedule.shared_bytes > limit:
         deepest = max(ring.depth for ring in schedule.rings)
         if deepest <= LEAST_DEPTH:
@@ -55,11 +55,15 @@ def _least(schedule: Schedule) -> Schedule:
     return replace(schedule, rings=rings)
 
 
+def unstaged(schedule: Schedule) -> Schedule:
+    """The schedule with tiles that leave from registers."""
+    return with_math(schedule, _unstaged(schedule.math))
+
+
 def _unstaged(body: Body) -> Body:
-    """The statements with tiles that leave from registers."""
     out: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Staged):
+        if isinstance(stmt, Staged) and not isinstance(stmt, Added):
             stmt = Copy(stmt.src, stmt.dst, **stmt.provenance)
         out.append(with_bodies(stmt, tuple(_unstaged(inner) for inner in sub_bodies(stmt))))
     return tuple(out)

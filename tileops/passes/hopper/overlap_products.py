@@ -77,6 +77,9 @@ def _parts(loop: For) -> _Parts | None:
     awaits = [s for s in body[:two] if isinstance(s, Await) and s.ring == ring]
     if len(awaits) != 1 or not isinstance(body[one + 1], Settle):
         return None
+    slots = {b.id for s in body if isinstance(s, Await) for b in s.ring.buffers}
+    if slots & _read(s for s in body if not isinstance(s, (RingStep, Issue, Settle))):
+        return None  # a vector, whose slot is released behind what reads it
     between = [s for s in body[one + 2 : two] if s is not awaits[0]]
     ended = tuple(s for s in between if isinstance(s, (Release, Advance)))
     rest = [s for s in between if not isinstance(s, (Release, Advance))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 
 from tileops.dtypes import DType
 from tileops.ir import fold
@@ -14,16 +13,17 @@ from tileops.ir.schedule import (
     Acquire,
     Advance,
     Await,
+    Deposit,
     Descriptor,
     Fetch,
     Issue,
+    Publish,
     Release,
     Ring,
     Schedule,
     Settle,
-    Staged,
 )
-from tileops.ir.stmt import Alloc, Atomic, Bind, Body, Copy, For, Gemm, If, Launch, Stmt
+from tileops.ir.stmt import Alloc, Atomic, Bind, Body, Copy, For, Gemm, If, Launch, Parallel, Stmt
 from tileops.ir.walk import (
     exprs,
     fresh_ids,
@@ -37,17 +37,21 @@ from tileops.ir.walk import (
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
 from tileops.passes.hopper.boxes import Boxes
+from tileops.passes.hopper.choices import Choices
 from tileops.passes.hopper.clear_at_start import clear_at_start
 from tileops.passes.hopper.defer_products import deferred, joined, lone_products
+from tileops.passes.hopper.exchanges import find_exchanged, require_rows
 from tileops.passes.hopper.fit_shared import LEAST_DEPTH, deepened, fitted, with_math
+from tileops.passes.hopper.groups import LANES, MOST_RESULTS, in_groups
+from tileops.passes.hopper.leaving import Leaving
 from tileops.passes.hopper.mask_after import mask_after
 from tileops.passes.hopper.overlap_products import overlap_products
 from tileops.passes.hopper.pair_tiles import pair_tiles
 from tileops.passes.hopper.promote_sums import narrow_sums, promote_sums
+from tileops.passes.hopper.riders import covers, find_riders, span_of
 from tileops.passes.hopper.segment_masks import reversed_blocks, segment_masks
 from tileops.passes.hopper.share_operands import share_operands
-from tileops.passes.hopper.split_columns import own_columns
-from tileops.passes.hopper.split_rows import split_rows
+from tileops.passes.hopper.spread_products import spread_products
 from tileops.passes.hopper.unfit import Unfit
 
 # What a product of each dtype is summed in (PTX ISA, wgmma.mma_async).
@@ -58,86 +62,54 @@ _SUMS = {
 _STEP_BITS = 256  # of a row of an operand that one instruction reads
 _PATTERN_ROWS = 8  # that a swizzle pattern of shared memory has
 _GROUP_ROWS = 64  # of a wgmma instruction, which four warps run together
-_LANES = 32
 _RESULTS = 64
-_MOST_RESULTS = 128  # of a thread, beside what else it holds
 _TRUE = fold.const(True, DType("bool"))
 
 
 def schedule_launch(
     program: Program, launch: Launch, ranges: Ranges, aligned: frozenset[int], shared_limit: int
 ) -> Schedule:
-    """The schedule of a launch; Unfit where it has no form in roles.
+    """The schedule of a launch; Unfit where it has no form in roles, or not what is chosen.
 
     ``ranges`` are known where the launch begins, ``aligned`` the run-time sizes that are divisible
     by 16.
     """
-    ids = fresh_ids(program)
-    launch = replace(launch, body=clear_at_start(launch.body))
+    ids, choices = fresh_ids(program), Choices.of(dict(program.options))
+    launch = choices.staged_loops(replace(launch, body=clear_at_start(launch.body)))
     launch = replace(launch, body=mask_after(launch.body, ranges.inside(launch)))
     split = _Split(program, launch, Boxes(program, launch, aligned))
+    if choices.path != "roles":
+        split.check_loads()
     load, math = split.roles()
     if not split.rings:
         raise Unfit("no matrix product reads a tile that a loop loads from a tensor", launch.loc)
     first_row = Var(fold.INT32, next(ids), "first_row")
     warps, across = split.warps()
-    schedule = Schedule(
-        tuple(split.rings), tuple(split.staged), warps, load, joined(math), across=across
-    )
-    schedule = _in_groups(schedule, split.rows, first_row)
+    schedule = Schedule(tuple(split.rings), (), warps, load, (), across=across)
+    schedule = with_math(schedule, joined(math))
+    if choices.groups != 1:
+        schedule = in_groups(schedule, split.rows, first_row)
     narrow = narrow_sums(schedule.math, ids)
     schedule = with_math(schedule, promote_sums(pair_tiles(narrow, ids), ids))
     known = ranges.inside(launch)
     if schedule.first_row is not None:
         last = schedule.rows * (schedule.groups - 1)
         known = known.with_span(first_row, fold.const(0), fold.const(last + 1))
-    late = overlap_products(schedule.math, known)
+    math = schedule.math if choices.overlap is False else overlap_products(schedule.math, known)
+    math = spread_products(math, schedule.rings)
     schedule = replace(
         schedule,
-        math=segment_masks(late, known),
+        math=math if choices.segments is False else segment_masks(math, known),
         persistent=all(ring.depth == 1 or ring.name in split.even for ring in split.rings),
         backwards=reversed_blocks(launch.body, launch.block_vars),
     )
-    if schedule.persistent and schedule.groups == 1:
+    if schedule.persistent and schedule.groups == 1 and choices.path != "roles":
         split.check_rows()
-    return fitted(deepened(share_operands(schedule, ids)), shared_limit, launch)
-
-
-def _in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
-    """The schedule with a group of four warps for each 64 rows, where rows do not meet."""
-    groups = rows // _GROUP_ROWS
-    if schedule.across > 1:
-        return _in_columns(schedule, first_row)
-    if groups not in (2, 3):
-        return schedule
-    try:
-        math = split_rows(schedule, rows, groups, first_row)
-    except Unfit:
-        return schedule
-    return replace(
-        with_math(schedule, math), groups=groups, warps=4, rows=rows // groups, first_row=first_row
-    )
-
-
-def _in_columns(schedule: Schedule, first: Var) -> Schedule:
-    """The schedule with two groups that share the one result too wide for four warps."""
-    results = {s.c.buffer for s in walk(schedule.math) if isinstance(s, Issue)}
-    wide = [b for b in results if _results(b) > _MOST_RESULTS * _LANES * 4]
-    if len(wide) != 1:
-        return schedule
-    columns = (wide[0].static_shape() or (0,))[-1] // 2
-    try:
-        math = own_columns(schedule.math, wide[0], columns, first)
-    except Unfit:
-        return schedule
-    return replace(
-        with_math(schedule, math), groups=2, warps=4, across=1, rows=columns, first_row=first,
-        by_columns=True,
-    )  # fmt: skip
-
-
-def _results(tile: Buffer) -> int:
-    return prod(tile.static_shape() or ())
+    schedule = share_operands(choices.applied(schedule), ids)
+    schedule = schedule if choices.depth else deepened(schedule)
+    schedule = fitted(schedule, shared_limit, launch)
+    choices.check(schedule, launch)
+    return schedule
 
 
 def operands(gemm: Gemm) -> tuple[Buffer, Buffer]:
@@ -157,13 +129,18 @@ class _Group:
     copies: list[Copy]
     ring: Ring
 
+    def start(self, body: Body) -> int:
+        """The place in ``body`` from which on all addresses of the copies are known."""
+        used = {e for c in self.copies for x in exprs(c) for e in walk_expr(x)}
+        binds = (n for n, s in enumerate(body) if isinstance(s, Bind) and s.var in used)
+        return max((min(map(body.index, self.copies)), *binds))
+
 
 class _Split:
     """Both roles of one launch, as they are found."""
 
     def __init__(self, program: Program, launch: Launch, boxes: Boxes) -> None:
         self.rings: list[Ring] = []
-        self.staged: list[Descriptor] = []
         self._sizes = {size.var.id for size in program.sizes}
         # The rings of loops that are as long in every block, by name.
         self.even: set[str] = set()
@@ -171,18 +148,25 @@ class _Split:
         self._gemms = [s for s in walk(launch.body) if isinstance(s, Gemm)]
         self._written = written_ids(launch.body)
         self._roots = view_roots(launch.body)
+        self._leaving = Leaving(launch.body, boxes)
         # The variables whose values the math role alone has.
         self._private: set[int] = set()
         self._find_private()
+        self._exchanged = find_exchanged(launch.body)
         self._fed = self._fed_buffers()
+        self._filled = self._fed.keys() | self._exchanged
+        # In a loop that multiplies in each iteration: what it adds to memory should not wait.
+        self._adds = False
         for gemm in self._gemms:
             self._check_gemm(gemm)
-        self._check_loads()
+            if gemm.a.buffer.id in self._exchanged:
+                require_rows(gemm)
 
     @property
     def rows(self) -> int:
         """The rows of the products, the same of all."""
-        found = {(g.c.static_extents() or (0,))[-2] for g in self._gemms}
+        own = [g for g in self._gemms if g.a.buffer.id not in self._exchanged]
+        found = {(g.c.static_extents() or (0,))[-2] for g in own}
         if len(found) != 1:
             raise Unfit("the products differ in rows", self._launch.loc)
         return found.pop()
@@ -194,11 +178,14 @@ class _Split:
         """
         most = self.rows // 16
         columns = max((g.c.static_extents() or (0,))[-1] for g in self._gemms)
-        wanted = self.rows * columns // (_LANES * _RESULTS)
+        wanted = self.rows * columns // (LANES * _RESULTS)
         if most < 4:
             raise Unfit(f"the products have {self.rows} rows, wgmma has 64", self._launch.loc)
         warps = max(4, min(8, most, wanted))
-        if warps == 4 and self.rows * columns > _MOST_RESULTS * _LANES * warps:
+        # Registers hold all results that products add to at once.
+        added = {g.c.buffer for g in self._gemms if const_value(g.clear) == 0}
+        held = max(columns, sum((b.static_shape() or (0,))[-1] for b in added))
+        if warps == 4 and self.rows * held > MOST_RESULTS * LANES * warps:
             return 8, 2
         return warps, 1
 
@@ -252,6 +239,8 @@ class _Split:
         wanted = {b.id: b for g in self._gemms for b in operands(g) if b.scope == "shared"}
         fed: dict[int, Descriptor] = {}
         for buffer in wanted.values():
+            if buffer.id in self._exchanged:
+                continue
             writers = [s for s in walk(self._launch.body) if buffer in written_buffers(s)]
             readers = [s for s in walk(self._launch.body) if buffer in read_buffers(s)]
             if len(writers) != 1 or not isinstance(writers[0], Copy) or self._in_tile(writers[0]):
@@ -268,9 +257,14 @@ class _Split:
             if not all(map(self._is_pure, exprs(copy))):
                 raise Unfit("an address of the copy is read from a tile", copy.loc)
             fed[buffer.id] = self._boxes.fetched(copy)
-        return fed
+        self._riders = find_riders(self._launch.body, self._boxes, fed, self._is_loadable)
+        return fed | self._riders
 
-    def _check_loads(self) -> None:
+    def _is_loadable(self, copy: Copy) -> bool:
+        """True for a copy whose source and addresses the load role has."""
+        return copy.src.buffer.id not in self._written and all(map(self._is_pure, exprs(copy)))
+
+    def check_loads(self) -> None:
         """Unfit where the products of a loop wait for a tile that the math role loads itself.
 
         Triton copies such tiles ahead. On an H200 a convolution of stride 2 took 145 us in roles
@@ -304,7 +298,7 @@ class _Split:
                 if not in_rows:
                     name = region.buffer.name
                     raise Unfit(f"the sum over {a.dtype} runs down columns of `{name}`", gemm.loc)
-        if gemm.transpose_a and a.buffer.id not in self._fed:
+        if gemm.transpose_a and a.buffer.id not in self._filled:
             raise Unfit(f"`{a.buffer.name}` is transposed in registers", gemm.loc)
         whole = a.is_whole() and c.is_whole() and (b.is_whole() or _are_rows(gemm))
         if not whole or any(len(r.squeezed()) != 2 for r in (a, b, c)):
@@ -318,20 +312,21 @@ class _Split:
     # -- roles -----------------------------------------------------------------------------------
     def _roles(self, body: Body, stages: int) -> tuple[Body, Body]:
         groups = self._groups(body, stages)
+        starts = [group.start(body) for group in groups]
         load: list[Stmt] = []
         math: list[Stmt] = []
-        fetched: set[int] = set()
         for place, stmt in enumerate(body):
             math += [Await(g.ring, **stmt.provenance) for g in groups if g.first == place]
-            if isinstance(stmt, Copy) and stmt.dst.buffer.id in self._fed:
-                fetched.add(stmt.dst.buffer.id)
-                for group in groups:
-                    if stmt in group.copies and fetched >= {c.dst.buffer.id for c in group.copies}:
-                        load += self._fetches(group)
-            else:
+            own = [g for g in groups if stmt in g.copies]
+            if isinstance(stmt, Copy) and stmt.dst.buffer.id in self._exchanged:
+                math += self._deposit(own[0].ring, stmt)
+            elif not _is_fed_copy(stmt, self._fed):
                 inner_load, inner_math = self._of(stmt)
                 load += inner_load
                 math += inner_math
+            for group, start in zip(groups, starts, strict=True):
+                if start == place and not group.ring.is_exchange:
+                    load += self._fetches(group)
             for group in groups:
                 if group.last == place:
                     math += [
@@ -341,34 +336,37 @@ class _Split:
         return tuple(load), tuple(math)
 
     def _groups(self, body: Body, stages: int) -> list[_Group]:
-        found: dict[tuple[int, int], _Group] = {}
+        found: dict[tuple[int, int, bool], _Group] = {}
+        riding: list[tuple[Copy, tuple[int, int]]] = []
         starts = self._run_starts(body)
         for place, copy in enumerate(body):
-            if not (isinstance(copy, Copy) and copy.dst.buffer.id in self._fed):
+            if not (isinstance(copy, Copy) and copy.dst.buffer.id in self._filled):
                 continue
-            uses = [
-                n
-                for n, s in enumerate(body)
-                if any(copy.dst.buffer in operands(g) for g in _gemms(s))
-            ]
-            if not uses or uses[0] < place:
+            span = span_of(body, copy.dst.buffer)
+            if span is None or span[0] < place:
                 raise Unfit(f"`{copy.dst.buffer.name}` is not read where it is loaded", copy.loc)
-            first = starts.get(uses[0], uses[0])
+            if copy.dst.buffer.id in self._riders:
+                riding.append((copy, span))
+                continue
+            first = starts.get(span[0], span[0])
             is_joined = list(starts.values()).count(first) > 1
-            key = (first, len(body) if is_joined else uses[-1])
             name = f"ring{len(self.rings)}"
-            depth = max(LEAST_DEPTH, stages) if stages else 1
+            exchanged = copy.dst.buffer.id in self._exchanged
+            depth = 1 if not stages else LEAST_DEPTH if exchanged else max(LEAST_DEPTH, stages)
+            key = (first, len(body) if is_joined else span[1], exchanged)
             if key not in found:
-                found[key] = _Group(first, uses[-1], [], Ring(name, (), (), depth))
+                found[key] = _Group(first, span[1], [], Ring(name, (), (), depth))
                 self.rings.append(found[key].ring)
             found[key].copies.append(copy)
-            found[key].last = max(found[key].last, uses[-1])
+            found[key].last = max(found[key].last, span[1])
+        for copy, span in riding:
+            holds = (g for g in found.values() if covers((g.first, g.last), span))
+            next(g for g in holds if g.copies[0].dst.buffer.id in self._fed).copies.append(copy)
         for group in found.values():
             before = self.rings.index(group.ring)
             buffers = tuple(c.dst.buffer for c in group.copies)
-            group.ring = replace(
-                group.ring, buffers=buffers, descriptors=tuple(self._fed[b.id] for b in buffers)
-            )
+            boxes = tuple(self._fed[b.id] for b in buffers if b.id in self._fed)
+            group.ring = replace(group.ring, buffers=buffers, descriptors=boxes)
             self.rings[before] = group.ring
         return list(found.values())
 
@@ -391,16 +389,22 @@ class _Split:
         return starts
 
     def _fetches(self, group: _Group) -> Iterator[Stmt]:
-        where = group.copies[-1].provenance
+        where = group.copies[0].provenance
         yield Acquire(group.ring, **where)
         for copy in group.copies:
             yield Fetch(copy.src, copy.dst, group.ring, **copy.provenance)
         yield Advance(group.ring, **where)
 
+    @staticmethod
+    def _deposit(ring: Ring, copy: Copy) -> Iterator[Stmt]:
+        yield Acquire(ring, **copy.provenance)
+        yield Deposit(copy.src, copy.dst, ring, **copy.provenance)
+        yield Publish(ring, **copy.provenance)
+
     def _of(self, stmt: Stmt) -> tuple[Body, Body]:
         """What a statement becomes in each role."""
         match stmt:
-            case Alloc(buffer=buffer) if buffer.id in self._fed:
+            case Alloc(buffer=buffer) if buffer.id in self._filled:
                 return (), ()
             case Gemm():
                 issue = Issue(
@@ -413,7 +417,9 @@ class _Split:
             case For():
                 self._require_pure(stmt, stmt.start, stmt.stop)
                 stages = stmt.stages if stmt.kind == "pipelined" else 0
+                before, self._adds = self._adds, any(isinstance(s, Gemm) for s in stmt.body)
                 load, math = self._roles(stmt.body, max(stages, 1))
+                self._adds = before
                 loop = replace(stmt, kind="serial", stages=0, body=math)
                 after: Body = ()
                 if self._is_even(loop):
@@ -431,7 +437,9 @@ class _Split:
                 other = replace(stmt, then=load, orelse=load_else)
                 return _loading(other, load + load_else), (branch,)
             case Copy(src=src, dst=dst) if src.buffer.is_on_chip and not dst.buffer.is_on_chip:
-                return (), (self._leaving(stmt),)
+                return (), (self._leaving.copy(stmt),)
+            case Parallel() | Atomic() if self._adds:
+                return (), (self._leaving.addition(stmt),)
             case _ if any(_is_fed_copy(s, self._fed) for s in walk((stmt,))):
                 raise Unfit(f"a copy in a {type(stmt).__name__.lower()} loop", stmt.loc)
             case _:
@@ -455,35 +463,6 @@ class _Split:
             _is_fed_copy(s, self._fed) for s in walk((stmt,))
         ):
             raise Unfit("what decides over a copy is read from a tile", stmt.loc)
-
-    def _leaving(self, copy: Copy) -> Stmt:
-        """A copy from a tile to a tensor: through shared memory where it is a box."""
-        try:
-            descriptor = self._boxes.stored(copy)
-        except Unfit:
-            return copy
-        if not copy.src.is_whole() or not self._is_written_once(descriptor.tensor):
-            return copy
-        if descriptor not in self.staged:
-            self.staged.append(descriptor)
-        return Staged(copy.src, copy.dst, descriptor, **copy.provenance)
-
-    def _is_written_once(self, tensor: Buffer) -> bool:
-        """True if one statement, in no loop, writes the tensor, and none reads it.
-
-        TMA stores in its own time.
-        """
-        every = list(walk(self._launch.body))
-        loops = [s for s in every if s.BODIES and not isinstance(s, If)]
-        if any(tensor in written_buffers(s) for loop in loops for s in walk((loop,))):
-            return False
-        read = {self._roots.get(b.id, b).id for s in every for b in read_buffers(s)}
-        writers = [
-            s
-            for s in every
-            if tensor.id in {self._roots.get(b.id, b).id for b in written_buffers(s)}
-        ]
-        return tensor.id not in read and len(writers) == 1
 
 
 def _gemms(stmt: Stmt) -> Iterator[Gemm]:

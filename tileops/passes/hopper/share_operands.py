@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tileops.ir.expr import Buffer, Region
-from tileops.ir.schedule import Issue, Schedule, Share
+from tileops.ir.schedule import Issue, Schedule, Share, swizzle_of
 from tileops.ir.stmt import Body, Stmt
 from tileops.ir.walk import sub_bodies, with_bodies
-from tileops.passes.hopper.boxes import swizzle_of
 from tileops.passes.hopper.unfit import Unfit
 
 
@@ -32,7 +31,7 @@ def _shared(body: Body, fed: set[int], shared: dict[int, Buffer], ids: Iterator[
         if isinstance(stmt, Issue) and stmt.a.buffer.id not in fed:
             own = stmt.a.buffer
             if own.id not in shared:
-                if swizzle_of((own.static_shape() or (0,))[-1] * own.dtype.bytes) is None:
+                if not swizzle_of((own.static_shape() or (0,))[-1] * own.dtype.bytes):
                     raise Unfit(f"a row of `{own.name}` is too short for shared memory", stmt.loc)
                 shared[own.id] = replace(own, id=next(ids), scope="shared")
             tile = Region(shared[own.id], stmt.a.starts, stmt.a.extents)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.ir.program import const_value
-from tileops.ir.schedule import Issue, Schedule, Settle, Staged
+from tileops.ir.schedule import Deposit, Issue, Schedule, Settle, Staged
 from tileops.ir.stmt import (
     Alloc,
     Body,
@@ -34,73 +34,108 @@ from tileops.ir.walk import (
 from tileops.passes.hopper.effects import require_no_effect
 from tileops.passes.hopper.unfit import Unfit
 
+_GROUP_ROWS = 64  # of a wgmma instruction, which the four warps of a group run together
+_UNIT_COLUMNS = 8  # likewise (PTX ISA, wgmma.mma_async: N is a multiple of 8)
+
 
 def split_rows(schedule: Schedule, rows: int, groups: int, first_row: Var) -> Body:
     """The math role for one of ``groups`` groups, whose rows start at ``first_row``.
 
-    ``rows`` are those of every product. Unfit where a row of a tile needs another one.
+    ``rows`` are those of every product but those of exchanged tiles, which all groups read: of such
+    a product a group has some columns where the rows are too few. Unfit where a row of a tile needs
+    another one.
     """
-    fed = frozenset(b.id for ring in schedule.rings for b in ring.buffers)
-    return _Rows(schedule.math, fed, rows // groups, groups, first_row).body(schedule.math)
+    return _Rows(schedule, rows, groups, first_row).body(schedule.math)
 
 
 class _Rows:
-    """The tiles whose first dimension is that of the products' rows, found from the products."""
+    """The tiles that the groups divide, found from the products: each along one dimension."""
 
-    def __init__(
-        self, math: Body, fed: frozenset[int], own: int, groups: int, first_row: Var
-    ) -> None:
-        self._fed, self._rows, self._own, self._first = fed, own * groups, own, first_row
+    def __init__(self, schedule: Schedule, rows: int, groups: int, first_row: Var) -> None:
+        self._fed = frozenset(b.id for ring in schedule.rings for b in ring.buffers)
+        self._shared = {b.id for r in schedule.rings if r.is_exchange for b in r.buffers}
+        self._rows, self._own, self._groups, self._first = rows, rows // groups, groups, first_row
         self._tiles: dict[int, Buffer] = {}
-        pending = [s.c.buffer for s in walk(math) if isinstance(s, Issue)]
+        self._dims: dict[int, int] = {}
+        math = schedule.math
+        pending = [(s.c.buffer, self._dim(s)) for s in walk(math) if isinstance(s, Issue)]
         while pending:
-            for buffer in pending:
-                self._add(buffer)
-            found = [b for s in walk(math) for b in self._partners(s)]
-            pending = [b for b in found if b.id not in self._tiles]
+            for buffer, dim in pending:
+                self._add(buffer, dim)
+            found = [pair for s in walk(math) for pair in self._partners(s)]
+            pending = [(b, dim) for b, dim in found if b.id not in self._tiles]
 
-    def _add(self, buffer: Buffer) -> None:
-        shape = buffer.static_shape()
-        if shape is None or shape[0] != self._rows:
+    def _dim(self, issue: Issue) -> int:
+        """The dimension along which the groups divide a product."""
+        if issue.a.buffer.id not in self._shared:
+            return 0
+        rows = (issue.c.static_extents() or (0,))[0]
+        return int(rows % (_GROUP_ROWS * self._groups) != 0)
+
+    def _add(self, buffer: Buffer, dim: int) -> None:
+        shape = list(buffer.static_shape() or ())
+        if self._dims.setdefault(buffer.id, dim) != dim or len(shape) <= dim:
+            raise Unfit(f"`{buffer.name}` is divided by rows and by columns")
+        if shape[dim] % (self._groups * (self._own if dim == 0 else _UNIT_COLUMNS)):
             raise Unfit(f"the rows of `{buffer.name}` are not those of the products")
-        self._tiles[buffer.id] = replace(buffer, shape=(fold.const(self._own), *buffer.shape[1:]))
+        shape[dim] //= self._groups
+        self._tiles[buffer.id] = replace(buffer, shape=tuple(map(fold.const, shape)))
 
     def _is_tile(self, region: Region) -> bool:
         return region.buffer.id in self._tiles
 
-    def _partners(self, stmt: Stmt) -> list[Buffer]:
-        """The tiles that share rows with one that is known to have them, in one statement."""
+    def _partners(self, stmt: Stmt) -> list[tuple[Buffer, int]]:
+        """The tiles divided as one that is known to be, in one statement."""
         match stmt:
             case Issue(a=a) if a.buffer.id not in self._fed:
-                return [a.buffer]
+                return [(a.buffer, 0)]
+            case Deposit(src=src):
+                return [(src.buffer, 0)]
             case Copy(src=src, dst=dst) if self._is_tile(src) or self._is_tile(dst):
-                return [r.buffer for r in (src, dst) if r.buffer.is_on_chip]
+                dim = self._dims[src.buffer.id if self._is_tile(src) else dst.buffer.id]
+                return [(r.buffer, dim) for r in (src, dst) if r.buffer.is_on_chip]
             case Reduce(src=src, dst=dst) | Scan(src=src, dst=dst) if self._is_tile(
                 src
             ) or self._is_tile(dst):
-                return [src.buffer, dst.buffer]
+                return [(src.buffer, 0), (dst.buffer, 0)]
             case Parallel():
-                rows = self._row_vars(stmt)
+                own = self._own_vars(stmt)
                 return [
-                    buffer
+                    (buffer, dim)
                     for inner in walk(stmt.body)
                     for buffer, indices in accesses(inner)
-                    if buffer.is_on_chip and isinstance(indices[0], Var) and indices[0].id in rows
+                    for dim, index in enumerate(indices)
+                    if buffer.is_on_chip and isinstance(index, Var) and index.id in own
+                    if self._is_divided(buffer, dim, own[index.id], stmt)
                 ]
         return []
 
-    def _row_vars(self, nest: Parallel) -> dict[int, Var]:
-        """The variables of a nest that count rows of a tile."""
-        own = {v.id: v for v in nest.flattened().vars}
-        found: dict[int, Var] = {}
+    def _is_divided(self, buffer: Buffer, dim: int, divided: int, nest: Parallel) -> bool:
+        """True if dimension ``dim`` is what the groups divide; Unfit where it cannot be."""
+        if buffer.id in self._fed or dim < divided:
+            raise Unfit(f"a nest reads a part of `{buffer.name}`", nest.loc)
+        return dim == divided
+
+    def _own_vars(self, nest: Parallel) -> dict[int, int]:
+        """The variables of a nest that count what the groups divide, with the dimension."""
+        own = {v.id for v in nest.flattened().vars}
+        found: dict[int, int] = {}
         for inner in walk(nest.body):
             for buffer, indices in accesses(inner):
                 if buffer.id in self._tiles:
-                    row = indices[0]
-                    if not (isinstance(row, Var) and row.id in own):
+                    dim = self._dims[buffer.id]
+                    index = indices[dim]
+                    if not (isinstance(index, Var) and index.id in own):
                         raise Unfit(f"a nest reads other rows of `{buffer.name}`", nest.loc)
-                    found[row.id] = row
+                    found[index.id] = dim
         return found
+
+    def _start(self, own: int) -> Expr:
+        """Where the part of this group starts, of a dimension of which it has ``own``."""
+        if own == self._own:
+            return self._first
+        scaled = fold.mul(self._first, fold.const(own))
+        return fold.binary("floordiv", scaled, fold.const(self._own))
 
     # -- rewriting -------------------------------------------------------------------------------
     def body(self, body: Body) -> Body:
@@ -126,6 +161,8 @@ class _Rows:
         match stmt:
             case Fill(dst=dst) if self._is_tile(dst):
                 return replace(stmt, dst=self._cut(dst))
+            case Reduce(src=src) | Scan(src=src) if self._dims.get(src.buffer.id, 0):
+                raise Unfit("a reduction of divided columns", stmt.loc)
             case Reduce(src=src, dst=dst, dim=dim) | Scan(src=src, dst=dst, dim=dim) if (
                 self._is_tile(src)
             ):
@@ -134,9 +171,10 @@ class _Rows:
                 return replace(stmt, src=self._cut(src), dst=self._cut(dst))
             case Settle(results=results):
                 return replace(stmt, results=tuple(self._tiles[b.id] for b in results))
-            case Issue(a=a, c=c):
-                first = self._cut(a) if self._is_tile(a) else self._part(a, int(stmt.transpose_a))
-                return replace(stmt, a=first, c=self._cut(c))
+            case Issue():
+                return self._issue(stmt)
+            case Deposit(src=src, dst=dst):
+                return replace(stmt, src=self._cut(src), dst=self._part(dst, 0, self._own))
             case Copy(src=src, dst=dst) if self._is_tile(src) or self._is_tile(dst):
                 return self._copy(stmt)
         if stmt.BODIES or any(self._is_tile(region) for region in regions(stmt)):
@@ -152,23 +190,35 @@ class _Rows:
         if not region.is_whole():
             raise Unfit(f"a part of `{region.buffer.name}` is used", None)
         tile = self._tiles[region.buffer.id]
-        return Region(tile, region.starts, (fold.const(self._own), *region.extents[1:]))
+        return Region(tile, region.starts, tile.shape)
 
-    def _part(self, region: Region, dim: int) -> Region:
-        """The rows of this group in a region whose rows are dimension ``dim``."""
+    def _part(self, region: Region, dim: int, own: int) -> Region:
+        """The part of this group in a region divided along ``dim``: ``own`` of its elements."""
         starts, extents = list(region.starts), list(region.extents)
-        starts[dim] = fold.add(starts[dim], self._first)
-        extents[dim] = fold.const(self._own)
+        starts[dim] = fold.add(starts[dim], self._start(own))
+        extents[dim] = fold.const(own)
         return Region(region.buffer, tuple(starts), tuple(extents))
+
+    def _issue(self, issue: Issue) -> Stmt:
+        a, b, c = issue.a, issue.b, self._cut(issue.c)
+        dim = self._dims[c.buffer.id]
+        own = (c.static_extents() or ())[dim]
+        if self._is_tile(a):
+            return replace(issue, a=self._cut(a), c=c)
+        if dim == 0:
+            return replace(issue, a=self._part(a, int(issue.transpose_a), own), c=c)
+        return replace(issue, b=self._part(b, int(not issue.transpose_b), own), c=c)
 
     def _copy(self, copy: Copy) -> Stmt:
         tile = copy.src if self._is_tile(copy.src) else copy.dst
         other = copy.dst if tile is copy.src else copy.src
         if other.buffer.is_on_chip:
             return replace(copy, src=self._cut(copy.src), dst=self._cut(copy.dst))
-        if tile.squeezed()[:1] != (0,):
+        dim = self._dims[tile.buffer.id]
+        if dim not in tile.squeezed():
             raise Unfit(f"the rows of `{tile.buffer.name}` are one", copy.loc)
-        part = self._part(other, other.squeezed()[0])
+        own = (self._tiles[tile.buffer.id].static_shape() or ())[dim]
+        part = self._part(other, other.squeezed()[tile.squeezed().index(dim)], own)
         if tile is copy.dst:
             return replace(copy, src=part, dst=self._cut(tile))
         changed = replace(copy, src=self._cut(tile), dst=part)
@@ -178,22 +228,31 @@ class _Rows:
         return changed
 
     def _nest(self, nest: Parallel) -> Stmt:
-        rows = self._row_vars(nest)
-        if not rows:
+        divided = self._own_vars(nest)
+        if not divided:
             require_no_effect(nest, "row")
             return nest
-        if len(rows) > 1:
+        if len(divided) > 1:
             raise Unfit("a nest has two variables of rows", nest.loc)
-        moved: Mapping[int, Expr] = {n: fold.add(v, self._first) for n, v in rows.items()}
         nest = nest.flattened()
+        owns = self._owns(nest)
+        extents: list[Expr] = []
+        moved: dict[int, Expr] = {}
         for var, extent in zip(nest.vars, nest.extents, strict=True):
-            if var.id in rows and const_value(extent) != self._rows:
+            if var.id not in divided:
+                extents.append(extent)
+                continue
+            if {const_value(extent)} != {own * self._groups for own in owns}:
                 raise Unfit("a nest is over a part of the rows", nest.loc)
-        extents = tuple(
-            fold.const(self._own) if v.id in rows else e
-            for v, e in zip(nest.vars, nest.extents, strict=True)
-        )
-        return replace(nest, extents=extents, body=self._moved(nest.body, moved))
+            (own,) = owns
+            extents.append(fold.const(own))
+            moved[var.id] = fold.add(var, self._start(own))
+        return replace(nest, extents=tuple(extents), body=self._moved(nest.body, moved))
+
+    def _owns(self, nest: Parallel) -> set[int]:
+        """How many rows or columns this group has of the tiles of a nest."""
+        used = {b.id for s in walk(nest.body) for b, _ in accesses(s)} & self._tiles.keys()
+        return {(self._tiles[n].static_shape() or ())[self._dims[n]] for n in used}
 
     def _moved(self, body: Body, moved: Mapping[int, Expr]) -> Body:
         """The statements of a nest with a row's number in the place of its variable.
@@ -205,9 +264,10 @@ class _Rows:
             tile = self._tiles.get(buffer.id)
             if tile is None:
                 return buffer, indices
-            (var,) = [n for n, e in moved.items() if e == indices[0]]
+            dim = self._dims[buffer.id]
+            (var,) = [n for n, e in moved.items() if e == indices[dim]]
             row = next(e for e in _operands(moved[var]) if isinstance(e, Var) and e.id == var)
-            return tile, (row, *indices[1:])
+            return tile, (*indices[:dim], row, *indices[dim + 1 :])
 
         out = []
         for stmt in body:

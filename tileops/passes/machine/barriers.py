@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tileops.passes.machine.events import Fault, Where
+from tileops.passes.machine.events import Fault, Place, Where
 
 # Who knows how much: how many products of a group have ended, by ("group", number), and how many
-# copies into a place have landed, by (buffer, slot).
-Known = dict[tuple[str | int, int], int]
+# copies into a place have landed, by the place.
+Known = dict[tuple[str, int] | Place, int]
 
 
 def learn(known: Known, other: Known) -> None:
@@ -61,7 +61,7 @@ class Barrier:
         learn(self.gathered, known)
         self._complete()
 
-    def land(self, place: tuple[int, int], copies: int, landed: int) -> None:
+    def land(self, place: Place, copies: int, landed: int) -> None:
         """The ``copies``-th copy into ``place`` has landed with so many bytes."""
         self.transfer({place: copies}, landed)
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from tileops.ir.node import Stmt
 
-# A barrier: its name and its slot. A place: a buffer's id and its slot.
+# A barrier: its name and its slot. A place: a buffer's id, its slot, and the group whose part of an
+# exchanged slot it is.
 Key = tuple[str, int]
-Place = tuple[int, int]
+Place = tuple[int, int, int]
 
 
 class Where(NamedTuple):
@@ -66,6 +67,14 @@ class Write(NamedTuple):
     bytes: int
 
 
+class Put(NamedTuple):
+    """The role writes to ``place``, and has done so when it goes on."""
+
+    where: Where
+    place: Place
+    round: int
+
+
 class Read(NamedTuple):
     """Product number ``product`` of ``group`` starts to read what round ``round`` wrote."""
 
@@ -84,4 +93,4 @@ class End(NamedTuple):
     products: int
 
 
-Event = Wait | Arrive | Write | Read | End
+Event = Wait | Arrive | Write | Put | Read | End

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from tileops.ir import fold
@@ -13,8 +13,10 @@ from tileops.ir.schedule import (
     Acquire,
     Advance,
     Await,
+    Deposit,
     Fetch,
     Issue,
+    Publish,
     Release,
     Ring,
     RingStep,
@@ -36,6 +38,7 @@ from tileops.passes.machine.events import (
     Event,
     Fault,
     Place,
+    Put,
     Read,
     Wait,
     Where,
@@ -46,7 +49,7 @@ from tileops.passes.machine.worlds import Env, Unusable, World, defined_vars
 LOAD = "load"
 # A loop of unknown length in the math role alone runs this often at most.
 _MOST_TURNS = 64
-_STEPS = (RingStep, Fetch, Issue, Settle)
+_STEPS = (RingStep, Fetch, Deposit, Issue, Settle)
 # The identities of the innermost loop around a step, or 0, and of the step: parts of a loop that
 # was cut share their statements.
 Met = tuple[int, int]
@@ -123,6 +126,7 @@ class Role:
         # Of each ring, the rounds passed; and that after each block.
         self.counts = {ring.name: 0 for ring in schedule.rings}
         self.ends: list[dict[str, int]] = []
+        self.schedule = schedule
         self._facts, self._world, self._group = facts, world, group
         self._most = most_events
         self._env: Env = {}
@@ -131,6 +135,8 @@ class Role:
         # Of each ring, the last round acquired, and the rounds released.
         self._acquired: dict[str, int] = {}
         self._released: dict[str, set[int]] = {ring.name: set() for ring in schedule.rings}
+        # The parts of exchanged buffers that are there, by buffer and round.
+        self._deposited: set[tuple[int, int]] = set()
         self._products = 0
         self._flying: list[_Product] = []
         # Results whose product has ended and that no Settle has named.
@@ -231,16 +237,20 @@ class Role:
     # -- steps -----------------------------------------------------------------------------------
     def _step(self, stmt: Stmt) -> None:
         self.seen.add((self._innermost, id(stmt)))
-        loads_only = isinstance(stmt, (Acquire, Fetch))
-        if not isinstance(stmt, Advance) and loads_only != (self._group is None):
+        if self._is_other(stmt):
             raise Fault("a step of the other role", self._where(stmt))
         match stmt:
             case Acquire(ring=ring):
                 where = self._where(stmt, ring, self.counts[ring.name])
                 slot, parity = self._slot(ring), self._parity(ring)
                 self.events.append(Wait(where, (f"{ring}.empty", slot), parity ^ 1))
-                self.events.append(Arrive(where, (f"{ring}.full", slot), ring.bytes))
+                if not ring.is_exchange:
+                    self.events.append(Arrive(where, (f"{ring}.full", slot), ring.bytes))
                 self._acquired[ring.name] = self.counts[ring.name]
+            case Deposit():
+                self._deposit(stmt)
+            case Publish(ring=ring):
+                self._publish(stmt, ring)
             case Fetch():
                 self._fetch(stmt)
             case Await(ring=ring):
@@ -258,6 +268,18 @@ class Role:
             case _:
                 raise TypeError(f"no model of the step {type(stmt).__name__}")
 
+    def _is_other(self, stmt: Stmt) -> bool:
+        """True for a step that only the other role does."""
+        loads = self._group is None
+        match stmt:
+            case Advance(ring=ring):
+                return loads and ring.is_exchange
+            case Acquire(ring=ring):
+                return loads == ring.is_exchange
+            case Fetch():
+                return not loads
+        return loads
+
     def _slot(self, ring: Ring) -> int:
         return self.counts[ring.name] % ring.depth
 
@@ -274,9 +296,29 @@ class Role:
         boxes = {b.id: d for b, d in zip(ring.buffers, ring.descriptors, strict=True)}
         if stmt.dst.buffer.id not in boxes:
             raise Fault(f"{ring} does not hold `{stmt.dst.buffer}`", where)
-        place = (stmt.dst.buffer.id, self._slot(ring))
+        place = (stmt.dst.buffer.id, self._slot(ring), 0)
         size = boxes[stmt.dst.buffer.id].bytes
         self.events.append(Write(where, place, number, (f"{ring}.full", place[1]), size))
+
+    def _deposit(self, stmt: Deposit) -> None:
+        assert self._group is not None
+        self._require_settled(stmt, besides={stmt.dst.buffer.id})
+        ring, number = stmt.ring, self.counts[stmt.ring.name]
+        where = self._where(stmt, ring, number)
+        if self._acquired.get(ring.name) != number:
+            raise Fault("deposits in a slot that it has not acquired", where)
+        if not ring.is_exchange or stmt.dst.buffer not in ring.buffers:
+            raise Fault(f"{ring} does not exchange `{stmt.dst.buffer}`", where)
+        buffer = stmt.dst.buffer.id
+        self._deposited.add((buffer, number))
+        self.events.append(Put(where, (buffer, self._slot(ring), self._group), number))
+
+    def _publish(self, stmt: Publish, ring: Ring) -> None:
+        number = self.counts[ring.name]
+        where = self._where(stmt, ring, number)
+        if any((b.id, number) not in self._deposited for b in ring.buffers):
+            raise Fault("publishes a slot before its part is there", where)
+        self.events.append(Arrive(where, (f"{ring}.full", self._slot(ring))))
 
     def _issue(self, stmt: Issue) -> None:
         assert self._group is not None
@@ -296,8 +338,9 @@ class Role:
             if number in self._released[ring.name]:
                 raise Fault("reads a slot that this role has released", where)
             rounds.add((ring.name, number))
-            place: Place = (buffer.id, number % ring.depth)
-            self.events.append(Read(where, place, number, self._group, self._products + 1))
+            for part in range(self._facts.schedule.groups if ring.is_exchange else 1):
+                place: Place = (buffer.id, number % ring.depth, part)
+                self.events.append(Read(where, place, number, self._group, self._products + 1))
         if any(result == p.operand for p in self._flying):
             raise Fault("writes an operand of a product in flight", self._where(stmt))
         self._products += 1
@@ -332,17 +375,30 @@ class Role:
         self.events.append(Arrive(where, (f"{ring}.empty", number % ring.depth)))
 
     # -- rules -----------------------------------------------------------------------------------
-    def _require_settled(self, stmt: Stmt) -> None:
+    def _require_settled(self, stmt: Stmt, besides: Collection[int] = ()) -> None:
         """Fault where a statement that is not a product touches a tile of one in flight."""
-        tiles = self._facts.tiles(stmt)
+        tiles = self._facts.tiles(stmt) - frozenset(besides)
         if not tiles:
             return
         self._require_ended(tiles, stmt)
         held = tiles & self._facts.rings.keys()
-        if held:
-            raise Fault("a slot of a ring is for fetches and products", self._where(stmt))
+        for buffer in held:
+            self._read_slot(stmt, buffer)
         if any(p.operand in tiles for p in self._flying):
             raise Fault("touches an operand of a product in flight", self._where(stmt))
+
+    def _read_slot(self, stmt: Stmt, buffer: int) -> None:
+        """A nest reads a vector from a slot, and has done so when it ends."""
+        written = (b.id for s in walk((stmt,)) for b in written_buffers(s))
+        if self._group is None or not isinstance(stmt, Parallel) or buffer in written:
+            raise Fault("a slot of a ring is for fetches and products", self._where(stmt))
+        ring = self._facts.rings[buffer]
+        number = self.counts[ring.name]
+        where = self._where(stmt, ring, number)
+        if number in self._released[ring.name]:
+            raise Fault("reads a slot that this role has released", where)
+        place: Place = (buffer, self._slot(ring), 0)
+        self.events.append(Read(where, place, number, self._group, 0))
 
     def _require_ended(
         self, tiles: frozenset[int] | set[int], stmt: Stmt, *, as_operand: bool = False
@@ -381,16 +437,18 @@ def role_events(facts: Facts, world: World, most_events: int) -> list[Role]:
         role.run()
     for role, (number, name, one, other) in _disagreements(roles):
         raise Fault(
-            f"{name} passes {one} rounds in {LOAD} and {other} in {role.name} up to the end of "
-            f"block {number}"
+            f"{name} passes {one} rounds in another role and {other} in {role.name} up to the end "
+            f"of block {number}"
         )
     return roles
 
 
 def _disagreements(roles: list[Role]) -> Iterator[tuple[Role, tuple[int, str, int, int]]]:
-    first = roles[0]
-    for role in roles[1:]:
-        for number, (counts, own) in enumerate(zip(first.ends, role.ends, strict=True)):
-            for name, count in counts.items():
-                if own[name] != count:
-                    yield role, (number, name, count, own[name])
+    first, *groups = roles
+    exchanged = {ring.name for ring in first.schedule.rings if ring.is_exchange}
+    for role in groups:
+        for number, own in enumerate(role.ends):
+            for name, count in own.items():
+                other = (groups[0] if name in exchanged else first).ends[number][name]
+                if other != count:
+                    yield role, (number, name, other, count)

@@ -14,6 +14,7 @@ from tileops.passes.machine.events import (
     Fault,
     Key,
     Place,
+    Put,
     Read,
     Wait,
     Where,
@@ -91,6 +92,8 @@ class Run:
                 self._barriers[event.barrier].arrive(process.known, event.bytes, event.where)
             case Write():
                 self._write(event, process.known)
+            case Put():
+                self._put(event, process.known)
             case Read():
                 self._read(event, process.known)
             case End():
@@ -103,6 +106,13 @@ class Run:
         self._barriers[write.barrier].land(write.place, number, write.bytes)
 
     def _write(self, event: Write, known: Known) -> None:
+        self._flying.append((event, self._overwrite(event, known)))
+
+    def _put(self, event: Put, known: Known) -> None:
+        known[event.place] = self._overwrite(event, known)
+
+    def _overwrite(self, event: Write | Put, known: Known) -> int:
+        """The number of what is written to a place, which nothing may still use."""
         memory = self._memory.setdefault(event.place, _Memory())
         for group, product in memory.products.items():
             if known.get(("group", group), 0) < product:
@@ -110,7 +120,7 @@ class Run:
         if known.get(event.place, 0) < len(memory.rounds):
             raise Fault("overwrites a slot that the copy before may still write", event.where)
         memory.rounds.append(event.round)
-        self._flying.append((event, len(memory.rounds)))
+        return len(memory.rounds)
 
     def _read(self, event: Read, known: Known) -> None:
         memory = self._memory.setdefault(event.place, _Memory())

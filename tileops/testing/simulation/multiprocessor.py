@@ -82,7 +82,8 @@ class Multiprocessor:
         self._barriers: dict[tuple[str, str, int], Barrier] = {}
         for ring in schedule.rings:
             for slot in range(ring.depth):
-                self._barriers[ring.name, "full", slot] = Barrier(1)
+                filling = schedule.groups if ring.is_exchange else 1
+                self._barriers[ring.name, "full", slot] = Barrier(filling)
                 self._barriers[ring.name, "empty", slot] = Barrier(schedule.groups)
 
     def unit(self, *, in_order: bool) -> Queue:

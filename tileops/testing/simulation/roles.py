@@ -11,10 +11,13 @@ import torch
 from tileops.ir.expr import Buffer, Region
 from tileops.ir.schedule import (
     Acquire,
+    Added,
     Advance,
     Await,
+    Deposit,
     Fetch,
     Issue,
+    Publish,
     Release,
     Ring,
     RingStep,
@@ -29,7 +32,7 @@ from tileops.testing.simulation.elements import Values, converted
 from tileops.testing.simulation.multiprocessor import Multiprocessor
 from tileops.testing.simulation.statements import Box, garbage, multiplied
 
-_STEPS = (RingStep, Fetch, Issue, Settle, Staged)
+_STEPS = (RingStep, Fetch, Deposit, Issue, Settle, Staged)
 
 
 @dataclass
@@ -59,6 +62,8 @@ class Role(Process):
         self._products = machine.unit(in_order=True)
         self._stores = machine.unit(in_order=False)
         self._results: dict[int, _Result] = {}
+        shared = ((b.id, garbage(b.static_shape() or (), b.dtype)) for b in schedule.shared)
+        self.buffers.update(shared)
         if group is not None and schedule.first_row is not None:
             self.vars[schedule.first_row.id] = torch.tensor(group * schedule.rows)
 
@@ -80,11 +85,13 @@ class Role(Process):
             case Acquire(ring=ring):
                 barrier = self._machine.empty(ring, self._slot(ring))
                 yield lambda: barrier.passes(self._parity(ring) ^ 1)
-                full = self._machine.full(ring, self._slot(ring))
-                full.arrive({}, ring.bytes, self._where(stmt))
+                if not ring.is_exchange:
+                    full = self._machine.full(ring, self._slot(ring))
+                    full.arrive({}, ring.bytes, self._where(stmt))
             case Await(ring=ring):
                 awaited = self._machine.full(ring, self._slot(ring))
                 yield lambda: awaited.passes(self._parity(ring))
+                self._bind(ring)
             case Settle(outstanding=outstanding):
                 yield lambda: len(self._products) <= outstanding
                 self._reveal(stmt.results)
@@ -101,10 +108,15 @@ class Role(Process):
                 self._counts[ring.name] += 1
             case Release(ring=ring):
                 if self.number(stmt.when):
-                    slot = (self._counts[ring.name] - stmt.behind) % ring.depth
+                    slot = self._slot(ring, stmt.behind)
                     self._machine.empty(ring, slot).arrive({}, 0, self._where(stmt))
             case Fetch():
                 self._fetch(stmt)
+            case Deposit(ring=ring):
+                self._bind(ring)
+                self.write(stmt.dst, converted(self.read(stmt.src), stmt.dst.dtype))
+            case Publish(ring=ring):
+                self._machine.full(ring, self._slot(ring)).arrive({}, 0, self._where(stmt))
             case Issue():
                 self._issue(stmt)
             case _:
@@ -113,11 +125,16 @@ class Role(Process):
     def _where(self, stmt: Stmt) -> Where:
         return Where(self.name, stmt, ())
 
-    def _slot(self, ring: Ring) -> int:
-        return self._counts[ring.name] % ring.depth
+    def _slot(self, ring: Ring, behind: int = 0) -> int:
+        return (self._counts[ring.name] - behind) % ring.depth
 
     def _parity(self, ring: Ring) -> int:
         return self._counts[ring.name] // ring.depth & 1
+
+    def _bind(self, ring: Ring, behind: int = 0) -> None:
+        """Let the buffers of a ring name its slot of this round, or of one before."""
+        for buffer in ring.buffers:
+            self.buffers[buffer.id] = self._machine.slot(buffer, self._slot(ring, behind))
 
     # -- what runs in its own time ---------------------------------------------------------------
     def _fetch(self, stmt: Fetch) -> None:
@@ -134,23 +151,24 @@ class Role(Process):
 
         def land() -> None:
             slot.copy_(source.read().reshape(slot.shape))
-            barrier.land((stmt.dst.buffer.id, number), 0, size)
+            barrier.land((stmt.dst.buffer.id, number, 0), 0, size)
 
         self._machine.copies.add(land)
 
     def _stage(self, stmt: Staged) -> None:
         values, target = converted(self.read(stmt.src), stmt.dst.dtype), self.at(stmt.dst)
-        self._stores.add(lambda: target.write(values))
+        leave = target.add if isinstance(stmt, Added) else target.write
+        self._stores.add(lambda: leave(values))
 
     def _issue(self, stmt: Issue) -> None:
         """Start a product: its operands must stay until it ends, and nobody sees its result."""
         c = stmt.c.buffer
         if c.id not in self._results:
-            self._results[c.id] = _Result(self.buffers[c.id])
+            self._results[c.id] = _Result(self.buffers[c.id].clone())
         result = self._results[c.id]
         result.products += 1
-        self.buffers[c.id] = garbage(self.buffers[c.id].shape, c.dtype)
-        a, b = self._operand(stmt.a), self._operand(stmt.b)
+        self.buffers[c.id].copy_(garbage(self.buffers[c.id].shape, c.dtype))
+        a, b = (self._operand(region, stmt.behind) for region in (stmt.a, stmt.b))
         is_cleared = bool(self.number(stmt.clear))
 
         def multiply() -> None:
@@ -159,17 +177,19 @@ class Role(Process):
 
         self._products.add(multiply)
 
-    def _operand(self, region: Region) -> Box:
+    def _operand(self, region: Region, behind: int) -> Box:
         ring = self._rings.get(region.buffer.id)
-        if ring is not None:
-            slot = self._machine.slot(region.buffer, self._slot(ring))
-            self.buffers[region.buffer.id] = slot
-        return self.at(region)
+        if ring is None:
+            return self.at(region)
+        self._bind(ring, behind)
+        operand = self.at(region)
+        self._bind(ring)
+        return operand
 
     def _reveal(self, results: tuple[Buffer, ...]) -> None:
         """Make results seen whose products have ended."""
         for buffer in results:
             result = self._results.get(buffer.id)
             if result is not None and not result.products:
-                self.buffers[buffer.id] = result.values
+                self.buffers[buffer.id].copy_(result.values)
                 del self._results[buffer.id]

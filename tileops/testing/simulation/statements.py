@@ -72,6 +72,10 @@ class Box:
         """Put elements; what is out of bounds is dropped."""
         self.held[self.inner] = values.reshape(self.extents)[self.outer]
 
+    def add(self, values: Values) -> None:
+        """Add to elements; what is out of bounds is dropped."""
+        self.held[self.inner] += values.reshape(self.extents)[self.outer]
+
 
 class Tiles(Elements):
     """The tiles and variables of one process, and what statements without control flow do to them.

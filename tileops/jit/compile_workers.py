@@ -1,6 +1,6 @@
 """Compile workers: killable processes that turn traced programs into entries of the cache.
 
-A worker is ``python -m tileops.autotuner.compilers <pipe>``. It gets programs as text, so it never
+A worker is ``python -m tileops.jit.compile_workers <pipe>``. It gets programs as text, so it never
 runs user code.
 """
 
@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tileops import counters, settings
 from tileops.cache import staging
 from tileops.child import Child, ChildEndedError, ChildTimeoutError, Message, serve
-from tileops.codegen.kernel_code import Specialization
 from tileops.errors import InternalError, SharedMemoryError
-from tileops.ir.codec import decode_program, encode_program
 from tileops.jit.compiling import Request, obtain_listed
 from tileops.jit.loadable import loadable_of
-from tileops.target import parse_target
 
-MODULE = "tileops.autotuner.compilers"
+_Name = TypeVar("_Name")
+
+MODULE = "tileops.jit.compile_workers"
 START_SECONDS = 300.0  # importing torch takes seconds, a minute on a busy machine
 
 
@@ -80,13 +79,13 @@ class CompilePool:
             while len(self._all) < min(count, self._limit):
                 self._idle.append(self._new())
 
-    def compile(self, requests: Sequence[Request]) -> Iterator[tuple[int, Compiled]]:
-        """Results with the numbers of their requests, in the order in which they come."""
+    def compile(self, requests: Mapping[_Name, Request]) -> Iterator[tuple[_Name, Compiled]]:
+        """Results with the names of their requests, in the order in which they come."""
         threads = ThreadPoolExecutor(max(1, min(self._limit, len(requests))))
         try:
-            numbers = {threads.submit(self._work, r): n for n, r in enumerate(requests)}
-            for done in as_completed(numbers):
-                yield numbers[done], done.result()
+            names = {threads.submit(self._work, r): name for name, r in requests.items()}
+            for done in as_completed(names):
+                yield names[done], done.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -96,7 +95,7 @@ class CompilePool:
         child = self._take()
         try:
             child.ask({}, START_SECONDS)  # starting is not part of compiling
-            done = Compiled(**child.ask(message_of(request), self._timeout_s))
+            done = Compiled(**child.ask(request.to_json(), self._timeout_s))
         except ChildTimeoutError:
             return Compiled("timeout", f"compiling took longer than {self._timeout_s:g} s")
         except ChildEndedError as error:
@@ -157,20 +156,6 @@ class CompilePool:
         self.close()
 
 
-def message_of(request: Request) -> Message:
-    """A request as a worker takes it."""
-    return {
-        "program": encode_program(request.program),
-        "target": str(request.target),
-        "fast": request.spec.fast,
-        "index64": request.spec.index64,
-        "op": request.op,
-        "why": request.why,
-        "sizes": dict(request.sizes),
-        "script": request.script,
-    }
-
-
 # -- the worker's process --------------------------------------------------------------------------
 def answer(message: Message) -> Message:
     """Compile what ``message`` asks for: the fields of a ``Compiled``.
@@ -179,7 +164,7 @@ def answer(message: Message) -> Message:
     """
     if "program" not in message:
         return {"status": "ok"}
-    return _answered(lambda: _compile(message))
+    return _answered(lambda: _obtained(Request.from_json(message)))
 
 
 def _answered(compile_it: Callable[[], Message]) -> Message:
@@ -189,19 +174,6 @@ def _answered(compile_it: Callable[[], Message]) -> Message:
         return {"status": "shared_memory", "reason": str(error)}
     except Exception as error:  # whatever a compiler does, the worker goes on
         return {"status": "compile_error", "reason": f"{type(error).__name__}: {error}"}
-
-
-def _compile(message: Message) -> Message:
-    request = Request(
-        program=decode_program(message["program"]),
-        target=parse_target(message["target"]),
-        spec=Specialization(message["fast"], message["index64"]),
-        op=message["op"],
-        why=message["why"],
-        sizes=message["sizes"],
-        script=message["script"],
-    )
-    return _obtained(request)
 
 
 def _obtained(request: Request) -> Message:

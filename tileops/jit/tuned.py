@@ -1,19 +1,18 @@
-"""Tuned programs: jit programs whose tunable parameters a tuner chooses, eager and lazy."""
+"""Tuned programs: programs whose tunable parameters a tuner chooses, eager and lazy."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tileops.autotuner.inputs import of_thread
-from tileops.autotuner.tuner import Tuner
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
 from tileops.jit.definition import Definition, split_config, with_options
-from tileops.jit.eager import Choice
+from tileops.jit.eager import Choice, Tuning
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.lazy import LazyKernels
@@ -25,6 +24,27 @@ if TYPE_CHECKING:
     from tileops.ir.program import Program
 
 
+class _InProgress(threading.local):
+    """The call of a tuned program in progress, with its arguments."""
+
+    call: tuple[TunedProgram, tuple[Any, ...], dict[str, Any]] | None = None
+
+
+_in_progress = _InProgress()
+
+
+def arguments_of_call(definition: Definition) -> dict[str, Any] | None:
+    """The arguments of the call in progress by name; None for one that came by torch alone."""
+    if _in_progress.call is None or _in_progress.call[0].definition is not definition:
+        return None
+    program, args, kwargs = _in_progress.call
+    try:
+        inputs, _, _ = program._split(args, kwargs)
+    except TypeError:
+        return None
+    return dict(zip(definition.inputs, inputs, strict=True))
+
+
 class TunedProgram(JITImpl):
     """A jit program under ``autotune``.
 
@@ -33,7 +53,7 @@ class TunedProgram(JITImpl):
     defaults.
     """
 
-    def __init__(self, program: JITImpl, tuner: Tuner) -> None:
+    def __init__(self, program: JITImpl, tuner: Tuning) -> None:
         # The op is registered once, whichever object is called.
         super().__init__(program.definition, is_derived=program._is_derived, eager=program._eager)
         self.tuner = tuner
@@ -53,11 +73,11 @@ class TunedProgram(JITImpl):
         if self._awaits_configs:
             self._take_configs(args, kwargs)
         # If this call tunes, it is on these arguments.
-        before, of_thread.call = of_thread.call, (self, args, kwargs)
+        before, _in_progress.call = _in_progress.call, (self, args, kwargs)
         try:
             return super().__call__(*args, **kwargs)
         finally:
-            of_thread.call = before
+            _in_progress.call = before
 
     def _take_configs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Let a function of the call give parameters without a default the values of a config."""
@@ -114,7 +134,7 @@ class TunedProgram(JITImpl):
             made.sizes, target, facts, device, definition.under_configs(made.static, made.consts),
             arguments=inputs if len(inputs) == len(self._inputs) else None,
         )  # fmt: skip
-        return _kernel(self._title, choice, self.tuner)
+        return _tuned_kernel(self._title, choice, self.tuner)
 
 
 def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, object]]) -> JITImpl:
@@ -132,7 +152,7 @@ def with_fallback(definition: Definition, fallbacks: Sequence[Mapping[str, objec
 class _TunedKernels(LazyKernels):
     """The kernels of a lazy function under ``autotune``, the best one for each set of arguments."""
 
-    def __init__(self, definition: Definition, build: Build, tuner: Tuner) -> None:
+    def __init__(self, definition: Definition, build: Build, tuner: Tuning) -> None:
         super().__init__(definition, build)
         self._tuner = tuner
         self._tuned: dict[object, JITKernel] = {}
@@ -177,10 +197,10 @@ class _TunedKernels(LazyKernels):
             definition, self.build, "", self._arguments(args, filled), frozenset(), {}, {}, target,
             None, device, trace,
         )  # fmt: skip
-        return self._tuned.setdefault(key, _kernel(definition.name, choice, self._tuner))
+        return self._tuned.setdefault(key, _tuned_kernel(definition.name, choice, self._tuner))
 
 
-def _kernel(name: str, choice: Choice, tuner: Tuner) -> JITKernel:
+def _tuned_kernel(name: str, choice: Choice, tuner: Tuning) -> JITKernel:
     """The kernel of the best config; it knows what the tuning found."""
     result = tuner.decide(choice)
     kernel = make_kernel(name, choice.trace(result.config), choice.build)
