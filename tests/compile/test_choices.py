@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import tileops
+import tileops.language
+from benchmarks.pairs import attention_backward
 from tests.compile.test_roles import HOPPER, code_of, product, traced
 from tests.kit.schedules import schedules_of
 from tests.programs.typical import PROGRAMS
@@ -16,7 +18,7 @@ from tileops.cache import Key
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import UnsupportedConstructError
 from tileops.ir.program import Program
-from tileops.ir.schedule import Schedule, Staged
+from tileops.ir.schedule import Schedule, Settle, Staged
 from tileops.ir.stmt import For, Parallel
 from tileops.ir.walk import walk
 from tileops.jit import compiling
@@ -117,3 +119,23 @@ def test_choices_are_a_part_of_the_key() -> None:
 
     assert key().hash() == key().hash() != key(groups=1).hash()
     assert '{\\"groups\\": 1}' in key(groups=1).fields["options"]
+
+
+def backward() -> Program:
+    sizes: dict[str, Any] = {"B": 1, "S": 256, "H": 1, "D": 128, "is_causal": False}
+    program: Program = attention_backward.program(tileops.language, **sizes).program
+    return program
+
+
+def test_an_exchange_is_between_all_groups() -> None:
+    code = code_of(chosen(backward(), groups=1))
+    assert "groups=1: an operand is exchanged" in code.launches[1].notes[0]
+
+
+def test_products_of_a_loop_one_by_one() -> None:
+    (own,) = schedules_of(chosen(backward(), overlap=False), "backward")
+    own.check()
+    settles = [s for s in walk(own.schedule.math) if isinstance(s, Settle)]
+    assert [s.outstanding for s in settles] == [0] * 5
+    (fast,) = schedules_of(backward(), "backward")
+    assert sum(isinstance(s, Settle) for s in walk(fast.schedule.math)) == 3

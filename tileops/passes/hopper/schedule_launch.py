@@ -89,14 +89,17 @@ def schedule_launch(
     schedule = with_math(schedule, joined(math))
     if choices.groups != 1:
         schedule = in_groups(schedule, split.rows, first_row)
+    elif split.rows > _GROUP_ROWS and any(ring.is_exchange for ring in schedule.rings):
+        raise Unfit("groups=1: an operand is exchanged, by rows", launch.loc)
     narrow = narrow_sums(schedule.math, ids)
     schedule = with_math(schedule, promote_sums(pair_tiles(narrow, ids), ids))
     known = ranges.inside(launch)
     if schedule.first_row is not None:
         last = schedule.rows * (schedule.groups - 1)
         known = known.with_span(first_row, fold.const(0), fold.const(last + 1))
-    math = schedule.math if choices.overlap is False else overlap_products(schedule.math, known)
-    math = spread_products(math, schedule.rings)
+    math = schedule.math
+    if choices.overlap is not False:
+        math = spread_products(overlap_products(math, known), schedule.rings)
     schedule = replace(
         schedule,
         math=math if choices.segments is False else segment_masks(math, known),
