@@ -80,6 +80,8 @@ def main(driver_path: str, torch_cuda_path: str) -> None:
     assert [line["device"] for line in log() if line["call"] == "launch"] == [1, 1, 0]
     assert len(requests) == 2  # one architecture, one entry
 
+    choose_by_facts(fake, log)
+
     # Another architecture is another entry.
     fake.fake_devices(3)
     call(7, device="cuda:2")
@@ -109,6 +111,62 @@ def main(driver_path: str, torch_cuda_path: str) -> None:
     with pytest.raises(DriverError, match="a kernel that was launched before this call failed"):
         call(7, device="cuda:1")
     print("good")
+
+
+def choose_by_facts(fake: ctypes.CDLL, log: Any) -> None:
+    """Entries of one key that differ in facts of a number: each call finds its own, or asks for it."""
+    name = d.fresh_name("chosen")
+    handle = runtime.create_op(
+        d.op(name, "(SymInt n, *, Device? device=None) -> ()",
+             [d.arg("n", "int", "scalar"), d.arg("device", "device?", "device")])
+    )  # fmt: skip
+    asked: list[int] = []
+
+    def resolve(handle: int, request: dict[str, Any]) -> None:
+        if request["kind"] == "variant":
+            runtime.add_variant(
+                handle, d.variant(scalars=[d.scalar(0, "n", "int64")], host=d.host(["scalar:0"]))
+            )
+            return
+        n = request["scalars"]["n"]
+        asked.append(n)
+        # 1, divisible by 16, and 64 bits wide, as the code for foreign kernels has them.
+        fact = 1 if n == 1 else (2 if n % 16 == 0 else 0) | (4 if n >= 1 << 31 else 0)
+        add(request["variant"], fact, [d.p_scalar(0, "i64")])
+
+    def add(variant: int, fact: int, params: list[d.Json]) -> None:
+        choice = {"host": d.host(["scalar:0"]), "keys": [{"slot": 0, "mask": 7}], "words": [fact]}
+        made = d.launch("k.cubin", f"k{fact}", 0, params)
+        made["grid"] = 1
+        entry = d.entry(
+            device="cuda", host=d.host(["scalar:0"], ["const", 1]), launches=[made], choice=choice
+        )
+        runtime.add_entry(handle, variant, entry, {"k.cubin": f"FAKE\nk{fact} 8\n".encode()})
+
+    runtime.set_resolver(handle, resolve)
+    call = getattr(torch.ops.tileops, name).default
+
+    def launched(*numbers: int) -> list[str]:
+        before = len(log())
+        for n in numbers:
+            call(n, device="cuda:0")
+        return [line["name"] for line in log()[before:] if line["call"] == "launch"]
+
+    assert launched(32, 7, 48, 9) == ["k2", "k0", "k2", "k0"]
+    # What may not be compiled now runs the code that assumes nothing but the width.
+    runtime.set_strict(True)
+    assert launched(1) == ["k0"]
+    runtime.set_strict(False)
+    assert launched(1, 1 << 40, 9, 32, 1) == ["k1", "k6", "k0", "k2", "k1"]
+    assert asked == [32, 7, 1, 1 << 40]
+    runtime.set_strict(True)
+    with pytest.raises(CompileMissError, match="no kernel is loaded"):
+        call((1 << 40) + 1, device="cuda:0")
+    runtime.set_strict(False)
+    assert launched((1 << 40) + 1) == ["k4"]
+    fake.fake_capture(1)
+    assert launched(64, 11) == ["k2", "k0"]
+    fake.fake_capture(0)
 
 
 def expect_miss(call: Any) -> None:
