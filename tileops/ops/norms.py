@@ -1,0 +1,187 @@
+"""RMSNorm and LayerNorm, alone and of a sum with a residual, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tileops.ops import arguments, batching
+from tileops.ops import norm_programs as programs
+from tileops.ops.norm_gradients import layer_norm_backward, rms_norm_backward
+from tileops.ops.rows import workers
+
+ROUNDINGS = (programs.TORCH, programs.LLAMA)
+
+
+def rms_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+    eps: float | None = None, *, weight_offset: float = 0.0, rounding: str = "torch",
+) -> torch.Tensor:  # fmt: skip
+    """``input / sqrt(mean(input^2) + eps) * (weight + weight_offset)``, over the last dimensions.
+
+    After Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. Computed in float32
+    (float64 for float64) and rounded once; ``rounding="llama"`` rounds the quotient to the dtype of
+    ``input`` before the product, as Llama's code does. Gemma's norm has ``weight_offset=1``.
+
+    input:            (..., \\*normalized_shape), float16, bfloat16, float32 or float64.
+    normalized_shape: the last dimensions of ``input``.
+    weight:           of shape ``normalized_shape``, of any of these dtypes; None for ones.
+    eps:              None for the difference of 1 and the next number of the accumulator's dtype.
+
+    Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
+    """
+    x, w, _, eps = _prepared("rms_norm", input, normalized_shape, weight, None, eps)
+    arguments.is_one_of("rms_norm", "rounding", rounding, ROUNDINGS)
+    return programs.rms_norm(x, w, eps, weight_offset, rounding=rounding).view(input.shape)
+
+
+def add_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None, eps: float | None = None, *,
+    weight_offset: float = 0.0, rounding: str = "torch",
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """``sum = input + residual`` and ``rms_norm(sum, ...)``; returns ``(norm, sum)``.
+
+    ``residual`` has the shape and the dtype of ``input``. The norm is taken of the rounded sum, as
+    two separate operations would. The rest is as in ``rms_norm``.
+    """
+    x, w, _, eps = _prepared("add_rms_norm", input, normalized_shape, weight, None, eps)
+    r = _residual("add_rms_norm", input, residual, x)
+    arguments.is_one_of("add_rms_norm", "rounding", rounding, ROUNDINGS)
+    out, total = programs.add_rms_norm(x, r, w, eps, weight_offset, rounding=rounding)
+    return out.view(input.shape), total.view(input.shape)
+
+
+def layer_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None, eps: float = 1e-5,
+) -> torch.Tensor:  # fmt: skip
+    """``(input - mean) / sqrt(variance + eps) * weight + bias``, over the last dimensions.
+
+    After Ba, Kiros and Hinton, "Layer Normalization", 2016; the variance is that of the population.
+    Computed in float32 (float64 for float64) and rounded once.
+
+    input:            (..., \\*normalized_shape), float16, bfloat16, float32 or float64.
+    normalized_shape: the last dimensions of ``input``.
+    weight, bias:     of shape ``normalized_shape`` and one dtype; None for ones and zeros.
+
+    Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
+    """
+    x, w, b, eps = _prepared("layer_norm", input, normalized_shape, weight, bias, eps)
+    return programs.layer_norm(x, w, b, eps).view(input.shape)
+
+
+def add_layer_norm(
+    input: torch.Tensor, residual: torch.Tensor, normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """``sum = input + residual`` and ``layer_norm(sum, ...)``; returns ``(norm, sum)``.
+
+    ``residual`` has the shape and the dtype of ``input``. The norm is taken of the rounded sum, as
+    two separate operations would. The rest is as in ``layer_norm``.
+    """
+    x, w, b, eps = _prepared("add_layer_norm", input, normalized_shape, weight, bias, eps)
+    r = _residual("add_layer_norm", input, residual, x)
+    out, total = programs.add_layer_norm(x, r, w, b, eps)
+    return out.view(input.shape), total.view(input.shape)
+
+
+def _prepared(
+    op: str, input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None,
+    bias: torch.Tensor | None, eps: float | None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, float]:  # fmt: skip
+    """The arguments with the normalised dimensions as one, and the value of ``eps``."""
+    arguments.is_float(op, "input", input)
+    columns = arguments.normalised_columns(op, input, normalized_shape)
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None:
+            arguments.is_float(op, name, tensor)
+            arguments.has_shape(op, name, tensor, normalized_shape)
+    if len(normalized_shape) > 1:
+        input = input.reshape(*input.shape[: input.dim() - len(normalized_shape)], columns)
+        weight = weight if weight is None else weight.reshape(columns)
+        bias = bias if bias is None else bias.reshape(columns)
+    if eps is None:
+        wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+        eps = torch.finfo(wide).eps
+    return input, weight, bias, eps
+
+
+def _residual(
+    op: str, input: torch.Tensor, residual: torch.Tensor, prepared: torch.Tensor
+) -> torch.Tensor:
+    arguments.is_float(op, "residual", residual)
+    arguments.has_shape(op, "residual", residual, input.shape)
+    return residual.reshape(prepared.shape)
+
+
+# -- gradients ---------------------------------------------------------------------------------
+def _save_rms_norm(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    X, W, ctx.eps, ctx.offset = inputs
+    ctx.save_for_backward(X, W)
+    ctx.rounding = keyword_only_inputs["rounding"]
+
+
+def _save_add_rms_norm(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    _, _, W, ctx.eps, ctx.offset = inputs
+    ctx.save_for_backward(output[1], W)
+    ctx.rounding = keyword_only_inputs["rounding"]
+
+
+def _rms_norm_gradients(ctx: Any, dY: Any, dS: Any, wants_weight: bool) -> tuple[Any, Any]:
+    X, W = ctx.saved_tensors
+    dX, dW = rms_norm_backward(
+        dY, X, W, dS, ctx.eps, ctx.offset,
+        rounding=ctx.rounding, weight_gradient=wants_weight, workers=workers(X),
+    )  # fmt: skip
+    return dX, dW if wants_weight else None
+
+
+def _rms_norm_backward(ctx: Any, dY: Any) -> tuple[Any, ...]:
+    dX, dW = _rms_norm_gradients(ctx, dY, None, ctx.needs_input_grad[1])
+    return dX, dW, None, None
+
+
+def _add_rms_norm_backward(ctx: Any, dY: Any, dS: Any) -> tuple[Any, ...]:
+    dX, dW = _rms_norm_gradients(ctx, dY, dS, ctx.needs_input_grad[2])
+    return dX, dX, dW, None, None
+
+
+def _save_layer_norm(ctx: Any, inputs: Any, output: Any) -> None:
+    X, W, B, ctx.eps = inputs
+    ctx.save_for_backward(X, W, B)
+
+
+def _save_add_layer_norm(ctx: Any, inputs: Any, output: Any) -> None:
+    _, _, W, B, ctx.eps = inputs
+    ctx.save_for_backward(output[1], W, B)
+
+
+def _layer_norm_gradients(ctx: Any, dY: Any, dS: Any, wants: Sequence[bool]) -> tuple[Any, ...]:
+    X, W, B = ctx.saved_tensors
+    dX, dW, dB = layer_norm_backward(
+        dY, X, W, B, dS, ctx.eps,
+        weight_gradient=wants[0], bias_gradient=wants[1], workers=workers(X),
+    )  # fmt: skip
+    return dX, dW if wants[0] else None, dB if wants[1] else None
+
+
+def _layer_norm_backward(ctx: Any, dY: Any) -> tuple[Any, ...]:
+    return *_layer_norm_gradients(ctx, dY, None, ctx.needs_input_grad[1:3]), None
+
+
+def _add_layer_norm_backward(ctx: Any, dY: Any, dS: Any) -> tuple[Any, ...]:
+    dX, dW, dB = _layer_norm_gradients(ctx, dY, dS, ctx.needs_input_grad[2:4])
+    return dX, dX, dW, dB, None
+
+
+for _program, _backward, _save, _row_arguments in (
+    (programs.rms_norm, _rms_norm_backward, _save_rms_norm, (0,)),
+    (programs.add_rms_norm, _add_rms_norm_backward, _save_add_rms_norm, (0, 1)),
+    (programs.layer_norm, _layer_norm_backward, _save_layer_norm, (0,)),
+    (programs.add_layer_norm, _add_layer_norm_backward, _save_add_layer_norm, (0, 1)),
+):
+    _program.register_autograd(_backward, setup_context=_save)
+    _program.register_vmap(batching.by_rows(_program, _row_arguments))
