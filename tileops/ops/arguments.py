@@ -17,10 +17,8 @@ def is_float(op: str, name: str, value: object) -> None:
     if not isinstance(value, torch.Tensor):
         raise ArgumentTypeError(f"{op}: {name}: expected a tensor, got {type(value).__name__}")
     if value.dtype not in FLOATS:
-        names = ", ".join(str(d).removeprefix("torch.") for d in FLOATS)
-        raise ArgumentTypeError(
-            f"{op}: {name}: expected one of {names}, got {str(value.dtype).removeprefix('torch.')}"
-        )
+        names = ", ".join(map(_word, FLOATS))
+        raise ArgumentTypeError(f"{op}: {name}: expected one of {names}, got {_word(value.dtype)}")
 
 
 def normalised_columns(op: str, input: torch.Tensor, normalized_shape: Sequence[int]) -> int:
@@ -45,6 +43,39 @@ def has_shape(op: str, name: str, tensor: torch.Tensor | None, shape: Sequence[i
         raise ArgumentError(
             f"{op}: {name}: expected the shape {tuple(shape)}, got {tuple(tensor.shape)}"
         )
+
+
+def is_like(op: str, name: str, value: object, other: str, tensor: torch.Tensor) -> None:
+    """Raise unless ``value`` is a tensor of the shape and dtype of ``tensor``, called ``other``."""
+    if not isinstance(value, torch.Tensor):
+        raise ArgumentTypeError(f"{op}: {name}: expected a tensor, got {type(value).__name__}")
+    if value.dtype != tensor.dtype:
+        raise ArgumentTypeError(
+            f"{op}: {name}: expected the dtype of {other}, {_word(tensor.dtype)}, "
+            f"got {_word(value.dtype)}"
+        )
+    if value.shape != tensor.shape:
+        raise ArgumentError(
+            f"{op}: {name}: expected the shape of {other}, {tuple(tensor.shape)}, "
+            f"got {tuple(value.shape)}"
+        )
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def dimension(op: str, name: str, dim: object, tensor: torch.Tensor) -> int:
+    """The dimension ``dim`` of ``tensor`` counted from 0; ArgumentError if there is none."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise ArgumentTypeError(f"{op}: {name}: expected an integer, got {type(dim).__name__}")
+    count = max(tensor.dim(), 1)
+    if not -count <= dim < count:
+        raise ArgumentError(
+            f"{op}: {name}: expected {-count} to {count - 1} for a tensor of {tensor.dim()} "
+            f"dimensions, got {dim}"
+        )
+    return dim % count
 
 
 def is_one_of(op: str, name: str, value: str, choices: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from tileops.ops.norm_programs import (
     row_statistics,
     standardise,
 )
-from tileops.ops.rows import PART, accumulator, is_wide, row_tile
+from tileops.ops.rows import PART, accumulator, is_read_in_parts, row_tile
 
 COLUMNS = 32  # of the sums of the workers, in one block
 # A row of at most this many elements stays in registers, with its gradient and two sums.
@@ -213,7 +213,7 @@ def rms_norm_backward(
     dX = T.empty((..., N), X_DTYPE)
     dW = T.empty((N if has_weight else 0,), W.dtype if has_weight else X_DTYPE)
     W_parts = T.alloc_global((workers, N), acc) if has_weight else None
-    if is_wide(N, WIDEST_GRADIENT):
+    if is_read_in_parts(N, WIDEST_GRADIENT):
         facts = T.alloc_global((M, 4), acc)
         with T.Kernel(M, threads=256) as row:
             facts_of_wide_row(dY, X, W, facts, row, eps, offset, False)
@@ -252,7 +252,7 @@ def layer_norm_backward(
     dB = T.empty((N if has_bias else 0,), B.dtype if has_bias else X_DTYPE)
     W_parts = T.alloc_global((workers, N), acc) if has_weight else None
     B_parts = T.alloc_global((workers, N), acc) if has_bias else None
-    if is_wide(N, WIDEST_GRADIENT):
+    if is_read_in_parts(N, WIDEST_GRADIENT):
         facts = T.alloc_global((M, 4), acc)
         with T.Kernel(M, threads=256) as row:
             facts_of_wide_row(dY, X, W, facts, row, eps, 0.0, True)

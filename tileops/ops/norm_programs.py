@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tileops
 import tileops.language as T
-from tileops.ops.rows import DTYPES, PART, WIDEST, accumulator, is_wide, row_tile
+from tileops.ops.rows import DTYPES, PART, WIDEST, accumulator, is_read_in_parts, row_tile
 
 X_DTYPE = T.DTypeVar("X_dtype", *DTYPES)
 W_DTYPE = T.DTypeVar("W_dtype", *DTYPES)
@@ -130,7 +130,7 @@ def rms_norm(X, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding
     Y = T.empty((..., N), X_DTYPE)
     rows, threads = row_tile(N)
     with T.Kernel(T.ceildiv(X.shape[0], rows), threads=threads) as block:
-        if is_wide(N):
+        if is_read_in_parts(N):
             norm_of_wide_row(X, None, None, W, None, Y, block, eps, offset, rounding, False)
         else:
             norm_of_rows(X, None, None, W, None, Y, block * rows, rows, eps, offset, rounding, False)
@@ -147,7 +147,7 @@ def add_rms_norm(X, R, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, r
     S = T.empty((..., N), X_DTYPE)
     rows, threads = row_tile(N)
     with T.Kernel(T.ceildiv(X.shape[0], rows), threads=threads) as block:
-        if is_wide(N):
+        if is_read_in_parts(N):
             norm_of_wide_row(X, R, S, W, None, Y, block, eps, offset, rounding, False)
         else:
             norm_of_rows(X, R, S, W, None, Y, block * rows, rows, eps, offset, rounding, False)
@@ -163,7 +163,7 @@ def layer_norm(X, W=None, B=None, eps: T.float64 = 1e-5):
     Y = T.empty((..., N), X_DTYPE)
     rows, threads = row_tile(N)
     with T.Kernel(T.ceildiv(X.shape[0], rows), threads=threads) as block:
-        if is_wide(N):
+        if is_read_in_parts(N):
             norm_of_wide_row(X, None, None, W, B, Y, block, eps, 0.0, TORCH, True)
         else:
             norm_of_rows(X, None, None, W, B, Y, block * rows, rows, eps, 0.0, TORCH, True)
@@ -181,7 +181,7 @@ def add_layer_norm(X, R, W=None, B=None, eps: T.float64 = 1e-5):
     S = T.empty((..., N), X_DTYPE)
     rows, threads = row_tile(N)
     with T.Kernel(T.ceildiv(X.shape[0], rows), threads=threads) as block:
-        if is_wide(N):
+        if is_read_in_parts(N):
             norm_of_wide_row(X, R, S, W, B, Y, block, eps, 0.0, TORCH, True)
         else:
             norm_of_rows(X, R, S, W, B, Y, block * rows, rows, eps, 0.0, TORCH, True)

@@ -112,8 +112,7 @@ def _prepared(
 def _residual(
     op: str, input: torch.Tensor, residual: torch.Tensor, prepared: torch.Tensor
 ) -> torch.Tensor:
-    arguments.is_float(op, "residual", residual)
-    arguments.has_shape(op, "residual", residual, input.shape)
+    arguments.is_like(op, "residual", residual, "input", input)
     return residual.reshape(prepared.shape)
 
 

@@ -39,9 +39,9 @@ def row_tile(columns: object) -> RowTile:
     return RowTile(rows, max(64, min(512, rows * width // 16)))
 
 
-def is_wide(columns: object, widest: int = WIDEST) -> bool:
-    """Whether a row does not fit into the registers of a block."""
-    return isinstance(columns, int) and columns > widest
+def is_read_in_parts(columns: object, widest: int = WIDEST) -> bool:
+    """Whether a row does not fit into the registers of a block; an empty one has no tile either."""
+    return isinstance(columns, int) and not 0 < columns <= widest
 
 
 def workers(tensor: torch.Tensor) -> int:

@@ -1,0 +1,46 @@
+"""Softmax over one dimension, with its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tileops.ops import arguments, batching
+from tileops.ops import softmax_programs as programs
+
+
+def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """``exp(input) / sum(exp(input))`` along the dimension ``dim``.
+
+    Computed in float32 (float64 for float64) from differences with the largest element, and rounded
+    once. A row of -inf alone, or with +inf or NaN, gives NaN, as ``torch.softmax`` does.
+
+    input: float16, bfloat16, float32 or float64, of any shape. The last dimension is the fast one:
+           another ``dim`` costs copies.
+    dtype: the dtype to which ``input`` is converted first; None for its own.
+
+    Returns a tensor of the shape of ``input``. ArgumentError (ArgumentTypeError) names what does not
+    fit.
+    """
+    if isinstance(input, torch.Tensor) and dtype is not None:
+        input = input.to(dtype)
+    arguments.is_float("softmax", "input", input)
+    last = arguments.dimension("softmax", "dim", dim, input)
+    if input.dim() == 0:
+        return programs.softmax(input.view(1)).view(())
+    moved = input.movedim(last, -1)
+    return programs.softmax(moved).movedim(-1, last)
+
+
+# -- gradients ---------------------------------------------------------------------------------
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx: Any, d_out: Any) -> Any:
+    return programs.softmax_backward(d_out, *ctx.saved_tensors)
+
+
+programs.softmax.register_autograd(_backward, setup_context=_save)
+programs.softmax.register_vmap(batching.by_rows(programs.softmax, (0,)))
