@@ -1,0 +1,155 @@
+"""The programs behind cross entropy: the loss of each row of logits, read once, and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileops
+import tileops.language as T
+from tileops.ops.rows import DTYPES, PART, accumulator
+from tileops.ops.softmax_programs import add_part, load_part
+
+X_DTYPE = T.DTypeVar("X_dtype", *DTYPES)
+W_DTYPE = T.DTypeVar("W_dtype", *DTYPES)
+
+
+def capped(x: Any, softcap: Any) -> Any:
+    """``x``, within +-``softcap``."""
+    return softcap * T.tanh(x / softcap)
+
+
+@T.macro
+def load_logits(X, x, row, first, softcap, has_cap):
+    """Load columns from ``first`` on of a row of logits; those past its end are -inf."""
+    load_part(X, x, row, first)
+    if has_cap:
+        for i, j in T.Parallel(1, PART):
+            if first + j < X.shape[1]:
+                x[i, j] = capped(x[i, j], T.cast(softcap, x.dtype))
+
+
+@tileops.jit(contiguous="copy")
+def cross_entropy(
+    X, target, W=None, ignore_index: T.int64 = -100, smoothing: T.float64 = 0.0,
+    z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0, has_cap: bool = False, is_smooth: bool = False,
+):  # fmt: skip
+    """The loss of each row, the logarithm of its sum of exponentials, and its weight (0: ignored)."""
+    N = T.const("N")
+    X: T.Tensor((..., N), X_DTYPE)
+    target: T.Tensor((...,), T.int64)
+    W: T.Tensor((N,), W_DTYPE)
+    acc = accumulator(X.dtype)
+    loss = T.empty((...,), acc)
+    log_sum = T.empty((...,), acc)
+    weight = T.empty((...,), acc)
+    with T.Kernel(X.shape[0], threads=256) as row:
+        x = T.alloc_fragment((1, PART), acc)
+        top = T.alloc_fragment((1,), acc)
+        total = T.alloc_fragment((1,), acc)
+        T.fill(top, -T.infinity(acc))
+        T.clear(total)
+        weighted = T.alloc_fragment((1, PART), acc)  # logits times weights, for smoothing
+        weights = T.alloc_fragment((1, PART), acc)
+        weighted_sum = T.alloc_fragment((1,), acc)
+        weight_sum = T.alloc_fragment((1,), acc)
+        T.clear(weighted)
+        T.clear(weights)
+        for part in T.serial(T.ceildiv(N, PART)):
+            load_logits(X, x, row, part * PART, softcap, has_cap)
+            if is_smooth:
+                for i, j in T.Parallel(1, PART):
+                    if part * PART + j < N:
+                        w = 1.0 if W is None else T.cast(W[part * PART + j], acc)
+                        weighted[i, j] += x[i, j] * w
+                        weights[i, j] += w
+            add_part(x, top, total)
+        T.reduce_sum(weighted, weighted_sum, dim=1)
+        T.reduce_sum(weights, weight_sum, dim=1)
+        for i in T.Parallel(1):
+            lse = T.log(total[i]) + top[i]
+            log_sum[row + i] = lse
+            t = target[row + i]
+            if t == ignore_index:
+                loss[row + i] = 0
+                weight[row + i] = 0
+            elif (t < 0) | (t >= N):
+                loss[row + i] = T.cast(float("nan"), acc)
+                weight[row + i] = T.cast(float("nan"), acc)
+            else:
+                logit = T.cast(X[row + i, t], acc)
+                if has_cap:
+                    logit = capped(logit, T.cast(softcap, acc))
+                w = T.cast(1.0, acc) if W is None else T.cast(W[t], acc)
+                value = (lse - logit) * w
+                if is_smooth:
+                    even = (lse * weight_sum[i] - weighted_sum[i]) / N
+                    s = T.cast(smoothing, acc)
+                    value = (1 - s) * value + s * even
+                loss[row + i] = value + T.cast(z_loss, acc) * lse * lse
+                weight[row + i] = w
+    return loss, log_sum, weight
+
+
+@tileops.jit(contiguous="copy")
+def cross_entropy_backward(
+    d_loss, d_log_sum, X, target, log_sum, W=None, ignore_index: T.int64 = -100,
+    smoothing: T.float64 = 0.0, z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,
+    has_cap: bool = False, is_smooth: bool = False,
+):  # fmt: skip
+    """The gradient of the logits: 0 in rows whose target is ignored, NaN where it is out of range."""
+    N = T.const("N")
+    X: T.Tensor((..., N), X_DTYPE)
+    acc = accumulator(X.dtype)
+    d_loss: T.Tensor((...,), acc)
+    d_log_sum: T.Tensor((...,), acc)
+    target: T.Tensor((...,), T.int64)
+    log_sum: T.Tensor((...,), acc)
+    W: T.Tensor((N,), W_DTYPE)
+    dX = T.empty((..., N), X_DTYPE)
+    weight_sum = T.alloc_global((1,), acc)
+    if is_smooth:
+        with T.Kernel(1, threads=256):
+            sums = T.alloc_fragment((1, PART), acc)
+            total = T.alloc_fragment((1,), acc)
+            T.clear(sums)
+            for part in T.serial(T.ceildiv(N, PART)):
+                for i, j in T.Parallel(1, PART):
+                    if part * PART + j < N:
+                        sums[i, j] += 1.0 if W is None else T.cast(W[part * PART + j], acc)
+            T.reduce_sum(sums, total, dim=1)
+            T.copy(total, weight_sum)
+    with T.Kernel(T.ceildiv(N, PART), X.shape[0], threads=256) as (part, row):
+        t = target[row]
+        is_kept = t != ignore_index
+        is_valid = (t >= 0) & (t < N)
+        s = T.cast(smoothing, acc)
+        own = T.alloc_var(acc, 0.0)  # what the loss of the row takes of its target
+        even = T.alloc_var(acc, 0.0)  # and of the weight of every class
+        of_sum = T.alloc_var(acc, 0.0)  # and of the logarithm of the sum
+        if is_kept & is_valid:
+            own = T.cast(1.0, acc) if W is None else T.cast(W[t], acc)
+            of_sum = own
+            if is_smooth:
+                own = (1 - s) * own
+                even = s / N
+                of_sum = own + even * weight_sum[0]
+            of_sum = d_loss[row] * (of_sum + 2 * T.cast(z_loss, acc) * log_sum[row])
+        elif is_kept:
+            of_sum = T.cast(float("nan"), acc)
+        of_sum = of_sum + d_log_sum[row]
+        for j in T.Parallel(PART):
+            c = part * PART + j
+            if c < N:
+                x = T.cast(X[row, c], acc)
+                slope = T.cast(1.0, acc)
+                if has_cap:
+                    tanh = T.tanh(x / T.cast(softcap, acc))
+                    x = T.cast(softcap, acc) * tanh
+                    slope = 1 - tanh * tanh
+                d = T.if_then_else(of_sum == 0, 0, of_sum * T.exp(x - log_sum[row]))
+                if is_smooth:
+                    w = T.cast(1.0, acc) if W is None else T.cast(W[c], acc)
+                    d = d - d_loss[row] * even * w
+                d = d - T.if_then_else(c == t, d_loss[row] * own, T.cast(0.0, acc))
+                dX[row, c] = T.cast(d * slope, X.dtype)
+    return dX

@@ -1,0 +1,107 @@
+"""Cross entropy of logits and class numbers, with its gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.ops import arguments
+from tileops.ops import cross_entropy_programs as programs
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+class CrossEntropy(NamedTuple):
+    """What ``cross_entropy(..., return_aux=True)`` returns."""
+
+    loss: torch.Tensor
+    log_sum_exp: torch.Tensor  # of each row of logits, in the shape of the targets
+
+
+def cross_entropy(
+    input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,
+    size_average: bool | None = None, ignore_index: int = -100, reduce: bool | None = None,
+    reduction: str = "mean", label_smoothing: float = 0.0, *,
+    softcap: float | None = None, z_loss: float = 0.0, return_aux: bool = False,
+) -> torch.Tensor | CrossEntropy:  # fmt: skip
+    """``log(sum(exp(input))) - input[target]`` over the classes, as ``torch.nn.functional`` has it.
+
+    The loss is float32 (float64 for float64 logits), also where the logits have 16 bits; the logits
+    are read once and stay as they are.
+
+    input:           (C,), (N, C) or (N, C, d1, ...), float16, bfloat16, float32 or float64. The
+                     classes of (N, C) are the fast dimension: (N, C, d1, ...) costs a copy.
+    target:          class numbers, int64, of the shape of ``input`` without C. A number outside of
+                     0 to C - 1 gives NaN. Probabilities are not supported.
+    weight:          (C,), of any of these dtypes: the weight of each class; None for ones.
+    ignore_index:    rows with this target have no loss, no gradient, and no part in the mean.
+    reduction:       "none", "sum" or "mean": the sum over the sum of the weights of the targets. If
+                     every target is ignored, the mean is NaN.
+    label_smoothing: the part of the target, 0 to 1, that is spread evenly over the classes, after
+                     Szegedy et al., "Rethinking the Inception Architecture", 2016.
+    softcap:         the loss of ``softcap * tanh(input / softcap)``; None for ``input`` itself.
+    z_loss:          adds ``z_loss * log(sum(exp(input)))^2`` to the loss of each row that counts,
+                     after Chowdhery et al., "PaLM", 2022.
+    return_aux:      return a ``CrossEntropy`` that also has the logarithm of each row's sum.
+
+    ``size_average`` and ``reduce``, which torch deprecated, must be None. ArgumentError
+    (ArgumentTypeError) names what does not fit.
+    """
+    op = "cross_entropy"
+    _check(op, input, target, weight, label_smoothing, softcap)
+    arguments.is_one_of(op, "reduction", reduction, REDUCTIONS)
+    for name, value in (("size_average", size_average), ("reduce", reduce)):
+        if value is not None:
+            raise ArgumentError(f"{op}: {name}: expected None; pass reduction=, got {value!r}")
+    rows = input.movedim(1, -1) if input.dim() > 1 else input
+    loss, log_sum, counted = programs.cross_entropy(
+        rows, target, weight, ignore_index, label_smoothing, z_loss, softcap or 1.0,
+        has_cap=softcap is not None, is_smooth=label_smoothing > 0,
+    )  # fmt: skip
+    if reduction == "mean":
+        loss = loss.sum() / counted.sum()
+    elif reduction == "sum":
+        loss = loss.sum()
+    return CrossEntropy(loss, log_sum) if return_aux else loss
+
+
+def _check(
+    op: str, input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
+    label_smoothing: float, softcap: float | None,
+) -> None:  # fmt: skip
+    arguments.is_float(op, "input", input)
+    if input.dim() == 0:
+        raise ArgumentError(f"{op}: input: expected at least one dimension, got a number")
+    if not isinstance(target, torch.Tensor) or target.dtype != torch.int64:
+        got = target.dtype if isinstance(target, torch.Tensor) else type(target).__name__
+        raise ArgumentTypeError(f"{op}: target: expected class numbers of int64, got {got}")
+    classes = min(1, input.dim() - 1)
+    arguments.has_shape(op, "target", target, input.shape[:classes] + input.shape[classes + 1 :])
+    if weight is not None:
+        arguments.is_float(op, "weight", weight)
+        arguments.has_shape(op, "weight", weight, (input.shape[classes],))
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentError(f"{op}: label_smoothing: expected 0 to 1, got {label_smoothing}")
+    if softcap is not None and not (softcap > 0 and math.isfinite(softcap)):
+        raise ArgumentError(f"{op}: softcap: expected a positive number, got {softcap}")
+
+
+# -- gradients ---------------------------------------------------------------------------------
+def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    X, target, W, *ctx.numbers = inputs
+    ctx.save_for_backward(X, target, output[1], W)
+    ctx.options = keyword_only_inputs
+
+
+def _backward(ctx: Any, d_loss: Any, d_log_sum: Any, d_weight: Any) -> tuple[Any, ...]:
+    X, target, log_sum, W = ctx.saved_tensors
+    dX = programs.cross_entropy_backward(
+        d_loss, d_log_sum, X, target, log_sum, W, *ctx.numbers, **ctx.options
+    )
+    return dX, None, None, *(None for _ in ctx.numbers)
+
+
+programs.cross_entropy.register_autograd(_backward, setup_context=_save)
