@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tileops import language as language
     from tileops import layout as layout
     from tileops import math as math
+    from tileops import ops as ops
     from tileops import option as option
     from tileops import profiler as profiler
     from tileops import transform as transform
@@ -90,8 +92,8 @@ _HOMES = {
 }
 _MODULES = frozenset(
     (
-        "autotuner", "cache", "errors", "jit", "language", "layout", "math", "option", "profiler",
-        "testing", "transform",
+        "autotuner", "cache", "errors", "jit", "language", "layout", "math", "option", "ops",
+        "profiler", "testing", "transform",
     )
 )  # fmt: skip
 
@@ -121,6 +123,15 @@ def _warn_of_namesake(folder: str) -> None:
 
 
 _warn_of_namesake(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120
+
+
+def _offer_operators() -> None:
+    """Let ``torch.ops.tileops`` find the operators of ``tileops.ops``, if torch is loaded."""
+    if hasattr(sys.modules.get("torch"), "ops"):
+        importlib.import_module("tileops.ops.namespace")
+
+
+_offer_operators()
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

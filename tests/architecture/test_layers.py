@@ -46,6 +46,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "profiler", "op", "interpreter", "foreign",
         }
     ),
+    "ops": frozenset({"jit", "language"}),
     "autotuner": frozenset({"runtime", "profiler"}),
     "layout": frozenset({"language"}),
     "transform": frozenset({"jit"}),

@@ -1,4 +1,4 @@
-"""Checks that the operators share; each error names the op, the argument, what was expected and what came."""
+"""Checks that the operators share. An error names op, argument, what was expected and what came."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_float(op: str, name: str, value: object) -> None:
 
 
 def normalised_columns(op: str, input: torch.Tensor, normalized_shape: Sequence[int]) -> int:
-    """The product of ``normalized_shape``; ArgumentError unless the shape of ``input`` ends with it."""
+    """The product of ``normalized_shape``; ArgumentError unless ``input`` ends with it."""
     try:
         shape = tuple(normalized_shape)
     except TypeError:

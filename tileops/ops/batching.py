@@ -25,7 +25,10 @@ def by_rows(program: Callable[..., Any], row_arguments: Sequence[int]) -> Callab
         else:
             out = _stacked(
                 [
-                    program(*(_element(x, d, n) for x, d in zip(inputs, in_dims, strict=False)), **options)
+                    program(
+                        *(_element(x, d, n) for x, d in zip(inputs, in_dims, strict=False)),
+                        **options,
+                    )
                     for n in range(info.batch_size)
                 ]
             )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tileops.ops import arguments, batching
-from tileops.ops import gate_programs as programs
+from tileops.ops.programs import gates as programs
 
 APPROXIMATIONS = (programs.GELU, programs.GELU_TANH)
 
@@ -23,7 +23,8 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     Returns a tensor like ``gate``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     _check("silu_mul", gate, up)
-    return programs.silu_mul(gate, up)
+    out: torch.Tensor = programs.silu_mul(gate, up)
+    return out
 
 
 def gelu_mul(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
@@ -34,7 +35,8 @@ def gelu_mul(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") ->
     """
     _check("gelu_mul", gate, up)
     arguments.is_one_of("gelu_mul", "approximate", approximate, APPROXIMATIONS)
-    return programs.gelu_mul(gate, up, approximate=approximate)
+    out: torch.Tensor = programs.gelu_mul(gate, up, approximate=approximate)
+    return out
 
 
 def _check(op: str, gate: torch.Tensor, up: torch.Tensor) -> None:
@@ -49,7 +51,8 @@ def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, d_out: Any) -> tuple[Any, ...]:
-    return programs.gate_backward(d_out, *ctx.saved_tensors, kind=ctx.kind)
+    d_gate, d_up = programs.gate_backward(d_out, *ctx.saved_tensors, kind=ctx.kind)
+    return d_gate, d_up
 
 
 for _program in (programs.silu_mul, programs.gelu_mul):

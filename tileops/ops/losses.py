@@ -9,7 +9,7 @@ import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ops import arguments
-from tileops.ops import cross_entropy_programs as programs
+from tileops.ops.programs import cross_entropy as programs
 
 REDUCTIONS = ("none", "mean", "sum")
 

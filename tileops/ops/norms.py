@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from tileops.ops import arguments, batching
-from tileops.ops import norm_programs as programs
-from tileops.ops.norm_gradients import layer_norm_backward, rms_norm_backward
-from tileops.ops.rows import workers
+from tileops.ops.programs import norms as programs
+from tileops.ops.programs.norm_gradients import layer_norm_backward, rms_norm_backward
+from tileops.ops.programs.rows import workers
 
 ROUNDINGS = (programs.TORCH, programs.LLAMA)
 
@@ -25,7 +25,7 @@ def rms_norm(
     (float64 for float64) and rounded once; ``rounding="llama"`` rounds the quotient to the dtype of
     ``input`` before the product, as Llama's code does. Gemma's norm has ``weight_offset=1``.
 
-    input:            (..., \\*normalized_shape), float16, bfloat16, float32 or float64.
+    input:            (..., *normalized_shape), float16, bfloat16, float32 or float64.
     normalized_shape: the last dimensions of ``input``.
     weight:           of shape ``normalized_shape``, of any of these dtypes; None for ones.
     eps:              None for the difference of 1 and the next number of the accumulator's dtype.
@@ -34,7 +34,8 @@ def rms_norm(
     """
     x, w, _, eps = _prepared("rms_norm", input, normalized_shape, weight, None, eps)
     arguments.is_one_of("rms_norm", "rounding", rounding, ROUNDINGS)
-    return programs.rms_norm(x, w, eps, weight_offset, rounding=rounding).view(input.shape)
+    out: torch.Tensor = programs.rms_norm(x, w, eps, weight_offset, rounding=rounding)
+    return out.view(input.shape)
 
 
 def add_rms_norm(
@@ -63,14 +64,15 @@ def layer_norm(
     After Ba, Kiros and Hinton, "Layer Normalization", 2016; the variance is that of the population.
     Computed in float32 (float64 for float64) and rounded once.
 
-    input:            (..., \\*normalized_shape), float16, bfloat16, float32 or float64.
+    input:            (..., *normalized_shape), float16, bfloat16, float32 or float64.
     normalized_shape: the last dimensions of ``input``.
     weight, bias:     of shape ``normalized_shape`` and one dtype; None for ones and zeros.
 
     Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     x, w, b, eps = _prepared("layer_norm", input, normalized_shape, weight, bias, eps)
-    return programs.layer_norm(x, w, b, eps).view(input.shape)
+    out: torch.Tensor = programs.layer_norm(x, w, b, eps)
+    return out.view(input.shape)
 
 
 def add_layer_norm(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tileops.ops import arguments, batching
-from tileops.ops import softmax_programs as programs
+from tileops.ops.programs import softmax as programs
 
 
 def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -20,17 +20,16 @@ def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> 
            another ``dim`` costs copies.
     dtype: the dtype to which ``input`` is converted first; None for its own.
 
-    Returns a tensor of the shape of ``input``. ArgumentError (ArgumentTypeError) names what does not
-    fit.
+    Returns a tensor of the shape of ``input``. ArgumentError (ArgumentTypeError) names what does
+    not fit.
     """
     if isinstance(input, torch.Tensor) and dtype is not None:
         input = input.to(dtype)
     arguments.is_float("softmax", "input", input)
     last = arguments.dimension("softmax", "dim", dim, input)
-    if input.dim() == 0:
-        return programs.softmax(input.view(1)).view(())
-    moved = input.movedim(last, -1)
-    return programs.softmax(moved).movedim(-1, last)
+    moved = input.movedim(last, -1) if input.dim() else input.view(1)
+    out: torch.Tensor = programs.softmax(moved)
+    return out.movedim(-1, last) if input.dim() else out.view(())
 
 
 # -- gradients ---------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tileops
 import tileops.language as T
-from tileops.ops.rows import DTYPES, accumulator
+from tileops.jit import jit
+from tileops.ops.programs.rows import DTYPES, accumulator
 
 DTYPE = T.DTypeVar("dtype", *DTYPES)
 BLOCK = 2048
@@ -47,7 +47,7 @@ def gate_elements(gate, up, out, first, kind):
         out[first + i] = T.cast(a, gate.dtype) * up[first + i]
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def silu_mul(gate, up):
     gate: T.Tensor((...,), DTYPE)
     up: T.Tensor((...,), DTYPE)
@@ -57,7 +57,7 @@ def silu_mul(gate, up):
     return out
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def gelu_mul(gate, up, approximate: str = GELU):
     gate: T.Tensor((...,), DTYPE)
     up: T.Tensor((...,), DTYPE)
@@ -67,7 +67,7 @@ def gelu_mul(gate, up, approximate: str = GELU):
     return out
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def gate_backward(d_out, gate, up, kind: str = SILU):
     d_out: T.Tensor((...,), DTYPE)
     gate: T.Tensor((...,), DTYPE)

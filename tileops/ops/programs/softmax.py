@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tileops
 import tileops.language as T
-from tileops.ops.rows import DTYPES, PART, accumulator, is_read_in_parts, row_tile
+from tileops.jit import jit
+from tileops.ops.programs.rows import DTYPES, PART, accumulator, is_read_in_parts, row_tile
 
 DTYPE = T.DTypeVar("dtype", *DTYPES)
 
@@ -116,7 +116,7 @@ def gradients_of_wide_row(dY, Y, dX, row):
 
 
 # -- programs ----------------------------------------------------------------------------------
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def softmax(X):
     N = T.const("N")
     X: T.Tensor((..., N), DTYPE)
@@ -130,7 +130,7 @@ def softmax(X):
     return Y
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def softmax_backward(dY, Y):
     N = T.const("N")
     dY: T.Tensor((..., N), DTYPE)

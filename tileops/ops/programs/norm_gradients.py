@@ -1,14 +1,14 @@
 """The programs of the gradients of RMSNorm and LayerNorm.
 
-``workers`` blocks share the rows. Each sums the gradients of weight and bias over its rows; a second
-launch adds the sums of the workers in their order, so that equal calls give equal bits.
+``workers`` blocks share the rows. Each sums the gradients of weight and bias over its rows. A
+second launch adds the sums of the workers in their order, so that equal calls give equal bits.
 """
 
 from __future__ import annotations
 
-import tileops
 import tileops.language as T
-from tileops.ops.norm_programs import (
+from tileops.jit import jit
+from tileops.ops.programs.norms import (
     LLAMA,
     TORCH,
     W_DTYPE,
@@ -16,7 +16,7 @@ from tileops.ops.norm_programs import (
     row_statistics,
     standardise,
 )
-from tileops.ops.rows import PART, accumulator, is_read_in_parts, row_tile
+from tileops.ops.programs.rows import PART, accumulator, is_read_in_parts, row_tile
 
 COLUMNS = 32  # of the sums of the workers, in one block
 # A row of at most this many elements stays in registers, with its gradient and two sums.
@@ -198,7 +198,7 @@ def add_workers(parts, result, block):
 
 
 # -- backward ----------------------------------------------------------------------------------
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def rms_norm_backward(
     dY, X, W=None, dS=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0,
     rounding: str = TORCH, weight_gradient: bool = True, workers: int = 16,
@@ -219,7 +219,19 @@ def rms_norm_backward(
             facts_of_wide_row(dY, X, W, facts, row, eps, offset, False)
         with T.Kernel(T.ceildiv(N, PART), workers, threads=256) as (part, worker):
             share_of_part(
-                dY, X, W, dS, dX, facts, W_parts, None, worker, workers, part * PART, offset, rounding
+                dY,
+                X,
+                W,
+                dS,
+                dX,
+                facts,
+                W_parts,
+                None,
+                worker,
+                workers,
+                part * PART,
+                offset,
+                rounding,
             )
     else:
         rows, threads = row_tile(N)
@@ -233,7 +245,7 @@ def rms_norm_backward(
     return dX, dW
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def layer_norm_backward(
     dY, X, W=None, B=None, dS=None, eps: T.float64 = 1e-5,
     weight_gradient: bool = True, bias_gradient: bool = True, workers: int = 16,

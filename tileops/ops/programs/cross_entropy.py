@@ -1,13 +1,13 @@
-"""The programs behind cross entropy: the loss of each row of logits, read once, and its gradient."""
+"""The programs behind cross entropy: the loss of each row of logits, and its gradient."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import tileops
 import tileops.language as T
-from tileops.ops.rows import DTYPES, PART, accumulator
-from tileops.ops.softmax_programs import add_part, load_part
+from tileops.jit import jit
+from tileops.ops.programs.rows import DTYPES, PART, accumulator
+from tileops.ops.programs.softmax import add_part, load_part
 
 X_DTYPE = T.DTypeVar("X_dtype", *DTYPES)
 W_DTYPE = T.DTypeVar("W_dtype", *DTYPES)
@@ -16,6 +16,11 @@ W_DTYPE = T.DTypeVar("W_dtype", *DTYPES)
 def capped(x: Any, softcap: Any) -> Any:
     """``x``, within +-``softcap``."""
     return softcap * T.tanh(x / softcap)
+
+
+def weight_of(W: Any, c: Any, dtype: Any) -> Any:
+    """The weight of class ``c``: 1 without weights."""
+    return T.cast(1.0, dtype) if W is None else T.cast(W[c], dtype)
 
 
 @T.macro
@@ -28,12 +33,13 @@ def load_logits(X, x, row, first, softcap, has_cap):
                 x[i, j] = capped(x[i, j], T.cast(softcap, x.dtype))
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def cross_entropy(
     X, target, W=None, ignore_index: T.int64 = -100, smoothing: T.float64 = 0.0,
-    z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0, has_cap: bool = False, is_smooth: bool = False,
+    z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,
+    has_cap: bool = False, is_smooth: bool = False,
 ):  # fmt: skip
-    """The loss of each row, the logarithm of its sum of exponentials, and its weight (0: ignored)."""
+    """The loss of each row, the logarithm of its sum, and its weight (0 if it is ignored)."""
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
     target: T.Tensor((...,), T.int64)
@@ -59,7 +65,7 @@ def cross_entropy(
             if is_smooth:
                 for i, j in T.Parallel(1, PART):
                     if part * PART + j < N:
-                        w = 1.0 if W is None else T.cast(W[part * PART + j], acc)
+                        w = weight_of(W, part * PART + j, acc)
                         weighted[i, j] += x[i, j] * w
                         weights[i, j] += w
             add_part(x, top, total)
@@ -79,7 +85,7 @@ def cross_entropy(
                 logit = T.cast(X[row + i, t], acc)
                 if has_cap:
                     logit = capped(logit, T.cast(softcap, acc))
-                w = T.cast(1.0, acc) if W is None else T.cast(W[t], acc)
+                w = weight_of(W, t, acc)
                 value = (lse - logit) * w
                 if is_smooth:
                     even = (lse * weight_sum[i] - weighted_sum[i]) / N
@@ -90,13 +96,51 @@ def cross_entropy(
     return loss, log_sum, weight
 
 
-@tileops.jit(contiguous="copy")
+@T.macro
+def sum_weights(W, result, columns):
+    """Write the sum of the weights of all classes."""
+    sums = T.alloc_fragment((1, PART), result.dtype)
+    total = T.alloc_fragment((1,), result.dtype)
+    T.clear(sums)
+    for part in T.serial(T.ceildiv(columns, PART)):
+        for i, j in T.Parallel(1, PART):
+            if part * PART + j < columns:
+                sums[i, j] += weight_of(W, part * PART + j, result.dtype)
+    T.reduce_sum(sums, total, dim=1)
+    T.copy(total, result)
+
+
+@T.macro
+def row_terms(
+    own: T.Ref, even: T.Ref, of_sum: T.Ref, W, d_loss, d_log_sum, log_sum, weight_sum,
+    row, t, columns, ignore_index, smoothing, z_loss, is_smooth,
+):  # fmt: skip
+    """What the gradient of a row takes of its target, of every class, and of each probability."""
+    acc = log_sum.dtype
+    s = T.cast(smoothing, acc)
+    if t != ignore_index:
+        if (t >= 0) & (t < columns):
+            own = weight_of(W, t, acc)
+            of_sum = own
+            if is_smooth:
+                own = (1 - s) * own
+                even = s / columns
+                of_sum = own + even * weight_sum[0]
+            of_sum = d_loss[row] * (of_sum + 2 * T.cast(z_loss, acc) * log_sum[row])
+            own = own * d_loss[row]
+            even = even * d_loss[row]
+        else:
+            of_sum = T.cast(float("nan"), acc)
+    of_sum = of_sum + d_log_sum[row]
+
+
+@jit(contiguous="copy")
 def cross_entropy_backward(
     d_loss, d_log_sum, X, target, log_sum, W=None, ignore_index: T.int64 = -100,
     smoothing: T.float64 = 0.0, z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,
     has_cap: bool = False, is_smooth: bool = False,
 ):  # fmt: skip
-    """The gradient of the logits: 0 in rows whose target is ignored, NaN where it is out of range."""
+    """The gradient of the logits: 0 where the target is ignored, NaN where it is out of range."""
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
     acc = accumulator(X.dtype)
@@ -109,34 +153,15 @@ def cross_entropy_backward(
     weight_sum = T.alloc_global((1,), acc)
     if is_smooth:
         with T.Kernel(1, threads=256):
-            sums = T.alloc_fragment((1, PART), acc)
-            total = T.alloc_fragment((1,), acc)
-            T.clear(sums)
-            for part in T.serial(T.ceildiv(N, PART)):
-                for i, j in T.Parallel(1, PART):
-                    if part * PART + j < N:
-                        sums[i, j] += 1.0 if W is None else T.cast(W[part * PART + j], acc)
-            T.reduce_sum(sums, total, dim=1)
-            T.copy(total, weight_sum)
+            sum_weights(W, weight_sum, N)
     with T.Kernel(T.ceildiv(N, PART), X.shape[0], threads=256) as (part, row):
-        t = target[row]
-        is_kept = t != ignore_index
-        is_valid = (t >= 0) & (t < N)
-        s = T.cast(smoothing, acc)
-        own = T.alloc_var(acc, 0.0)  # what the loss of the row takes of its target
-        even = T.alloc_var(acc, 0.0)  # and of the weight of every class
-        of_sum = T.alloc_var(acc, 0.0)  # and of the logarithm of the sum
-        if is_kept & is_valid:
-            own = T.cast(1.0, acc) if W is None else T.cast(W[t], acc)
-            of_sum = own
-            if is_smooth:
-                own = (1 - s) * own
-                even = s / N
-                of_sum = own + even * weight_sum[0]
-            of_sum = d_loss[row] * (of_sum + 2 * T.cast(z_loss, acc) * log_sum[row])
-        elif is_kept:
-            of_sum = T.cast(float("nan"), acc)
-        of_sum = of_sum + d_log_sum[row]
+        own = T.alloc_var(acc, 0.0)
+        even = T.alloc_var(acc, 0.0)
+        of_sum = T.alloc_var(acc, 0.0)
+        row_terms(
+            own, even, of_sum, W, d_loss, d_log_sum, log_sum, weight_sum,
+            row, target[row], N, ignore_index, smoothing, z_loss, is_smooth,
+        )  # fmt: skip
         for j in T.Parallel(PART):
             c = part * PART + j
             if c < N:
@@ -148,8 +173,7 @@ def cross_entropy_backward(
                     slope = 1 - tanh * tanh
                 d = T.if_then_else(of_sum == 0, 0, of_sum * T.exp(x - log_sum[row]))
                 if is_smooth:
-                    w = T.cast(1.0, acc) if W is None else T.cast(W[c], acc)
-                    d = d - d_loss[row] * even * w
-                d = d - T.if_then_else(c == t, d_loss[row] * own, T.cast(0.0, acc))
+                    d = d - even * weight_of(W, c, acc)
+                d = d - T.if_then_else(c == target[row], own, T.cast(0.0, acc))
                 dX[row, c] = T.cast(d * slope, X.dtype)
     return dX

@@ -6,9 +6,9 @@ the scale of a row again from the row, which they hold anyway.
 
 from __future__ import annotations
 
-import tileops
 import tileops.language as T
-from tileops.ops.rows import DTYPES, PART, WIDEST, accumulator, is_read_in_parts, row_tile
+from tileops.jit import jit
+from tileops.ops.programs.rows import DTYPES, PART, accumulator, is_read_in_parts, row_tile
 
 X_DTYPE = T.DTypeVar("X_dtype", *DTYPES)
 W_DTYPE = T.DTypeVar("W_dtype", *DTYPES)
@@ -56,7 +56,9 @@ def add_residual(x, X, R, S, row, first):
     T.copy(X[row, first], x)
     if R is not None:
         for i, j in T.Parallel(rows, columns):
-            x[i, j] = T.cast(T.cast(x[i, j] + T.cast(R[row + i, first + j], x.dtype), X.dtype), x.dtype)
+            x[i, j] = T.cast(
+                T.cast(x[i, j] + T.cast(R[row + i, first + j], x.dtype), X.dtype), x.dtype
+            )
         T.copy(x, S[row, first])
 
 
@@ -122,7 +124,7 @@ def norm_of_wide_row(X, R, S, W, B, Y, row, eps, offset, rounding, centred):
 
 
 # -- forward -----------------------------------------------------------------------------------
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def rms_norm(X, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding: str = TORCH):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
@@ -133,12 +135,16 @@ def rms_norm(X, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding
         if is_read_in_parts(N):
             norm_of_wide_row(X, None, None, W, None, Y, block, eps, offset, rounding, False)
         else:
-            norm_of_rows(X, None, None, W, None, Y, block * rows, rows, eps, offset, rounding, False)
+            norm_of_rows(
+                X, None, None, W, None, Y, block * rows, rows, eps, offset, rounding, False
+            )
     return Y
 
 
-@tileops.jit(contiguous="copy")
-def add_rms_norm(X, R, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding: str = TORCH):
+@jit(contiguous="copy")
+def add_rms_norm(
+    X, R, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding: str = TORCH
+):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
     R: T.Tensor((..., N), X_DTYPE)
@@ -154,7 +160,7 @@ def add_rms_norm(X, R, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, r
     return Y, S
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def layer_norm(X, W=None, B=None, eps: T.float64 = 1e-5):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
@@ -170,7 +176,7 @@ def layer_norm(X, W=None, B=None, eps: T.float64 = 1e-5):
     return Y
 
 
-@tileops.jit(contiguous="copy")
+@jit(contiguous="copy")
 def add_layer_norm(X, R, W=None, B=None, eps: T.float64 = 1e-5):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)

@@ -1,4 +1,4 @@
-"""How programs over rows divide them: rows of a tile, its threads, and the blocks of a sum over rows."""
+"""How programs over rows divide them: the tile of a block, and the blocks of a sum."""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""Operators for models, written in the tile language: functions like those of torch.nn.functional.
+
+A family is loaded when one of its names is first used, also as ``torch.ops.tileops.<name>``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tileops.ops.gates import gelu_mul as gelu_mul
+    from tileops.ops.gates import silu_mul as silu_mul
+    from tileops.ops.losses import CrossEntropy as CrossEntropy
+    from tileops.ops.losses import cross_entropy as cross_entropy
+    from tileops.ops.norms import add_layer_norm as add_layer_norm
+    from tileops.ops.norms import add_rms_norm as add_rms_norm
+    from tileops.ops.norms import layer_norm as layer_norm
+    from tileops.ops.norms import rms_norm as rms_norm
+    from tileops.ops.softmaxes import softmax as softmax
+
+FAMILIES = {
+    "gates": ("gelu_mul", "silu_mul"),
+    "losses": ("cross_entropy",),
+    "norms": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+    "softmaxes": ("softmax",),
+}
+_HOMES = {name: family for family, names in FAMILIES.items() for name in names}
+_HOMES["CrossEntropy"] = "losses"
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tileops.ops' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tileops.ops.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *_HOMES))

@@ -1,0 +1,1 @@
+"""The tile programs behind the operators."""
