@@ -160,7 +160,7 @@ def test_wrong_schedules_give_wrong_numbers_or_never_end() -> None:
 @pytest.mark.parametrize("file", [attention_backward, attention_backward_two_kernels])
 def test_attention_backward_in_roles_gives_what_it_says(file: Any, is_causal: bool) -> None:
     """Gradients of an odd number of rows; what blocks add to one element comes in any order."""
-    sizes = {"B": 1, "S": 196, "H": 1, "D": 64, "is_causal": is_causal}
+    sizes = {"B": 1, "S": 196, "H": 1, "D": 128, "is_causal": is_causal}
     (pair, *_) = file.PAIRS
     torch.manual_seed(0)
     inputs = pair.inputs(**sizes)

@@ -234,11 +234,20 @@ def test_what_keeps_an_addition_from_tma(add: Any) -> None:
      (128, 128, "bytes of shared memory")],
 )  # fmt: skip
 def test_what_keeps_attention_backward_from_roles(rows: int, keys: int, reason: str | None) -> None:
-    sizes: dict[str, Any] = {"B": 1, "S": 256, "H": 2, "D": 128, "is_causal": False}
+    assert (reason or "schedule") in note_of_backward(rows, keys, columns=128)
+
+
+def test_groups_have_whole_swizzle_patterns() -> None:
+    assert "a group has 32 columns of `K_s`" in note_of_backward(rows=64, keys=128, columns=64)
+    assert "schedule" in note_of_backward(rows=128, keys=128, columns=64)  # divided by rows
+
+
+def note_of_backward(rows: int, keys: int, columns: int) -> str:
+    sizes: dict[str, Any] = {"B": 1, "S": 256, "H": 2, "D": columns, "is_causal": False}
     own = attention_backward.program(T, **sizes, block_M=rows, block_N=keys)
     code = gpu.generate(own.program, HOPPER, Specialization(fast=True))
     (note,) = code.launches[1].notes
-    assert (reason or "schedule") in note
+    return note
 
 
 def test_columns_that_groups_divide_are_not_read_from_a_vector() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Region, Var
 from tileops.ir.program import const_value
-from tileops.ir.schedule import Deposit, Issue, Schedule, Settle, Staged
+from tileops.ir.schedule import Deposit, Issue, Schedule, Settle, Staged, swizzle_of
 from tileops.ir.stmt import (
     Alloc,
     Body,
@@ -206,8 +206,20 @@ class _Rows:
         if self._is_tile(a):
             return replace(issue, a=self._cut(a), c=c)
         if dim == 0:
-            return replace(issue, a=self._part(a, int(issue.transpose_a), own), c=c)
-        return replace(issue, b=self._part(b, int(not issue.transpose_b), own), c=c)
+            a = self._part(a, int(issue.transpose_a), own)
+        else:
+            b = self._part(b, int(not issue.transpose_b), own)
+        for part in (a, b):
+            self._require_patterns(part, issue)
+        return replace(issue, a=a, b=b, c=c)
+
+    @staticmethod
+    def _require_patterns(part: Region, issue: Issue) -> None:
+        """Unfit for a part of a tile whose rows do not begin where a swizzle pattern does."""
+        own, whole = part.static_extents() or (), part.buffer.static_shape() or ()
+        unit = part.dtype.bytes
+        if own[-1] != whole[-1] and own[-1] * unit % swizzle_of(whole[-1] * unit):
+            raise Unfit(f"a group has {own[-1]} columns of `{part.buffer.name}`", issue.loc)
 
     def _copy(self, copy: Copy) -> Stmt:
         tile = copy.src if self._is_tile(copy.src) else copy.dst
