@@ -225,6 +225,22 @@ def test_where_no_gpu_is() -> None:
         programs.add(torch.ones(4), torch.ones(4))
 
 
+def test_the_interpreter_does_not_run_them() -> None:
+    @tileops.jit(target="interpreter")
+    def foreign_interpreted(X):
+        N = T.dynamic("N")
+        X: T.Tensor((N,), T.float32)
+        Y = T.empty((N,), T.float32)
+        with T.Extern():
+            kernels.doubled[(4,)](X, Y, N, BLOCK=256)
+        return Y
+
+    with pytest.raises(
+        UnsupportedOnTargetError, match=r"\(doubled\), which do not run on interpreter"
+    ):
+        foreign_interpreted(torch.ones(4))
+
+
 def test_a_tensor_from_outside() -> None:
     kernels.OUTSIDE = torch.ones(1)
     try:

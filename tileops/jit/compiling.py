@@ -301,13 +301,14 @@ def _generated_and_compiled(request: Request) -> tuple[KernelCode, Artifact]:
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
     """The text that ``program`` becomes on ``target``; needs no compiler."""
-    target = target.text_target
-    if program.externs and not target.is_gpu:
+    if program.externs and (target.kind == "interpreter" or not target.is_gpu):
         names = ", ".join(dict.fromkeys(extern.name for extern in program.externs))
         raise UnsupportedOnTargetError(
-            f"{program.name} launches foreign kernels ({names}), which do not run on {target}",
+            f"{program.name} launches foreign kernels ({names}), which do not run on {target}; "
+            f'{program.name}.fallback("cpu", function) gives CPU tensors a Python function',
             location=program.externs[0].loc,
         )
+    target = target.text_target
     if target.kind == "cpu":
         from tileops.codegen import cpu
 
