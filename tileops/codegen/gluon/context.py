@@ -13,7 +13,7 @@ from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.space import Space, shape_text, subscript
 from tileops.codegen.triton.storage import Storage
-from tileops.codegen.triton.text import PRODUCT, Val, triton_type
+from tileops.codegen.triton.text import PRODUCT, Val, call, triton_type
 from tileops.dtypes import INT32
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Load, Var
@@ -36,6 +36,8 @@ class RoleContext(Context):
 
     steps = STEPS
     has_assembly = False
+    # Whether the text calls ``_divided``.
+    shares_divisors = False
     layouts: Layouts
     # Of each buffer that a ring holds, by id.
     fed: Mapping[int, Ring]
@@ -86,6 +88,17 @@ class RoleContext(Context):
             raise Unfit(f"a nest of {len(extents)} dimensions", self.loc)
         with super().over(vars_, extents):
             yield
+
+    def quotient(self, a: Val, b: Val) -> Val:
+        """A correctly rounded quotient; a divisor that many lanes share is inverted once.
+
+        64 divisions of a thread, each with branches for rare operands, took as long as two
+        iterations of attention.
+        """
+        if b.axes < a.axes:
+            self.shares_divisors = True
+            return call("_divided", a, b)
+        return super().quotient(a, b)
 
     def declare(self, buffer: Buffer, storage: Storage | None = None) -> None:
         """Hold an on-chip buffer in a variable; Unfit where the tile would be padded."""

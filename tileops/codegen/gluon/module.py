@@ -46,6 +46,24 @@ def _laid(x, layout: tl.constexpr):
         return gl.set_auto_layout(x, layout)
     else:
         return gl.convert_layout(x, layout)"""
+# Of a module with a quotient whose divisor many lanes share.
+_QUOTIENT = """
+
+@gluon.jit
+def _divided(a, b):
+    # a / b by 1 / b: a correctly rounded reciprocal and one step with an exact remainder give the
+    # correctly rounded quotient (Markstein, IBM J. Res. Dev. 34, 1990). The scale keeps 1 / b
+    # normal. Without a finite remainder, or with none, the first quotient stands.
+    size = gl.abs(b)
+    scale = gl.where(size > 1.8446744073709552e19, 5.421010862427522e-20, 1.0)
+    scale = gl.where(size < 5.421010862427522e-20, 1.8446744073709552e19, scale)
+    a, b = a * scale, b * scale
+    inverse = gl.div_rn(1.0, b)
+    quotient = a * inverse
+    error = gl.fma(quotient, -b, a)
+    nearer = gl.fma(error, inverse, quotient)
+    size = gl.abs(error)
+    return gl.where((size > 0.0) & (size < float("inf")), nearer, quotient)"""
 _HEAD = """from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
@@ -106,6 +124,8 @@ def emit_roles(
     head: Lines = [("", None), *((_in_gluon(text), None) for text in layouts.lines())]
     adds = any(isinstance(s, Added) for s in walk(schedule.math))
     imports = (_HEAD, _ADD, _HELPERS) if adds else (_HEAD, _HELPERS)
+    if any(role.shares_divisors for role in roles):
+        imports = (*imports, _QUOTIENT)
     helpers = frozenset[str]().union(*(role.helpers for role in roles))
     return Written([*head, *lines], code, helpers=helpers, imports=imports)
 

@@ -15,7 +15,7 @@ from tileops.codegen.triton.memory import Memory
 from tileops.codegen.triton.params import Params
 from tileops.codegen.triton.space import Space, shape_text, subscript
 from tileops.codegen.triton.storage import NeedsMemory, Storage, buffer_storage, padding_of
-from tileops.codegen.triton.text import Val, number, triton_type
+from tileops.codegen.triton.text import Val, call, number, triton_type
 from tileops.codegen.triton.writer import Names, Writer
 from tileops.dtypes import INT32
 from tileops.errors import InternalError, UnsupportedConstructError
@@ -127,6 +127,10 @@ class Context:
     def lane(self, space: Space, axis: int) -> Val:
         """The lane numbers along one axis of a space."""
         return Val(self.iota(space.padded[axis], axis, space.rank), INT32, frozenset({axis}))
+
+    def quotient(self, a: Val, b: Val) -> Val:
+        """A correctly rounded quotient of float32."""
+        return call("tl.div_rn", a, b)
 
     def iota(self, size: int, axis: int = 0, rank: int = 1) -> str:
         """The name of a tile of ``rank`` dimensions that counts from 0 to ``size`` along one."""

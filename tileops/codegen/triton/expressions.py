@@ -146,7 +146,7 @@ def _divide_floats(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
         quotient = (
             call(ctx.helper("shared_quotient"), a, typed(b))
             if is_shared
-            else call("tl.div_rn", typed(a), b)
+            else ctx.quotient(typed(a), b)
         )
     else:
         quotient = infix("/", a, b)

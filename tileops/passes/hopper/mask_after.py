@@ -1,7 +1,8 @@
-"""Masks that a product starts from, put after it: ``acc = (c ? 0 : -inf) + A B``.
+"""Masks that a product starts from, put after it: ``acc = (c ? 0 : m) + A B``.
 
-``c ? A B : -inf`` is the same but where ``A B`` is infinite or NaN: under the mask it then gives
--inf, where the sum is NaN. The product then starts from zero and needs no tile for the mask.
+``c ? A B : A B + m`` is the same sum, with ``m`` as its last term. For an ``m`` of -inf that is
+``c ? A B : -inf`` but where ``A B`` is infinite or NaN: under the mask it then gives -inf, where
+the sum is NaN. The product starts from zero and needs no tile for the mask.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tileops.dtypes import DType
 from tileops.ir import fold
 from tileops.ir.expr import Binary, Const, Expr, Load, Select
 from tileops.ir.program import const_value
-from tileops.ir.stmt import Body, Fill, For, Gemm, If, Parallel, Stmt, Store
+from tileops.ir.stmt import Body, Copy, Fill, For, Gemm, If, Parallel, Stmt, Store
 from tileops.ir.walk import read_buffers, walk, written_buffers
 from tileops.passes.analyze_ranges import Interval, Ranges
 
@@ -31,7 +32,11 @@ _ORDERS: dict[str, Callable[[Interval, Interval], bool]] = {
 def mask_after(body: Body, ranges: Ranges) -> Body:
     """``body`` with every such mask behind its product, and without those that always hold."""
     out: list[Stmt] = []
+    waiting: list[Stmt] = []
     for stmt in body:
+        if waiting and not _goes_on(stmt, waiting):
+            out += waiting
+            waiting = []
         match stmt:
             case For():
                 inside = ranges.inside(stmt)
@@ -45,10 +50,24 @@ def mask_after(body: Body, ranges: Ranges) -> Body:
                 if place is not None:
                     start = out.pop(place)
                     out.append(replace(stmt, clear=_TRUE))
-                    out += _masks(start, stmt, ranges)
+                    waiting = _masks(start, stmt, ranges)
                     continue
         out.append(stmt)
-    return tuple(out)
+    return (*out, *waiting)
+
+
+def _goes_on(stmt: Stmt, masks: list[Stmt]) -> bool:
+    """True for a statement before which the masks need not be: another term of the product.
+
+    Loads of its operands are between the terms.
+    """
+    acc = _written_in(masks[-1])
+    match stmt:
+        case Gemm():
+            return stmt.c.buffer in acc and const_value(stmt.clear) == 0
+        case Copy():
+            return stmt.dst.buffer.scope == "shared" and stmt.src.buffer not in acc
+    return False
 
 
 def _start(before: list[Stmt], gemm: Gemm) -> int | None:
@@ -88,11 +107,8 @@ def _is_start(stmt: Stmt, gemm: Gemm) -> bool:
         return False
     if any(b.is_on_chip for s in walk(nest.body) for b in read_buffers(s)):
         return False
-    return _is(store.value.a, 0.0) and _is(store.value.b, -math.inf)
-
-
-def _is(expr: Expr, value: float) -> bool:
-    return isinstance(expr, Const) and float(expr.value) == value
+    shown, hidden = store.value.a, store.value.b
+    return isinstance(hidden, Const) and isinstance(shown, Const) and float(shown.value) == 0
 
 
 def _masks(start: Stmt, gemm: Gemm, ranges: Ranges) -> list[Stmt]:
@@ -108,9 +124,12 @@ def _masks(start: Stmt, gemm: Gemm, ranges: Ranges) -> list[Stmt]:
         known = known.with_span(var, fold.const(0), extent)
     if len(nest.body) == 1 and _holds(store.value.cond, known):
         return []
-    own = Load(gemm.c.dtype, gemm.c.buffer, store.indices)
-    hidden = replace(store, value=replace(store.value, a=own))
-    return [replace(nest, body=(*nest.body[:-1], hidden))]
+    own, hidden = Load(gemm.c.dtype, gemm.c.buffer, store.indices), store.value.b
+    assert isinstance(hidden, Const)
+    if float(hidden.value) != -math.inf:
+        hidden = fold.add(own, hidden)
+    masked = replace(store, value=replace(store.value, a=own, b=hidden))
+    return [replace(nest, body=(*nest.body[:-1], masked))]
 
 
 def _holds(cond: Expr, ranges: Ranges) -> bool:

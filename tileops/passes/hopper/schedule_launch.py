@@ -45,13 +45,12 @@ from tileops.passes.hopper.fit_shared import LEAST_DEPTH, deepened, fitted, with
 from tileops.passes.hopper.groups import LANES, MOST_RESULTS, in_groups
 from tileops.passes.hopper.leaving import Leaving
 from tileops.passes.hopper.mask_after import mask_after
-from tileops.passes.hopper.overlap_products import overlap_products
+from tileops.passes.hopper.order_math import ordered
 from tileops.passes.hopper.pair_tiles import pair_tiles
 from tileops.passes.hopper.promote_sums import narrow_sums, promote_sums
 from tileops.passes.hopper.riders import covers, find_riders, span_of
-from tileops.passes.hopper.segment_masks import reversed_blocks, segment_masks
+from tileops.passes.hopper.segment_masks import reversed_blocks
 from tileops.passes.hopper.share_operands import share_operands
-from tileops.passes.hopper.spread_products import spread_products
 from tileops.passes.hopper.unfit import Unfit
 
 # What a product of each dtype is summed in (PTX ISA, wgmma.mma_async).
@@ -97,12 +96,9 @@ def schedule_launch(
     if schedule.first_row is not None:
         last = schedule.rows * (schedule.groups - 1)
         known = known.with_span(first_row, fold.const(0), fold.const(last + 1))
-    math = schedule.math
-    if choices.overlap is not False:
-        math = spread_products(overlap_products(math, known), schedule.rings)
     schedule = replace(
         schedule,
-        math=math if choices.segments is False else segment_masks(math, known),
+        math=ordered(schedule, launch, known, choices),
         persistent=all(ring.depth == 1 or ring.name in split.even for ring in split.rings),
         backwards=reversed_blocks(launch.body, launch.block_vars),
     )

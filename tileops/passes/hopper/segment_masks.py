@@ -15,29 +15,36 @@ from tileops.ir.expr import Binary, Expr, Select, Var
 from tileops.ir.program import const_value
 from tileops.ir.schedule import Issue
 from tileops.ir.stmt import Bind, Body, For, If, Parallel, Stmt, Store
-from tileops.ir.walk import substitute, walk
+from tileops.ir.walk import substitute, walk, walk_expr
 from tileops.passes.analyze_index import affine
 from tileops.passes.analyze_ranges import Ranges
+from tileops.passes.hopper.every_block import EveryBlock
 
 
-def segment_masks(math: Body, ranges: Ranges) -> Body:
-    """The math role with every such loop cut; the parts run the same statements."""
+def segment_masks(role: Body, ranges: Ranges, blocks: EveryBlock) -> Body:
+    """The math role with every such loop cut; the parts run the same statements.
+
+    A part that runs in none of ``blocks`` is left out if that can be seen.
+    """
     out: list[Stmt] = []
-    for stmt in math:
+    for stmt in role:
         match stmt:
             case For():
-                out += _segments(stmt, ranges) or (
-                    replace(stmt, body=segment_masks(stmt.body, ranges.inside(stmt))),
+                out += _segments(stmt, ranges, blocks) or (
+                    replace(stmt, body=segment_masks(stmt.body, ranges.inside(stmt), blocks)),
                 )
             case If(then=then, orelse=orelse):
-                both = segment_masks(then, ranges), segment_masks(orelse, ranges)
+                both = (
+                    segment_masks(then, ranges, blocks),
+                    segment_masks(orelse, ranges, blocks),
+                )
                 out.append(replace(stmt, then=both[0], orelse=both[1]))
             case _:
                 out.append(stmt)
     return tuple(out)
 
 
-def _segments(loop: For, ranges: Ranges) -> Body:
+def _segments(loop: For, ranges: Ranges, blocks: EveryBlock) -> Body:
     """The loops in the place of ``loop``; none where it has no mask of this form."""
     products = {s.c.buffer.id for s in loop.body if isinstance(s, Issue)}
     masks = [s for s in loop.body if isinstance(s, Parallel) and _hides(s, products)]
@@ -48,12 +55,14 @@ def _segments(loop: For, ranges: Ranges) -> Body:
         return ()
     low, high = found
     free = tuple(s for s in loop.body if s is not masks[0])
-    low = loop.start if low is None else _clamped(low, loop.start, loop.stop)
-    high = loop.stop if high is None else _clamped(high, low, loop.stop)
+    first = loop.start if low is None or blocks.at_most(low, loop.start, ranges) else low
+    last = loop.stop if high is None or blocks.at_most(loop.stop, high, ranges) else high
+    begin = first if first is loop.start else _clamped(first, loop.start, loop.stop)
+    end = last if last is loop.stop else _clamped(last, begin, loop.stop)
     parts = [
-        replace(loop, stop=low),
-        replace(loop, start=low, stop=high, body=free),
-        replace(loop, start=high),
+        replace(loop, stop=begin),
+        replace(loop, start=begin, stop=end, body=free),
+        replace(loop, start=end),
     ]
     return tuple(p for p in parts if p.start != p.stop)
 
@@ -96,6 +105,8 @@ def _free_range(
         spans[var.id] = size - 1
     low: Expr | None = None
     high: Expr | None = None
+    # By step, what must not be negative together for an iteration to be between two bounds.
+    rests: dict[int, Expr] = {}
     for difference in _differences(substitute(store.value.cond, known)):
         parts = None if difference is None else affine(difference, {loop.var.id, *spans})
         if parts is None:
@@ -103,6 +114,9 @@ def _free_range(
         step = parts.coefficient(loop.var.id)
         least = sum(min(0, parts.coefficient(n) * most) for n, most in spans.items())
         rest = fold.add(parts.rest, fold.const(least))
+        if -step in rests and _is_negative(fold.add(rest, rests[-step]), ranges):
+            return None  # no iteration is free
+        rests[step] = rest
         if step < 0:
             end = fold.add(fold.binary("floordiv", rest, fold.const(-step)), fold.const(1))
             high = end if high is None else fold.binary("min", high, end)
@@ -115,6 +129,11 @@ def _free_range(
     if low is None and high is None:
         return None
     return low, high
+
+
+def _is_negative(expr: Expr, ranges: Ranges) -> bool:
+    parts = affine(expr, {e.id for e in walk_expr(expr) if isinstance(e, Var)})
+    return parts is not None and not parts.coefficients and ranges.of(parts.rest).hi < 0
 
 
 def _differences(cond: Expr) -> Iterator[Expr | None]:
@@ -131,9 +150,9 @@ def _differences(cond: Expr) -> Iterator[Expr | None]:
             yield None
 
 
-def reversed_blocks(math: Body, block_vars: tuple[Var, ...]) -> tuple[Var, ...]:
+def reversed_blocks(body: Body, block_vars: tuple[Var, ...]) -> tuple[Var, ...]:
     """The block variables with which loops grow longer: their last blocks should start first."""
-    loops = [s for s in walk(math) if isinstance(s, For)]
+    loops = [s for s in walk(body) if isinstance(s, For)]
     return tuple(v for v in block_vars if any(_grows(s.stop, v) for s in loops))
 
 
