@@ -21,7 +21,7 @@ SUMS = {"float8_e4m3fn": "float32", "float8_e5m2": "float32", "int8": "int32", "
 def product(
     dtype: str, n: int = 128, k: int = 128, ta: bool = False, tb: bool = True, held: bool = False
 ) -> Any:
-    """A product of 8-bit operands; ``held``: the first one is in registers."""
+    """A product of 8-bit operands; ``held``: the first one is in registers, the same throughout."""
 
     def program(A, B):
         A: T.Tensor((256, 256), dtype)
@@ -33,17 +33,17 @@ def product(
             B_s = T.alloc_shared((n, k) if tb else (k, n), dtype)
             acc = T.alloc_fragment((128, n), SUMS[dtype])
             T.clear(acc)
+            T.copy(A[by * 128, 0], A_f)
             for ko in T.Pipelined(256 // k, num_stages=2):
                 if ta:
                     T.copy(A[ko * k, by * 128], A_s)
-                else:
+                elif not held:
                     T.copy(A[by * 128, ko * k], A_s)
                 if tb:
                     T.copy(B[bx * n, ko * k], B_s)
                 else:
                     T.copy(B[ko * k, bx * n], B_s)
                 if held:
-                    T.copy(A[by * 128, ko * k], A_f)
                     T.gemm(A_f, B_s, acc, transpose_B=True)
                 else:
                     T.gemm(A_s, B_s, acc, transpose_A=ta, transpose_B=tb)
