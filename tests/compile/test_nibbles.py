@@ -74,3 +74,21 @@ def test_other_dtypes_and_cards_convert_each_number() -> None:
     assert "_numbers_as" not in code_for("float32", "cuda:sm_90").source
     assert "tl.join(" in code_for("float32", "cuda:sm_90").source
     assert "tl.join(" not in code_for("float16", "hip:gfx942").source
+
+
+@pytest.mark.parametrize("columns", [4, 8])
+def test_tiles_of_few_bytes_compile(columns: int) -> None:
+    def few(W):
+        W: T.Tensor((columns // 2,), T.uint8)
+        C = T.empty((columns,), T.float16)
+        with T.Kernel(1):
+            for j in T.Parallel(columns):
+                number = (W[j // 2] >> T.cast(j % 2 * 4, "uint8")) & T.cast(15, "uint8")
+                C[j] = T.cast(number, T.float16) - T.cast(8, T.float16)
+        return C
+
+    W = torch.arange(columns // 2, dtype=torch.uint8)
+    traced = tileops.jit(few, name=f"few_bytes_{columns}").get_tir(W)
+    code = gpu.generate(traced, parse_target("cuda:sm_90"), Specialization(fast=True))
+    assert compile_triton(code, parse_target("cuda:sm_90"), {}).launches
+    assert ("_numbers_as_float16" in code.source) == (columns > 4)

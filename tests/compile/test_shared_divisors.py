@@ -71,3 +71,24 @@ def test_fast_arithmetic_and_other_cards_have_their_own_division() -> None:
     fast = code_for("cuda:sm_90", pass_configs={"tl.enable_fast_math": True})
     assert "_shared_quotient" not in fast.source
     assert "_shared_quotient" not in code_for("hip:gfx942").source
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_tiles_of_few_elements_compile(rows: int) -> None:
+    def means(A):
+        A: T.Tensor((rows, 64), T.float32)
+        B = T.empty((rows,), T.float32)
+        with T.Kernel(1):
+            tile = T.alloc_fragment((rows, 64), T.float32)
+            sums = T.alloc_fragment((rows,), T.float32)
+            T.copy(A, tile)
+            T.reduce_sum(tile, sums, dim=1)
+            for i in T.Parallel(rows):
+                B[i] = sums[i] / 3.0
+        return B
+
+    a = torch.randn(rows, 64)
+    traced = tileops.jit(means, name=f"means_of_{rows}").get_tir(a)
+    code = gpu.generate(traced, parse_target("cuda:sm_90"), Specialization(fast=True))
+    assert compile_triton(code, parse_target("cuda:sm_90"), {}).launches
+    assert ("_shared_quotient" in code.source) == (rows > 2)  # three rows are padded to four

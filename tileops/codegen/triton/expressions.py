@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from tileops.codegen.triton import nibbles, text
 from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.functions import converted, emit_call, libdevice
+from tileops.codegen.triton.quotients import PACK
 from tileops.codegen.triton.text import Val, call, convert, infix, strict, typed
 from tileops.dtypes import BOOL, FLOAT32, INT64, DType
 from tileops.errors import InternalError
@@ -142,7 +145,8 @@ def _divide_floats(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
         return convert(call(name, typed(a), typed(b)), dtype)
     if work == "float32" and not ctx.is_on("tl.enable_fast_math"):
         # `/` on float32 is accurate to 2 units in the last place; both of these round correctly.
-        is_shared = b.axes < a.axes and ctx.has_assembly
+        elements = math.prod(ctx.space.shape(a.axes))
+        is_shared = b.axes < a.axes and ctx.has_assembly and elements >= PACK
         quotient = (
             call(ctx.helper("shared_quotient"), a, typed(b))
             if is_shared

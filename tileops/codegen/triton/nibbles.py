@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from tileops.codegen.kernel_code import NIBBLES
@@ -18,6 +19,8 @@ from tileops.passes.analyze_index import half as half_of
 
 # Of each dtype that numbers become: the bits of 2^m whose last place is 1, and those of 1.
 _FORMS = {"float16": ("f16", 0x6400, 0x3C00), "bfloat16": ("bf16", 0x4300, 0x3F80)}
+# Bytes that one piece of assembly converts; Triton refuses tiles of fewer.
+_BYTES = 4
 # What a number may be lessened by: sums with it, and their difference, are exact in both dtypes.
 _MOST_LESS = 127
 
@@ -58,7 +61,7 @@ def as_floats(ctx: Context, expr: Expr, dtype: DType, less: int = 0) -> Val | No
     if dtype not in _FORMS or not ctx.has_assembly:
         return None
     read = ctx.packed.get(expr.id) if isinstance(expr, Var) else packed(ctx, expr)
-    if read is None:
+    if read is None or math.prod(ctx.space.shape(read.axes)) < 2 * _BYTES:
         return None
     _, base, _ = _FORMS[str(dtype)]
     minus = _twice(0x8000 | (base + less)) - (1 << 32)  # an int32, as the sign is set

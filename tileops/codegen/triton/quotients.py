@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tileops.codegen.kernel_code import QUOTIENT, RECIPROCAL
 
-_PACK = 4  # elements that share a branch
+PACK = 4  # elements that share a branch; Triton refuses tiles of fewer
 
 # A divisor within 2^-30 to 2^30 and a quotient within 2^-62 to 2^62 keep the dividend, and the
 # last bit of what a quotient leaves of it, within the normal numbers.
@@ -37,16 +37,16 @@ _RECIPROCAL = (
 
 def _quotients() -> list[str]:
     """Assembly for quotients ``$0`` ..., of dividends by divisors with their reciprocals."""
-    lanes = range(_PACK)
+    lanes = range(PACK)
     quotient = [f"${i}" for i in lanes]
-    dividend = [f"${_PACK + i}" for i in lanes]
-    divisor = [f"${2 * _PACK + i}" for i in lanes]
-    reciprocal = [f"${3 * _PACK + i}" for i in lanes]
+    dividend = [f"${PACK + i}" for i in lanes]
+    divisor = [f"${2 * PACK + i}" for i in lanes]
+    reciprocal = [f"${3 * PACK + i}" for i in lanes]
     lines = [
         QUOTIENT,
         "{",
-        f".reg .f32 near<{_PACK}>, left<{_PACK}>, part<{_PACK}>, most;",
-        f".reg .b32 bits<{_PACK}>, least;",
+        f".reg .f32 near<{PACK}>, left<{PACK}>, part<{PACK}>, most;",
+        f".reg .b32 bits<{PACK}>, least;",
         ".reg .pred far;",
     ]
     for i in lanes:
@@ -96,4 +96,4 @@ def shared_quotient() -> str:
     return f'''def _shared_quotient(a, b):
     """The quotient of float32s, correctly rounded, for a divisor that elements share."""
     reciprocal = {_call(_RECIPROCAL, 1, 1, "b")}
-    return {_call(_quotients(), _PACK, 3 * _PACK, "a, b, reciprocal")}'''
+    return {_call(_quotients(), PACK, 3 * PACK, "a, b, reciprocal")}'''
