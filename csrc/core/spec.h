@@ -179,15 +179,15 @@ struct ParamRule {
 
 struct LaunchSpec {
   std::string entry, label;
-  uint16_t grid = 0;                // slot
-  std::vector<uint16_t> more_grid;  // CUDA: slots of the second and third extent
+  uint16_t grid = 0;                  // slot
+  std::vector<uint16_t> more_grid;    // CUDA: slots of the second and third extent
   uint32_t more_threads[2] = {1, 1};  // CUDA: the second and third extent of a block
-  uint32_t threads = 0;             // CUDA
-  uint64_t scratch_bytes = 0;       // CPU: a thread's arena; CUDA: global scratch a block
-  int64_t grain = 1;                // CPU: fewest blocks worth a task
-  uint32_t cluster = 1;             // CUDA: thread blocks for each of the grid's
-  bool dependent = false;           // CUDA: may start before the launch ahead of it has ended
-  bool cooperative = false;         // CUDA: all blocks run at once
+  uint32_t threads = 0;               // CUDA
+  uint64_t scratch_bytes = 0;         // CPU: a thread's arena; CUDA: global scratch a block
+  int64_t grain = 1;                  // CPU: fewest blocks worth a task
+  uint32_t cluster = 1;               // CUDA: thread blocks for each of the grid's
+  bool dependent = false;             // CUDA: may start before the launch ahead of it has ended
+  bool cooperative = false;           // CUDA: all blocks run at once
   std::vector<ParamRule> params;
   std::vector<TensorMapRule> maps;
   std::vector<uint64_t> numbers;  // what every call passes, as packed

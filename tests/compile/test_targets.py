@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+import tileops.language
+from benchmarks.pair import all_pairs
 from tests.kit.interpreted import CUDA
 from tests.programs.typical import PROGRAMS, _matmul
 from tileops import forks, settings
+from tileops.codegen import gpu
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton import generate
 from tileops.compiler import Artifact, compile_kernel
@@ -198,6 +201,15 @@ def test_triton_keeps_no_cache(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def compile_pairs(target: str) -> None:
+    """Compile the first program of each file of pairs at its small sizes."""
+    first = dict(reversed(list(all_pairs())))
+    for pair in first.values():
+        program = pair.build(tileops.language, small=True).program
+        code = gpu.generate(program, parse_target(target), Specialization(fast=True))
+        compile_kernel(code, parse_target(target), {})
+
+
 @pytest.mark.skipif(
     "TILEOPS_OTHER_TRITON" not in os.environ,
     reason="TILEOPS_OTHER_TRITON names no folder with a second version of Triton",
@@ -205,8 +217,9 @@ def test_triton_keeps_no_cache(tmp_path: Path) -> None:
 def test_the_other_version_of_triton_compiles_the_same_text() -> None:
     script = (
         "import triton\n"
-        "from tests.compile.test_targets import PROGRAMS, build, check_resources\n"
+        "from tests.compile.test_targets import PROGRAMS, build, check_resources, compile_pairs\n"
         "for name in PROGRAMS: check_resources(build(name, 'cuda:sm_90'), 'cuda:sm_90')\n"
+        "compile_pairs('cuda:sm_90')\n"
         "print(triton.__version__)\n"
     )
     root = Path(__file__).resolve().parents[2]

@@ -60,6 +60,7 @@ def test_operators_load_by_name(tmp_path: Path) -> None:
         "torch.ops.tileops.rms_norm\n"
         "assert 'tileops.ops.norms' in sys.modules\n"
         "assert 'tileops.ops.losses' not in sys.modules\n"
-        "assert not hasattr(torch.ops.tileops, 'nothing')\n",
+        "assert not hasattr(torch.ops.tileops, 'nothing')\n"
+        "assert torch.ops.tileops.rms_norm.__module__ == 'torch._ops.tileops'\n",
         tmp_path,
     )

@@ -15,6 +15,9 @@ _FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in nam
 class Namespace(torch._ops._OpNamespace):
     """A namespace of ops whose missing names may be operators that are not loaded yet."""
 
+    # Graphs find an op by the name of its module, which torch makes of this one.
+    __module__ = torch._ops._OpNamespace.__module__
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
