@@ -1,9 +1,11 @@
-"""What a statement does that others see: groups that share work must not do it twice."""
+"""What statements do that others see, and what groups that share work must not do twice."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tileops.ir.stmt import Assert, Check, Print, Stmt
-from tileops.ir.walk import walk, written_buffers
+from tileops.ir.walk import read_buffers, walk, written_buffers
 from tileops.passes.hopper.unfit import Unfit
 
 SPEAKING = (Print, Assert, Check)
@@ -19,3 +21,18 @@ def require_no_effect(stmt: Stmt, what: str) -> None:
         raise Unfit(f"memory is written without a {what}", stmt.loc)
     if any(isinstance(s, SPEAKING) for s in walk((stmt,))):
         raise Unfit(f"something is printed or checked without a {what}", stmt.loc)
+
+
+def read_ids(body: Iterable[Stmt]) -> set[int]:
+    """The ids of the buffers that ``body`` reads."""
+    return {b.id for s in walk(tuple(body)) for b in read_buffers(s)}
+
+
+def written_ids(body: Iterable[Stmt]) -> set[int]:
+    """The ids of the buffers that ``body`` writes."""
+    return {b.id for s in walk(tuple(body)) for b in written_buffers(s)}
+
+
+def touched_ids(body: Iterable[Stmt]) -> set[int]:
+    """The ids of the buffers that ``body`` reads or writes."""
+    return read_ids(body) | written_ids(body)

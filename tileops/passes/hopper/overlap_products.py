@@ -8,7 +8,6 @@ section 3). The last iteration is a text of its own: in causal attention it is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tileops.ir import fold
@@ -17,7 +16,6 @@ from tileops.ir.schedule import Advance, Await, Issue, Release, RingStep, Settle
 from tileops.ir.stmt import Body, For, If, Stmt
 from tileops.ir.walk import (
     map_stmt_exprs,
-    read_buffers,
     sub_bodies,
     substitute,
     walk,
@@ -25,6 +23,7 @@ from tileops.ir.walk import (
     written_buffers,
 )
 from tileops.passes.analyze_ranges import Ranges
+from tileops.passes.hopper.effects import read_ids, touched_ids, written_ids
 from tileops.passes.hopper.every_block import EveryBlock
 
 # A loop of as many iterations has less to gain than the longer text costs: on an H200, attention
@@ -82,7 +81,7 @@ def _parts(loop: For) -> _Parts | None:
     assert isinstance(first, Settle)
     assert isinstance(last, Settle)
     slots = {b.id for s in body if isinstance(s, Await) for b in s.ring.buffers}
-    if slots & _read(s for s in body if not isinstance(s, (RingStep, Issue, Settle))):
+    if slots & read_ids(s for s in body if not isinstance(s, (RingStep, Issue, Settle))):
         return None  # a vector, whose slot is released behind what reads it
     begin = two
     while isinstance(body[begin - 1], Issue):
@@ -102,10 +101,10 @@ def _parts(loop: For) -> _Parts | None:
     if any(not b.is_on_chip for s in walk(tuple(body)) for b in written_buffers(s)):
         return None  # what is written to memory keeps its order
     before = tuple(s for s in body[:one] if s not in awaits)
-    if _written(before) & _touched(second) or _read(before) & _written(second):
+    if written_ids(before) & touched_ids(second) or read_ids(before) & written_ids(second):
         return None
     held = {b.id for ring in rings for b in ring.buffers}
-    if _touched(before) & held:
+    if touched_ids(before) & held:
         return None  # both read a slot of one round
     return _Parts(before, first, ended, between, (*awaits, *second), last, releases)
 
@@ -142,15 +141,3 @@ def _at(body: Body, values: dict[int, Expr]) -> Body:
         stmt = map_stmt_exprs(stmt, lambda e: substitute(e, values))
         out.append(with_bodies(stmt, tuple(_at(inner, values) for inner in sub_bodies(stmt))))
     return tuple(out)
-
-
-def _read(body: Iterable[Stmt]) -> set[int]:
-    return {b.id for s in walk(tuple(body)) for b in read_buffers(s)}
-
-
-def _written(body: Iterable[Stmt]) -> set[int]:
-    return {b.id for s in walk(tuple(body)) for b in written_buffers(s)}
-
-
-def _touched(body: Iterable[Stmt]) -> set[int]:
-    return _read(body) | _written(body)

@@ -16,7 +16,8 @@ from tileops.ir.node import Provenance
 from tileops.ir.program import const_value
 from tileops.ir.schedule import Acquire, Advance, Await, Issue, Release, Ring, RingStep, Settle
 from tileops.ir.stmt import Body, For, If, Stmt
-from tileops.ir.walk import read_buffers, sub_bodies, walk, written_buffers
+from tileops.ir.walk import sub_bodies, walk
+from tileops.passes.hopper.effects import read_ids, touched_ids, written_ids
 
 _LEAST = 3  # products: loops of fewer have an order of their own
 _TRUE = fold.const(True, fold.BOOL)
@@ -87,7 +88,7 @@ def _earliest(before: list[Stmt], issue: Issue, loaded: frozenset[int]) -> int |
     ):
         return None
     crossed = [s for s in before[places[-1] + 1 :] if not isinstance(s, Await)]
-    if any(isinstance(s, RingStep) for s in crossed) or issue.c.buffer.id in _touched(crossed):
+    if any(isinstance(s, RingStep) for s in crossed) or issue.c.buffer.id in touched_ids(crossed):
         return None
     return places[-1] + 1
 
@@ -104,7 +105,7 @@ def _sunk(order: list[Stmt], held: frozenset[int]) -> list[Stmt]:
         if isinstance(stmt, Issue) and stmt.a.buffer.id not in held:
             late.append(stmt)
             continue
-        touches = _read((stmt,)) & _written(late) or _written((stmt,)) & _touched(late)
+        touches = read_ids((stmt,)) & written_ids(late) or written_ids((stmt,)) & touched_ids(late)
         meets = isinstance(stmt, RingStep) and not isinstance(stmt, Acquire)
         if isinstance(stmt, Issue) or meets or touches:
             out += late
@@ -144,7 +145,7 @@ class _Waits:
 
     def _needed(self, stmt: Stmt) -> int:
         """How many of the products in flight must have ended before a statement."""
-        reads, writes = _read((stmt,)), _written((stmt,))
+        reads, writes = read_ids((stmt,)), written_ids((stmt,))
         touched = reads if isinstance(stmt, Issue) else reads | writes
         if isinstance(stmt, Issue):
             touched = touched - {stmt.c.buffer.id}  # sums of one result follow each other
@@ -162,20 +163,8 @@ class _Waits:
             results = tuple(dict.fromkeys(s.c.buffer for s in ended))
             self._out.append(Settle(len(self._flying), results, **self.where))
         later = [*self._flying, *self.order[place:]]
-        read = _read(later)
+        read = read_ids(later)
         for ring in [r for r in self._left if read.isdisjoint(b.id for b in r.buffers)]:
             self._left.remove(ring)
             self._out.append(Release(ring, 0, _TRUE, **self.where))
             self._out.append(Advance(ring, **self.where))
-
-
-def _read(body: Iterable[Stmt]) -> set[int]:
-    return {b.id for s in walk(tuple(body)) for b in read_buffers(s)}
-
-
-def _written(body: Iterable[Stmt]) -> set[int]:
-    return {b.id for s in walk(tuple(body)) for b in written_buffers(s)}
-
-
-def _touched(body: Iterable[Stmt]) -> set[int]:
-    return _read(body) | _written(body)
