@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from tileops.ops.norms import add_rms_norm as add_rms_norm
     from tileops.ops.norms import layer_norm as layer_norm
     from tileops.ops.norms import rms_norm as rms_norm
+    from tileops.ops.rotary import rope as rope
     from tileops.ops.softmaxes import softmax as softmax
 
 FAMILIES = {
     "gates": ("gelu_mul", "silu_mul"),
     "losses": ("cross_entropy",),
     "norms": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+    "rotary": ("rope",),
     "softmaxes": ("softmax",),
 }
 _HOMES = {name: family for family, names in FAMILIES.items() for name in names}
