@@ -158,6 +158,8 @@ def test_cross_entropy_options(weight: Any, reduction: str, softcap: float | Non
         (lambda: ops.cross_entropy(X, TARGET, reduction="m"), ArgumentError, "reduction: .* got 'm'"),
         (lambda: ops.cross_entropy(X, TARGET, softcap=0.0), ArgumentError, "softcap: .* got 0.0"),
         (lambda: ops.cross_entropy(X, TARGET, label_smoothing=2.0), ArgumentError, "smoothing: .* 2.0"),
+        (lambda: ops.cross_entropy(X, TARGET, softcap="2"), ArgumentTypeError, "softcap: .* got str"),
+        (lambda: ops.cross_entropy(X, TARGET, label_smoothing="0"), ArgumentTypeError, "smoothing: .* str"),
         (lambda: ops.cross_entropy(X, TARGET, reduce=True), ArgumentError, "reduce: expected None"),
     ],
 )  # fmt: skip

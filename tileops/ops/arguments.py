@@ -78,6 +78,13 @@ def dimension(op: str, name: str, dim: object, tensor: torch.Tensor) -> int:
     return dim % count
 
 
+def is_number(op: str, name: str, value: object) -> float:
+    """``value``; ArgumentTypeError unless it is an integer or a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ArgumentTypeError(f"{op}: {name}: expected a number, got {type(value).__name__}")
+    return value
+
+
 def is_one_of(op: str, name: str, value: str, choices: Sequence[str]) -> None:
     """ArgumentError unless ``value`` is one of ``choices``."""
     if value not in choices:

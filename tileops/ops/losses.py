@@ -83,10 +83,12 @@ def _check(
     if weight is not None:
         arguments.is_float(op, "weight", weight)
         arguments.has_shape(op, "weight", weight, (input.shape[classes],))
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not 0.0 <= arguments.is_number(op, "label_smoothing", label_smoothing) <= 1.0:
         raise ArgumentError(f"{op}: label_smoothing: expected 0 to 1, got {label_smoothing}")
-    if softcap is not None and not (softcap > 0 and math.isfinite(softcap)):
-        raise ArgumentError(f"{op}: softcap: expected a positive number, got {softcap}")
+    if softcap is not None:
+        cap = arguments.is_number(op, "softcap", softcap)
+        if not (cap > 0 and math.isfinite(cap)):
+            raise ArgumentError(f"{op}: softcap: expected a positive number, got {softcap}")
 
 
 # -- gradients ---------------------------------------------------------------------------------
