@@ -10,6 +10,7 @@ import pytest
 from tests.runtime.conftest import fake as fake
 from tests.runtime.conftest import fake_driver_path as fake_driver_path
 from tileops import option
+from tileops.op import registration
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +19,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path.mkdir(exist_ok=True)
     with option.cache_dir(path):
         yield path
+
+
+@pytest.fixture(autouse=True)
+def unloaded(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Unload what a test loaded by the recorded driver while there is one."""
+    if "fake" in request.fixturenames:
+        request.getfixturevalue("fake")
+    yield
+    if "fake" in request.fixturenames:
+        for op in registration._ops:
+            op.unload()
