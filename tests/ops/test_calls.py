@@ -168,6 +168,15 @@ def test_what_does_not_fit(call: Callable[[], Any], error: type[Exception], text
         call()
 
 
+@pytest.mark.parametrize("name", ["rms_norm", "add_rms_norm", "gelu_mul"])
+def test_an_op_refuses_an_unknown_word(name: str) -> None:
+    numbers = (1e-6, 0.0) if name != "gelu_mul" else ()
+    tensors = (X, W) if name == "rms_norm" else (X, X, W) if name == "add_rms_norm" else (X, X)
+    word = "approximate" if name == "gelu_mul" else "rounding"
+    with pytest.raises(ArgumentError, match=f"{name}: {word}: expected one of .*, got 'up'"):
+        getattr(torch.ops.tileops, name)(*tensors, *numbers, **{word: "up"})
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

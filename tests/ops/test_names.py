@@ -13,12 +13,12 @@ import tileops.language as T
 
 @tileops.jit
 def softmax(X):
-    N = T.const("N")
+    N = T.dynamic("N")
     X: T.Tensor((N,), T.float32)
     Y = T.empty((N,), T.float32)
-    with T.Kernel(1, threads=32):
-        for i in T.Parallel(N):
-            Y[i] = X[i] * 2
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as b:
+        for i in T.Parallel(32):
+            Y[b * 32 + i] = X[b * 32 + i] * 2
     return Y
 """
 CHECK = """
@@ -61,6 +61,23 @@ def test_operators_load_by_name(tmp_path: Path) -> None:
         "assert 'tileops.ops.norms' in sys.modules\n"
         "assert 'tileops.ops.losses' not in sys.modules\n"
         "assert not hasattr(torch.ops.tileops, 'nothing')\n"
-        "assert torch.ops.tileops.rms_norm.__module__ == 'torch._ops.tileops'\n",
+        "assert torch.ops.tileops.rms_norm is torch.ops.tileops_ops.rms_norm\n"
+        "assert torch.ops.tileops.rms_norm.__module__ == 'torch._ops.tileops_ops'\n",
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("first", ["bundle", "operator"])
+def test_an_op_of_a_bundle_keeps_its_name(first: str, tmp_path: Path) -> None:
+    bundle = f"tileops.load_bundle({str(tmp_path / 'ops')!r})\n"
+    operator = "assert tileops.ops.softmax(torch.ones(4), 0).tolist() == [0.25] * 4\n"
+    run(
+        f"import torch, tileops\n{PROGRAM}tileops.bundle({str(tmp_path / 'ops')!r}, softmax, 'cpu')\n",
+        tmp_path,
+    )
+    loaded = bundle + operator if first == "bundle" else operator + bundle
+    run(
+        f"import torch, tileops\n{loaded}{operator}"
+        "assert torch.ops.tileops.softmax(torch.ones(4)).tolist() == [2, 2, 2, 2]\n",
         tmp_path,
     )

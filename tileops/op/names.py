@@ -16,7 +16,8 @@ from tileops.errors import ArgumentError
 from tileops.op.spec import OpSpec
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_LIBRARY = "tileops.ops."  # modules of operators that come with tileops
+# The namespace of programs, and that of the operators that come with tileops.
+_NAMESAKES = {"tileops": "tileops_ops", "tileops_ops": "tileops"}
 _EXPECTED = "expected ASCII letters, digits and _, not a keyword"
 
 
@@ -115,18 +116,12 @@ class Holder:
     """The program that holds a name. ``retire`` is called with a message when it is replaced.
 
     ``meet`` is called with the holder of a program that asks for the name, and may refuse it.
-    An operator of tileops itself gives way to programs of its name.
     """
 
     origin: Origin
     retire: Callable[[str], None]
     identity: Callable[[], Identity] | None = None
     meet: Callable[[Holder], None] | None = None
-
-    @property
-    def gives_way(self) -> bool:
-        """Whether this is an operator of tileops itself."""
-        return self.origin.module.startswith(_LIBRARY)
 
 
 @dataclass(frozen=True)
@@ -159,13 +154,6 @@ def claim(namespace: str, name: str, holder: Holder) -> Claim:
             current.meet(holder)
         if current is None:
             _refuse_foreign(namespace, name, holder.origin)
-        elif current.gives_way and not holder.gives_way:
-            free = _free(namespace, name)
-            _take(namespace, name, free, holder)
-            return Claim(free, name, warning=_beside_library(namespace, name, holder.origin))
-        elif holder.gives_way and not current.gives_way:
-            derived = take_derived(namespace, name, holder)
-            return replace(derived, warning=_beside_library(namespace, name, current.origin))
         elif not current.origin.is_replaced_by(holder.origin):
             derived = take_derived(namespace, name, holder)
             text = (
@@ -174,16 +162,21 @@ def claim(namespace: str, name: str, holder: Holder) -> Claim:
                 "to choose."
             )
             return replace(derived, warning=(f"name {namespace}::{name}", text))
-        result = Claim(_free(namespace, name), name, current)
+        result = Claim(
+            _free(namespace, name), name, current, warning=_beside_operator(namespace, name)
+        )
         _take(namespace, name, result.name, holder)
         return result
 
 
-def _beside_library(namespace: str, name: str, origin: Origin) -> tuple[str, str]:
+def _beside_operator(namespace: str, name: str) -> tuple[str, str] | None:
+    """A warning where a program and an operator of tileops have one name; the program keeps it."""
+    if holder_of(_NAMESAKES.get(namespace, ""), name) is None:
+        return None
     return (
-        f"library {namespace}::{name}",
-        f"torch.ops.{namespace}.{name} is the program {origin}; the operator of tileops with this "
-        f"name is tileops.ops.{name}",
+        f"operator {name}",
+        f"torch.ops.tileops.{name} is a program; the operator of tileops with this name is "
+        f"tileops.ops.{name}",
     )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tileops.ops.rotary import rope as rope
     from tileops.ops.softmaxes import softmax as softmax
 
+# Of torch, for the ops. ``torch.ops.tileops`` leads to those whose names no program of a user has.
+NAMESPACE = "tileops_ops"
 FAMILIES = {
     "gates": ("gelu_mul", "silu_mul"),
     "losses": ("cross_entropy",),

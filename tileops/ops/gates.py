@@ -9,8 +9,6 @@ import torch
 from tileops.ops import arguments, batching
 from tileops.ops.programs import gates as programs
 
-APPROXIMATIONS = (programs.GELU, programs.GELU_TANH)
-
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``silu(gate) * up``, where ``silu(x) = x / (1 + exp(-x))``.
@@ -34,7 +32,6 @@ def gelu_mul(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") ->
     ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2``. The rest is as in ``silu_mul``.
     """
     _check("gelu_mul", gate, up)
-    arguments.is_one_of("gelu_mul", "approximate", approximate, APPROXIMATIONS)
     out: torch.Tensor = programs.gelu_mul(gate, up, approximate=approximate)
     return out
 

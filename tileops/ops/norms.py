@@ -12,8 +12,6 @@ from tileops.ops.programs import norms as programs
 from tileops.ops.programs.norm_gradients import layer_norm_backward, rms_norm_backward
 from tileops.ops.programs.rows import workers
 
-ROUNDINGS = (programs.TORCH, programs.LLAMA)
-
 
 def rms_norm(
     input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
@@ -33,7 +31,6 @@ def rms_norm(
     Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     x, w, _, eps = _prepared("rms_norm", input, normalized_shape, weight, None, eps)
-    arguments.is_one_of("rms_norm", "rounding", rounding, ROUNDINGS)
     out: torch.Tensor = programs.rms_norm(x, w, eps, weight_offset, rounding=rounding)
     return out.view(input.shape)
 
@@ -50,7 +47,6 @@ def add_rms_norm(
     """
     x, w, _, eps = _prepared("add_rms_norm", input, normalized_shape, weight, None, eps)
     r = _residual("add_rms_norm", input, residual, x)
-    arguments.is_one_of("add_rms_norm", "rounding", rounding, ROUNDINGS)
     out, total = programs.add_rms_norm(x, r, w, eps, weight_offset, rounding=rounding)
     return out.view(input.shape), total.view(input.shape)
 

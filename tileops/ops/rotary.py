@@ -35,7 +35,9 @@ def rope(
     q, k = (x.transpose(1, 2) if unsqueeze_dim == 2 else x for x in (query, key))
     cos, sin = (_angles(name, x, q) for name, x in (("cos", cos), ("sin", sin)))
     q, k = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k))
-    new_q, new_k = programs.rope(q, k, cos, sin, interleaved=interleaved)
+    new_q, new_k = programs.rope(
+        q, k, cos, sin, per_batch=cos.shape[0] > 1, interleaved=interleaved
+    )
     if unsqueeze_dim == 2:
         return new_q.transpose(1, 2), new_k.transpose(1, 2)
     return new_q, new_k

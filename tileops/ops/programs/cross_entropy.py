@@ -6,6 +6,7 @@ from typing import Any
 
 import tileops.language as T
 from tileops.jit import jit
+from tileops.ops import NAMESPACE
 from tileops.ops.programs.rows import DTYPES, PART, accumulator
 from tileops.ops.programs.softmax import add_part, load_part
 
@@ -33,7 +34,7 @@ def load_logits(X, x, row, first, softcap, has_cap):
                 x[i, j] = capped(x[i, j], T.cast(softcap, x.dtype))
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::cross_entropy", contiguous="copy")
 def cross_entropy(
     X, target, W=None, ignore_index: T.int64 = -100, smoothing: T.float64 = 0.0,
     z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,
@@ -134,7 +135,7 @@ def row_terms(
     of_sum = of_sum + d_log_sum[row]
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::cross_entropy_backward", contiguous="copy")
 def cross_entropy_backward(
     d_loss, d_log_sum, X, target, log_sum, W=None, ignore_index: T.int64 = -100,
     smoothing: T.float64 = 0.0, z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,

@@ -7,11 +7,14 @@ from typing import Any
 
 import tileops.language as T
 from tileops.jit import jit
+from tileops.ops import NAMESPACE
+from tileops.ops.arguments import is_one_of
 from tileops.ops.programs.rows import DTYPES, accumulator
 
 DTYPE = T.DTypeVar("dtype", *DTYPES)
 BLOCK = 2048
-SILU, GELU, GELU_TANH = "silu", "none", "tanh"
+SILU = "silu"
+APPROXIMATIONS = GELU, GELU_TANH = "none", "tanh"
 _INV_SQRT_2 = 1 / math.sqrt(2)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715  # of the approximation of GELU by tanh
@@ -47,7 +50,7 @@ def gate_elements(gate, up, out, first, kind):
         out[first + i] = T.cast(a, gate.dtype) * up[first + i]
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::silu_mul", contiguous="copy")
 def silu_mul(gate, up):
     gate: T.Tensor((...,), DTYPE)
     up: T.Tensor((...,), DTYPE)
@@ -57,21 +60,23 @@ def silu_mul(gate, up):
     return out
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::gelu_mul", contiguous="copy")
 def gelu_mul(gate, up, approximate: str = GELU):
     gate: T.Tensor((...,), DTYPE)
     up: T.Tensor((...,), DTYPE)
+    is_one_of("gelu_mul", "approximate", approximate, APPROXIMATIONS)
     out = T.empty((...,), DTYPE)
     with T.Kernel(T.ceildiv(gate.shape[0], BLOCK), threads=256) as block:
         gate_elements(gate, up, out, block * BLOCK, approximate)
     return out
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::gate_backward", contiguous="copy")
 def gate_backward(d_out, gate, up, kind: str = SILU):
     d_out: T.Tensor((...,), DTYPE)
     gate: T.Tensor((...,), DTYPE)
     up: T.Tensor((...,), DTYPE)
+    is_one_of("gate_backward", "kind", kind, (SILU, *APPROXIMATIONS))
     d_gate = T.empty((...,), DTYPE)
     d_up = T.empty((...,), DTYPE)
     acc = accumulator(gate.dtype)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import tileops.language as T
 from tileops.jit import jit
+from tileops.ops import NAMESPACE
+from tileops.ops.arguments import is_one_of
 from tileops.ops.programs.norms import (
     LLAMA,
+    ROUNDINGS,
     TORCH,
     W_DTYPE,
     X_DTYPE,
@@ -198,7 +201,7 @@ def add_workers(parts, result, block):
 
 
 # -- backward ----------------------------------------------------------------------------------
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::rms_norm_backward", contiguous="copy")
 def rms_norm_backward(
     dY, X, W=None, dS=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0,
     rounding: str = TORCH, weight_gradient: bool = True, workers: int = 16,
@@ -208,6 +211,7 @@ def rms_norm_backward(
     X: T.Tensor((..., N), X_DTYPE)
     W: T.Tensor((N,), W_DTYPE)
     dS: T.Tensor((..., N), X_DTYPE)
+    is_one_of("rms_norm_backward", "rounding", rounding, ROUNDINGS)
     M, acc = X.shape[0], accumulator(X.dtype)
     has_weight = W is not None and weight_gradient
     dX = T.empty((..., N), X_DTYPE)
@@ -245,7 +249,7 @@ def rms_norm_backward(
     return dX, dW
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::layer_norm_backward", contiguous="copy")
 def layer_norm_backward(
     dY, X, W=None, B=None, dS=None, eps: T.float64 = 1e-5,
     weight_gradient: bool = True, bias_gradient: bool = True, workers: int = 16,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import tileops.language as T
 from tileops.jit import jit
+from tileops.ops import NAMESPACE
+from tileops.ops.arguments import is_one_of
 from tileops.ops.programs.rows import DTYPES, PART, accumulator, is_read_in_parts, row_tile
 
 X_DTYPE = T.DTypeVar("X_dtype", *DTYPES)
 W_DTYPE = T.DTypeVar("W_dtype", *DTYPES)
-TORCH, LLAMA = "torch", "llama"  # roundings: of the result; also of a row before its weight
+# Roundings: of the result; also of a row before its weight.
+ROUNDINGS = TORCH, LLAMA = "torch", "llama"
 
 
 # -- rows in registers -------------------------------------------------------------------------
@@ -124,11 +127,12 @@ def norm_of_wide_row(X, R, S, W, B, Y, row, eps, offset, rounding, centred):
 
 
 # -- forward -----------------------------------------------------------------------------------
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::rms_norm", contiguous="copy")
 def rms_norm(X, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding: str = TORCH):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
     W: T.Tensor((N,), W_DTYPE)
+    is_one_of("rms_norm", "rounding", rounding, ROUNDINGS)
     Y = T.empty((..., N), X_DTYPE)
     rows, threads = row_tile(N)
     with T.Kernel(T.ceildiv(X.shape[0], rows), threads=threads) as block:
@@ -141,7 +145,7 @@ def rms_norm(X, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding
     return Y
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::add_rms_norm", contiguous="copy")
 def add_rms_norm(
     X, R, W=None, eps: T.float64 = 1e-6, offset: T.float64 = 0.0, rounding: str = TORCH
 ):
@@ -149,6 +153,7 @@ def add_rms_norm(
     X: T.Tensor((..., N), X_DTYPE)
     R: T.Tensor((..., N), X_DTYPE)
     W: T.Tensor((N,), W_DTYPE)
+    is_one_of("add_rms_norm", "rounding", rounding, ROUNDINGS)
     Y = T.empty((..., N), X_DTYPE)
     S = T.empty((..., N), X_DTYPE)
     rows, threads = row_tile(N)
@@ -160,7 +165,7 @@ def add_rms_norm(
     return Y, S
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::layer_norm", contiguous="copy")
 def layer_norm(X, W=None, B=None, eps: T.float64 = 1e-5):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
@@ -176,7 +181,7 @@ def layer_norm(X, W=None, B=None, eps: T.float64 = 1e-5):
     return Y
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::add_layer_norm", contiguous="copy")
 def add_layer_norm(X, R, W=None, B=None, eps: T.float64 = 1e-5):
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)

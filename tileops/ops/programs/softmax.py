@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tileops.language as T
 from tileops.jit import jit
+from tileops.ops import NAMESPACE
 from tileops.ops.programs.rows import DTYPES, PART, accumulator, is_read_in_parts, row_tile
 
 DTYPE = T.DTypeVar("dtype", *DTYPES)
@@ -116,7 +117,7 @@ def gradients_of_wide_row(dY, Y, dX, row):
 
 
 # -- programs ----------------------------------------------------------------------------------
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::softmax", contiguous="copy")
 def softmax(X):
     N = T.const("N")
     X: T.Tensor((..., N), DTYPE)
@@ -130,7 +131,7 @@ def softmax(X):
     return Y
 
 
-@jit(contiguous="copy")
+@jit(name=f"{NAMESPACE}::softmax_backward", contiguous="copy")
 def softmax_backward(dY, Y):
     N = T.const("N")
     dY: T.Tensor((..., N), DTYPE)
