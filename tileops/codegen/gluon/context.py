@@ -90,7 +90,7 @@ class RoleContext(Context):
             yield
 
     def quotient(self, a: Val, b: Val) -> Val:
-        """A correctly rounded quotient; a divisor that many lanes share is inverted once.
+        """A quotient, correctly rounded above 2^-100; a divisor that lanes share is inverted once.
 
         64 divisions of a thread, each with branches for rare operands, took as long as two
         iterations of attention.
