@@ -146,6 +146,6 @@ def test_what_does_not_fit(call: Callable[[], Any], error: type[Exception], text
 
 def test_the_op_takes_angles_of_one_or_every_batch() -> None:
     with pytest.raises(ArgumentError, match=r"rope: .*cos"):
-        torch.ops.tileops.rope(Q, K, *torch.zeros(2, B + 1, S, D), per_batch=True)
+        torch.ops.tileops_ops.rope(Q, K, *torch.zeros(2, B + 1, S, D), per_batch=True)
     with pytest.raises(ArgumentError, match=r"rope: .*cos"):
-        torch.ops.tileops.rope(Q, K, *torch.zeros(2, B, S, D))
+        torch.ops.tileops_ops.rope(Q, K, *torch.zeros(2, B, S, D))
