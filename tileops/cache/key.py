@@ -90,19 +90,29 @@ def key_of(
 ) -> Key:
     """The key of a program: printed IR, options, full target, facts, and who makes the code.
 
-    ``options`` and ``specialization`` are values that ``canonical`` takes; ``codegen`` is
-    ``sources.digest()``; ``toolchain`` maps tools to versions.
+    ``toolchain`` maps tools to versions; the others are as ``texts_of`` takes them.
     """
-    return Key(
-        {
-            "ir": ir,
-            "options": canonical(options),
-            "target": target,
-            "specialization": canonical(specialization),
-            "codegen": codegen,
-            "toolchain": canonical(dict(toolchain)),
-        }
+    texts = texts_of(
+        ir=ir, options=options, target=target, specialization=specialization, codegen=codegen
     )
+    return Key({**texts, "toolchain": canonical(dict(toolchain))})
+
+
+def texts_of(
+    *, ir: str, options: object, target: str, specialization: object, codegen: str
+) -> dict[str, str]:
+    """The fields of a key that need no compiler: all but the toolchain.
+
+    ``options`` and ``specialization`` are values that ``canonical`` takes; ``codegen`` is
+    ``sources.digest()``.
+    """
+    return {
+        "ir": ir,
+        "options": canonical(options),
+        "target": target,
+        "specialization": canonical(specialization),
+        "codegen": codegen,
+    }
 
 
 def _difference(old: str, new: str) -> str:
