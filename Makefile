@@ -34,7 +34,7 @@ help:
 	@echo "make fuzz         mutated descriptions to the C++ readers, for FUZZ_SECONDS (600)"
 	@echo "make test-torch-next  the wheel and the CPU tests on torch $(TORCH_NEXT): several gigabytes"
 	@echo "make gpu-sanitize on a GPU machine: memcheck and racecheck over a part of tests/gpu"
-	@echo "make gpu          on a GPU machine: build with its own $(PYTHON), run tests/gpu and benchmarks"
+	@echo "make gpu          on a GPU machine: build with its own $(PYTHON), run $(GPU_PARTS); results in $(GPU_OUT)"
 
 quickstart: build
 	$(BIN)/python examples/quickstart.py
@@ -100,11 +100,11 @@ wheel-test: wheel
 	    $(CLEAN)/bin/python -m tileops env; rm -rf $$elsewhere
 
 # Uses this machine's own Python, torch and Triton; installs nothing and needs no network.
+# GPU_PARTS: tests random sanitize host pairs, or some of them; logs and results go to GPU_OUT.
+GPU_PARTS ?= tests host
+GPU_OUT ?= build/gpu
 gpu:
-	$(PYTHON) setup.py --quiet build_ext --inplace
-	$(PYTHON) -m tileops env
-	TILEOPS_REQUIRE_GPU=1 $(PYTHON) -m pytest tests/gpu $(PYTEST_ARGS)
-	$(PYTHON) -m benchmarks.run $(BENCHMARK_ARGS)
+	PYTHON=$(PYTHON) .ci/gpu $(GPU_OUT) $(GPU_PARTS)
 
 sanitize: $(STAMPS)/tools
 	$(BIN)/python -m tests.native.build unit
