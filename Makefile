@@ -31,7 +31,7 @@ help:
 	@echo "make wheel        write a wheel to dist/, with the torch and Triton of $(PYTHON) if it has them"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
 	@echo "make sanitize     the C++ unit tests of the core under ASan and UBSan"
-	@echo "make fuzz         mutated descriptions to the C++ readers, for FUZZ_SECONDS (600)"
+	@echo "make fuzz         mutated descriptions to the C++ readers for FUZZ_SECONDS (600), envelopes for a sixth"
 	@echo "make test-torch-next  the wheel and the CPU tests on torch $(TORCH_NEXT): several gigabytes"
 	@echo "make gpu-sanitize on a GPU machine: memcheck and racecheck over a part of tests/gpu"
 	@echo "make gpu          on a GPU machine: build with its own $(PYTHON), run $(GPU_PARTS); results in $(GPU_OUT)"
@@ -111,6 +111,8 @@ sanitize: $(STAMPS)/tools
 
 fuzz: $(STAMPS)/tools
 	$(BIN)/python -m tests.native.build fuzz --seconds $(FUZZ_SECONDS) \
+	    $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+	$(BIN)/python -m tests.fleet.fuzz --seconds $$(($(FUZZ_SECONDS) / 6)) \
 	    $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 # The wheel as it is, built against the torch of requirements-dev.txt, on a later torch. The tests

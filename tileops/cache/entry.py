@@ -24,6 +24,8 @@ PROGRAM = "program.txt"
 OPTIONS = "options.txt"
 # Suffixes of intermediate stages: a person may want to read them, nothing needs them.
 STAGES = frozenset({"ttir", "glir", "ttgir", "llir", "ptx", "amdgcn"})
+# Suffixes of what is loaded and run.
+IMAGES = frozenset({"cubin", "hsaco", "so"})
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?")
 _UNSEALED = '\n "digest": "",\n'
 _SEAL = re.compile(rb'\n "digest": "([0-9a-f]{64})",\n')
