@@ -67,7 +67,7 @@ def _write(
             schedule = schedule_launch(program, launch, ranges, aligned, limit)
             if settings.current().verify_ir:
                 check_schedule(schedule, launch, ranges, limit, entry)
-            return emit_roles(program, launch, schedule, known, spec, entry)
+            return emit_roles(program, launch, schedule, known.target, spec, entry)
         except Unfit as unfit:
             if Choices.of(dict(program.options)).path == "roles":
                 raise UnsupportedConstructError(

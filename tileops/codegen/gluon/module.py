@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tileops.codegen.gluon.context import RoleContext, load_in_role
 from tileops.codegen.gluon.layouts import Layouts
 from tileops.codegen.gluon.maps import Maps
+from tileops.codegen.gluon.state import RoleState, load_in_role
 from tileops.codegen.kernel_code import KernelParam, LaunchCode, Specialization
 from tileops.codegen.triton.expressions import emit_expr
 from tileops.codegen.triton.grid import emit_block_numbers, emit_block_vars, flat_grid
@@ -25,8 +25,9 @@ from tileops.ir.program import Program
 from tileops.ir.schedule import Added, Ring, Schedule, swizzle_of
 from tileops.ir.stmt import Body, Gemm, Launch
 from tileops.ir.walk import walk
-from tileops.passes.context import Context as PassContext
+from tileops.passes.context import Context
 from tileops.passes.hopper import Unfit
+from tileops.target import Target
 
 # What Triton's language and Gluon's both have, under Gluon's own name for tiles with a layout.
 _GLUON = (
@@ -91,7 +92,7 @@ def emit_roles(
     program: Program,
     launch: Launch,
     schedule: Schedule,
-    target: PassContext,
+    target: Target,
     spec: Specialization,
     entry: str,
 ) -> Written:
@@ -142,46 +143,46 @@ def _role(
     schedule: Schedule,
     layouts: Layouts,
     maps: Maps,
-    target: PassContext,
+    target: Target,
     spec: Specialization,
-) -> RoleContext:
+) -> RoleState:
     own = replace(launch, body=body)
     program = replace(program, launches=(own,))
-    known = PassContext(target.target)
-    ctx = RoleContext(program, own, known, spec, load_in_role, emit_body, frozenset())
-    ctx.enter(schedule, layouts, maps)
+    known = Context(target)
+    state = RoleState(program, own, known, spec, load_in_role, emit_body, frozenset())
+    state.enter(schedule, layouts, maps)
     try:
-        with _blocks(ctx, schedule):
-            emit_body(ctx, body, frozenset())
+        with _blocks(state, schedule):
+            emit_body(state, body, frozenset())
         if body is schedule.math and schedule.staged:
-            ctx.writer.line("tma.store_wait(0)")
+            state.writer.line("tma.store_wait(0)")
     except NeedsMemory as request:
         raise Unfit(f"`{request}` must be in memory", launch.loc) from None
-    return ctx
+    return state
 
 
 @contextmanager
-def _blocks(ctx: RoleContext, schedule: Schedule) -> Iterator[None]:
+def _blocks(state: RoleState, schedule: Schedule) -> Iterator[None]:
     """The text of one block, or the loop over the blocks of a program that stays."""
     if not schedule.persistent:
-        emit_block_vars(ctx)
-        _count_down(ctx, schedule)
+        emit_block_vars(state)
+        _count_down(state, schedule)
         yield
         return
-    pid = Val(ctx.names.fresh("pid"), INT32)
-    total = emit_expr(ctx, flat_grid(ctx.launch)).text
+    pid = Val(state.names.fresh("pid"), INT32)
+    total = emit_expr(state, flat_grid(state.launch)).text
     span = f"gl.program_id(0), {total}, gl.num_programs(0)"
-    with ctx.writer.block(f"for {pid.text} in range({span}):"):
-        emit_block_numbers(ctx, pid)
-        _count_down(ctx, schedule)
+    with state.writer.block(f"for {pid.text} in range({span}):"):
+        emit_block_numbers(state, pid)
+        _count_down(state, schedule)
         yield
 
 
-def _count_down(ctx: RoleContext, schedule: Schedule) -> None:
-    for var, extent in zip(ctx.launch.block_vars, ctx.launch.grid, strict=True):
+def _count_down(state: RoleState, schedule: Schedule) -> None:
+    for var, extent in zip(state.launch.block_vars, state.launch.grid, strict=True):
         if var in schedule.backwards:
-            last = infix("-", infix("-", emit_expr(ctx, extent), 1), ctx.vars[var.id])
-            ctx.vars[var.id] = ctx.temporary(var.name, last)
+            last = infix("-", infix("-", emit_expr(state, extent), 1), state.vars[var.id])
+            state.vars[var.id] = state.temporary(var.name, last)
 
 
 def _grid(launch: Launch, schedule: Schedule) -> Expr:
@@ -191,7 +192,7 @@ def _grid(launch: Launch, schedule: Schedule) -> Expr:
     return fold.binary("min", blocks, HostAttr(fold.INT32, "sm_count"))
 
 
-def _params(program: Program, maps: Maps, roles: list[RoleContext]) -> list[KernelParam]:
+def _params(program: Program, maps: Maps, roles: list[RoleState]) -> list[KernelParam]:
     """Descriptors, then what either role uses."""
     found: dict[str, KernelParam] = {}
     for role in roles:

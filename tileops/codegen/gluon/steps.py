@@ -30,135 +30,137 @@ from tileops.ir.stmt import Stmt
 from tileops.passes.hopper import Unfit
 
 if TYPE_CHECKING:
-    from tileops.codegen.gluon.context import RoleContext
+    from tileops.codegen.gluon.state import RoleState
 
 
-def _emit_acquire(ctx: RoleContext, stmt: Acquire) -> None:
-    ring, slot = stmt.ring, ctx.slot(stmt.ring)
-    ctx.writer.line(f"mbarrier.wait({ring}_empty.index({slot}), ({ctx.parity(ring)}) ^ 1)")
+def _emit_acquire(state: RoleState, stmt: Acquire) -> None:
+    ring, slot = stmt.ring, state.slot(stmt.ring)
+    state.writer.line(f"mbarrier.wait({ring}_empty.index({slot}), ({state.parity(ring)}) ^ 1)")
     if not ring.is_exchange:
-        ctx.writer.line(f"mbarrier.expect({ring}_full.index({slot}), {ring.bytes})")
+        state.writer.line(f"mbarrier.expect({ring}_full.index({slot}), {ring.bytes})")
 
 
-def _emit_fetch(ctx: RoleContext, stmt: Fetch) -> None:
-    ring, slot = stmt.ring, ctx.slot(stmt.ring)
+def _emit_fetch(state: RoleState, stmt: Fetch) -> None:
+    ring, slot = stmt.ring, state.slot(stmt.ring)
     place = [b.id for b in ring.buffers].index(stmt.dst.buffer.id)
-    descriptor = ctx.maps.descriptor(ring.descriptors[place])
-    ctx.writer.line(
-        f"tma_load({descriptor}, {_coordinates(ctx, stmt.src)}, {ring}_full.index({slot}), "
-        f"{ctx.maps.slots(stmt.dst.buffer)}.index({slot}))"
+    descriptor = state.maps.descriptor(ring.descriptors[place])
+    state.writer.line(
+        f"tma_load({descriptor}, {_coordinates(state, stmt.src)}, {ring}_full.index({slot}), "
+        f"{state.maps.slots(stmt.dst.buffer)}.index({slot}))"
     )
 
 
-def _coordinates(ctx: RoleContext, region: Region) -> str:
-    starts = [convert(emit_expr(ctx, start), INT32).text for start in region.starts]
+def _coordinates(state: RoleState, region: Region) -> str:
+    starts = [convert(emit_expr(state, start), INT32).text for start in region.starts]
     return f"[{', '.join(starts)}]"
 
 
-def _emit_await(ctx: RoleContext, stmt: Await) -> None:
+def _emit_await(state: RoleState, stmt: Await) -> None:
     ring = stmt.ring
-    ctx.writer.line(f"mbarrier.wait({ring}_full.index({ctx.slot(ring)}), {ctx.parity(ring)})")
+    state.writer.line(f"mbarrier.wait({ring}_full.index({state.slot(ring)}), {state.parity(ring)})")
 
 
-def _emit_release(ctx: RoleContext, stmt: Release) -> None:
+def _emit_release(state: RoleState, stmt: Release) -> None:
     ring, known = stmt.ring, const_value(stmt.when)
-    when = "" if known else f", pred={emit_condition(ctx, stmt.when).text}"
-    ctx.writer.line(
-        f"mbarrier.arrive({ring}_empty.index({ctx.slot(ring, stmt.behind)}), count=1{when})"
+    when = "" if known else f", pred={emit_condition(state, stmt.when).text}"
+    state.writer.line(
+        f"mbarrier.arrive({ring}_empty.index({state.slot(ring, stmt.behind)}), count=1{when})"
     )
 
 
-def _emit_advance(ctx: RoleContext, stmt: Advance) -> None:
-    ctx.writer.line(f"{ctx.count(stmt.ring)} += 1")
+def _emit_advance(state: RoleState, stmt: Advance) -> None:
+    state.writer.line(f"{state.count(stmt.ring)} += 1")
 
 
-def _emit_deposit(ctx: RoleContext, stmt: Deposit) -> None:
+def _emit_deposit(state: RoleState, stmt: Deposit) -> None:
     """The tile of this group to its part of the slot."""
-    extents, dims = extents_of(ctx, stmt.src), stmt.src.squeezed()
-    with ctx.nest([extents[d] for d in dims]) as vars_:
-        value = converted(ctx, load_region(ctx, stmt.src, dims, vars_), stmt.dst.dtype)
-    ctx.writer.line(f"{_part_text(ctx, stmt.dst)}.store({value.text})")
+    extents, dims = extents_of(state, stmt.src), stmt.src.squeezed()
+    with state.nest([extents[d] for d in dims]) as vars_:
+        value = converted(state, load_region(state, stmt.src, dims, vars_), stmt.dst.dtype)
+    state.writer.line(f"{_part_text(state, stmt.dst)}.store({value.text})")
 
 
-def _emit_publish(ctx: RoleContext, stmt: Publish) -> None:
+def _emit_publish(state: RoleState, stmt: Publish) -> None:
     """What was stored is seen by asynchronous products before the others know of it."""
-    ctx.writer.line("hopper.fence_async_shared()")
-    slot = ctx.slot(stmt.ring)
-    ctx.writer.line(f"mbarrier.arrive({stmt.ring}_full.index({slot}), count=1)")
+    state.writer.line("hopper.fence_async_shared()")
+    slot = state.slot(stmt.ring)
+    state.writer.line(f"mbarrier.arrive({stmt.ring}_full.index({slot}), count=1)")
 
 
-def _emit_issue(ctx: RoleContext, stmt: Issue) -> None:
-    a = _operand(ctx, stmt.a, stmt, transposed=stmt.transpose_a)
-    b = _slot_text(ctx, stmt.b, stmt.behind, transposed=stmt.transpose_b)
-    acc = ctx.tile_name(stmt.c.buffer)
+def _emit_issue(state: RoleState, stmt: Issue) -> None:
+    a = _operand(state, stmt.a, stmt, transposed=stmt.transpose_a)
+    b = _slot_text(state, stmt.b, stmt.behind, transposed=stmt.transpose_b)
+    acc = state.tile_name(stmt.c.buffer)
     fresh = ", use_acc=False" if const_value(stmt.clear) else ""
     line = f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}{fresh}, is_async=True)"
-    ctx.writer.line(line)
-    ctx.defined.add(stmt.c.buffer.id)
+    state.writer.line(line)
+    state.defined.add(stmt.c.buffer.id)
 
 
-def _operand(ctx: RoleContext, region: Region, stmt: Issue, *, transposed: bool) -> str:
-    if region.buffer.id in ctx.fed:
-        return _slot_text(ctx, region, stmt.behind, transposed=transposed)
-    if region.buffer in ctx.schedule.shared:
-        return ctx.maps.tile(region.buffer)
+def _operand(state: RoleState, region: Region, stmt: Issue, *, transposed: bool) -> str:
+    if region.buffer.id in state.fed:
+        return _slot_text(state, region, stmt.behind, transposed=transposed)
+    if region.buffer in state.schedule.shared:
+        return state.maps.tile(region.buffer)
     shape = stmt.c.static_extents()
     if shape is None:
         raise Unfit("a product with run-time extents", stmt.loc)
-    laid = ctx.layouts.operand(shape, region.dtype.bits)
-    return f"gl.convert_layout({ctx.tile_name(region.buffer)}, {laid})"
+    laid = state.layouts.operand(shape, region.dtype.bits)
+    return f"gl.convert_layout({state.tile_name(region.buffer)}, {laid})"
 
 
-def _slot_text(ctx: RoleContext, region: Region, behind: int, *, transposed: bool) -> str:
+def _slot_text(state: RoleState, region: Region, behind: int, *, transposed: bool) -> str:
     """The matrix in a slot of a ring, or the part of it that ``region`` is."""
-    text = _part_text(ctx, region, behind)
+    text = _part_text(state, region, behind)
     return f"{text}.permute((1, 0))" if transposed else text
 
 
-def _part_text(ctx: RoleContext, region: Region, behind: int = 0) -> str:
+def _part_text(state: RoleState, region: Region, behind: int = 0) -> str:
     """The part of a slot that a region of its buffer is."""
-    text, shape = ctx.slot_of(region.buffer, behind), region.buffer.static_shape() or ()
+    text, shape = state.slot_of(region.buffer, behind), region.buffer.static_shape() or ()
     dims = [d for d, extent in enumerate(shape) if extent != 1]
     for axis, dim in enumerate(dims):
         if region.extents[dim] != region.buffer.shape[dim]:
-            start = emit_expr(ctx, region.starts[dim]).text
+            start = emit_expr(state, region.starts[dim]).text
             text = f"{text}.slice({start}, {region.extents[dim]}, {axis})"
     return text
 
 
-def _emit_share(ctx: RoleContext, stmt: Share) -> None:
-    ctx.writer.line(f"{ctx.maps.tile(stmt.dst.buffer)}.store({ctx.tile_name(stmt.src.buffer)})")
-    ctx.writer.line("hopper.fence_async_shared()")
+def _emit_share(state: RoleState, stmt: Share) -> None:
+    state.writer.line(
+        f"{state.maps.tile(stmt.dst.buffer)}.store({state.tile_name(stmt.src.buffer)})"
+    )
+    state.writer.line("hopper.fence_async_shared()")
 
 
-def _emit_settle(ctx: RoleContext, stmt: Settle) -> None:
-    names = [ctx.tile_name(b) for b in stmt.results]
+def _emit_settle(state: RoleState, stmt: Settle) -> None:
+    names = [state.tile_name(b) for b in stmt.results]
     deps = f"({', '.join(names)},)"
-    ctx.writer.line(
+    state.writer.line(
         f"{', '.join(names)} = hopper.warpgroup_mma_wait({stmt.outstanding}, deps={deps})"
     )
 
 
-def _emit_staged(ctx: RoleContext, stmt: Staged) -> None:
+def _emit_staged(state: RoleState, stmt: Staged) -> None:
     """A tile to shared memory, and from there to the tensor."""
-    extents, dims = extents_of(ctx, stmt.src), stmt.src.squeezed()
-    with ctx.nest([extents[d] for d in dims]) as vars_:
-        value = converted(ctx, load_region(ctx, stmt.src, dims, vars_), stmt.dst.dtype)
-    name = ctx.maps.staging(stmt.descriptor)
-    if ctx.schedule.groups > 1:
+    extents, dims = extents_of(state, stmt.src), stmt.src.squeezed()
+    with state.nest([extents[d] for d in dims]) as vars_:
+        value = converted(state, load_region(state, stmt.src, dims, vars_), stmt.dst.dtype)
+    name = state.maps.staging(stmt.descriptor)
+    if state.schedule.groups > 1:
         name += ".index(group)"
     shaped = name
     if len(stmt.descriptor.box) != len(dims):
         shaped = f"{name}.reshape({[extents[d] for d in dims]})"
-    ctx.writer.line("tma.store_wait(0)")
-    ctx.writer.line(f"{shaped}.store({value.text})")
-    ctx.writer.line("hopper.fence_async_shared()")
-    descriptor = ctx.maps.descriptor(stmt.descriptor)
+    state.writer.line("tma.store_wait(0)")
+    state.writer.line(f"{shaped}.store({value.text})")
+    state.writer.line("hopper.fence_async_shared()")
+    descriptor = state.maps.descriptor(stmt.descriptor)
     does = "tma_add" if isinstance(stmt, Added) else "tma_store"
-    ctx.writer.line(f"{does}({descriptor}, {_coordinates(ctx, stmt.dst)}, {name})")
+    state.writer.line(f"{does}({descriptor}, {_coordinates(state, stmt.dst)}, {name})")
 
 
-STEPS: dict[type[Stmt], Callable[[RoleContext, Any], None]] = {
+STEPS: dict[type[Stmt], Callable[[RoleState, Any], None]] = {
     Acquire: _emit_acquire,
     Fetch: _emit_fetch,
     Await: _emit_await,

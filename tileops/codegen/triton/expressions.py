@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from tileops.codegen.triton import nibbles, text
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.functions import converted, emit_call, libdevice
 from tileops.codegen.triton.quotients import PACK
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.text import Val, call, convert, infix, strict, typed
 from tileops.dtypes import BOOL, FLOAT32, INT64, DType
 from tileops.errors import InternalError
@@ -17,62 +17,64 @@ from tileops.ir.walk import walk_expr
 from tileops.passes.analyze_index import cheap_ceildiv
 
 
-def emit_expr(ctx: Context, expr: Expr) -> Val:
+def emit_expr(state: LaunchState, expr: Expr) -> Val:
     """The value of ``expr`` in the current space."""
     match expr:
         case Const():
             return text.literal(expr)
         case Var():
-            found = ctx.vars.get(expr.id) or ctx.params.scalar(expr)
+            found = state.vars.get(expr.id) or state.params.scalar(expr)
             if found is None:
                 raise InternalError(f"codegen: variable {expr.name} has no value here")
             return found
         case HostAttr():
-            return ctx.params.host(expr)
+            return state.params.host(expr)
         case Binary():
-            return _binary(ctx, expr)
+            return _binary(state, expr)
         case Unary():
-            return _unary(ctx, expr)
+            return _unary(state, expr)
         case Cast(dtype=dtype, a=a):
-            return nibbles.as_floats(ctx, a, dtype) or converted(ctx, emit_expr(ctx, a), dtype)
+            return nibbles.as_floats(state, a, dtype) or converted(
+                state, emit_expr(state, a), dtype
+            )
         case Select():
-            return _select(ctx, expr)
+            return _select(state, expr)
         case Call(name="nibble"):
-            return _nibble(ctx, expr)
+            return _nibble(state, expr)
         case Call():
-            return emit_call(ctx, expr, [emit_expr(ctx, a) for a in expr.args])
+            return emit_call(state, expr, [emit_expr(state, a) for a in expr.args])
         case Load():
-            return ctx.load_element(ctx, expr)
+            return state.load_element(state, expr)
         case _:
             raise InternalError(f"codegen: unknown expression {type(expr).__name__}")
 
 
 # -- operators -------------------------------------------------------------------------------------
-def _binary(ctx: Context, expr: Binary) -> Val:
-    if expr.op == "ceildiv" and (cheap := cheap_ceildiv(expr, ctx.scope.ranges)) is not None:
-        return emit_expr(ctx, cheap)
-    if (found := nibbles.operation(ctx, expr)) is not None:
+def _binary(state: LaunchState, expr: Binary) -> Val:
+    if expr.op == "ceildiv" and (cheap := cheap_ceildiv(expr, state.scope.ranges)) is not None:
+        return emit_expr(state, cheap)
+    if (found := nibbles.operation(state, expr)) is not None:
         return found
-    a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
-    if a.static and b.static and not _is_pythons_own(ctx, expr):
+    a, b = emit_expr(state, expr.a), emit_expr(state, expr.b)
+    if a.static and b.static and not _is_pythons_own(state, expr):
         a = typed(a)
     dtype = actual_dtype(expr.dtype, a, b)
-    if expr.op in ("shl", "shr") and not ctx.scope.ranges.is_inside(expr.b, expr.dtype.bits):
+    if expr.op in ("shl", "shr") and not state.scope.ranges.is_inside(expr.b, expr.dtype.bits):
         # The count may be the width or more, or negative: LLVM leaves such results open.
         kind = "unsigned_" if expr.op == "shr" and not dtype.is_signed else ""
-        return call(ctx.helper(f"{kind}{expr.op}"), typed(a), typed(b), dtype=dtype)
+        return call(state.helper(f"{kind}{expr.op}"), typed(a), typed(b), dtype=dtype)
     if expr.op in LOGICAL:
         return infix("&" if expr.op == "land" else "|", convert(a, BOOL), convert(b, BOOL), dtype)
     if expr.op in ("min", "max"):
         return extreme(expr.op, strict(a), strict(b), dtype)
     if expr.op == "div" or expr.op in INTEGER_DIVISIONS:
-        return _division(ctx, expr, a, b, dtype)
+        return _division(state, expr, a, b, dtype)
     return infix(SYMBOLS[expr.op], a, b, dtype)
 
 
-def _is_pythons_own(ctx: Context, expr: Binary) -> bool:
+def _is_pythons_own(state: LaunchState, expr: Binary) -> bool:
     """True if static values, which Triton computes as Python's numbers, are the dtype's."""
-    ranges = ctx.scope.ranges
+    ranges = state.scope.ranges
     if expr.op in ("add", "sub", "mul"):
         return expr.dtype.is_integer and not ranges.wraps(expr)
     if expr.op in ("truncdiv", "truncmod"):
@@ -93,36 +95,36 @@ def extreme(op: str, a: Val, b: Val, dtype: DType) -> Val:
     return found
 
 
-def _division(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
+def _division(state: LaunchState, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     if dtype.is_float:
-        return _divide_floats(ctx, expr.op, a, b, dtype)
-    if not _divides_safely(ctx, expr.b) or (expr.op == "ceildiv" and not dtype.is_signed):
+        return _divide_floats(state, expr.op, a, b, dtype)
+    if not _divides_safely(state, expr.b) or (expr.op == "ceildiv" and not dtype.is_signed):
         # The divisor may be 0 or -1: the results are those of the CPU path.
         name = expr.op
         if not dtype.is_signed:
             name = f"unsigned_{name.removeprefix('floor').removeprefix('trunc')}"
         a, b = typed(convert(a, dtype)), typed(convert(b, dtype))
-        return call(ctx.helper(f"{name}_by_any"), a, b, dtype=dtype)
+        return call(state.helper(f"{name}_by_any"), a, b, dtype=dtype)
     if expr.op in ("truncdiv", "truncmod"):
         return infix("//" if expr.op == "truncdiv" else "%", a, b, dtype)
     if expr.op == "ceildiv":
-        return call(ctx.helper("ceildiv"), a, b, dtype=dtype)
-    return _floor_divide(ctx, expr, a, b, dtype)
+        return call(state.helper("ceildiv"), a, b, dtype=dtype)
+    return _floor_divide(state, expr, a, b, dtype)
 
 
-def _divides_safely(ctx: Context, divisor: Expr) -> bool:
+def _divides_safely(state: LaunchState, divisor: Expr) -> bool:
     """True for an integer that is neither 0 nor -1: LLVM leaves those quotients open."""
-    if ctx.scope.ranges.of(divisor).is_beside(-1, 0):
+    if state.scope.ranges.of(divisor).is_beside(-1, 0):
         return True
     # A size divides indices of a tensor of that size; if it is 0, there are none.
     inputs = [e for e in walk_expr(divisor) if isinstance(e, Var | Load | Call)]
-    return bool(inputs) and all(isinstance(e, Var) and ctx.params.is_size(e) for e in inputs)
+    return bool(inputs) and all(isinstance(e, Var) and state.params.is_size(e) for e in inputs)
 
 
-def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
+def _floor_divide(state: LaunchState, expr: Binary, a: Val, b: Val, dtype: DType) -> Val:
     """Triton's ``//`` and ``%`` round towards zero: they serve where no operand is negative."""
     symbol = "//" if expr.op == "floordiv" else "%"
-    are_counts = all(ctx.scope.ranges.is_non_negative(e) for e in (expr.a, expr.b))
+    are_counts = all(state.scope.ranges.is_non_negative(e) for e in (expr.a, expr.b))
     if are_counts or not expr.dtype.is_signed or (a.static and b.static):
         return infix(symbol, a, b, dtype)
     divisor = expr.b.value if isinstance(expr.b, Const) else 0
@@ -131,38 +133,38 @@ def _floor_divide(ctx: Context, expr: Binary, a: Val, b: Val, dtype: DType) -> V
         if expr.op == "floordiv":
             return infix(">>", a, divisor.bit_length() - 1, dtype)
         return infix("&", a, divisor - 1, dtype)
-    return call(ctx.helper(expr.op), a, b, dtype=dtype)
+    return call(state.helper(expr.op), a, b, dtype=dtype)
 
 
-def _divide_floats(ctx: Context, op: str, a: Val, b: Val, dtype: DType) -> Val:
+def _divide_floats(state: LaunchState, op: str, a: Val, b: Val, dtype: DType) -> Val:
     """A quotient, whole or not, or remainder; narrow floats are computed in float32."""
     # ``%`` of floats is off by the quotient's rounding on a GPU, and ``//`` takes integers alone.
     work = dtype if dtype.bits >= 32 else FLOAT32
     a, b = convert(a, work), convert(b, work)
     if op in ("truncmod", "floormod"):
-        fmod = libdevice(ctx, "fmod")
-        name = fmod if op == "truncmod" else ctx.helper("floormod_of_floats")
+        fmod = libdevice(state, "fmod")
+        name = fmod if op == "truncmod" else state.helper("floormod_of_floats")
         return convert(call(name, typed(a), typed(b)), dtype)
-    if work == "float32" and not ctx.is_on("tl.enable_fast_math"):
+    if work == "float32" and not state.is_on("tl.enable_fast_math"):
         # `/` on float32 is accurate to 2 units in the last place; both of these round correctly.
-        elements = math.prod(ctx.space.shape(a.axes))
-        is_shared = b.axes < a.axes and ctx.has_assembly and elements >= PACK
+        elements = math.prod(state.space.shape(a.axes))
+        is_shared = b.axes < a.axes and state.has_assembly and elements >= PACK
         quotient = (
-            call(ctx.helper("shared_quotient"), a, typed(b))
+            call(state.helper("shared_quotient"), a, typed(b))
             if is_shared
-            else ctx.quotient(typed(a), b)
+            else state.quotient(typed(a), b)
         )
     else:
         quotient = infix("/", a, b)
     if op == "floordiv":
         quotient = call("tl.floor", typed(quotient))
     elif op == "truncdiv":
-        quotient = call(libdevice(ctx, "trunc"), typed(quotient))
+        quotient = call(libdevice(state, "trunc"), typed(quotient))
     return convert(quotient, dtype)
 
 
-def _unary(ctx: Context, expr: Unary) -> Val:
-    a = emit_expr(ctx, expr.a)
+def _unary(state: LaunchState, expr: Unary) -> Val:
+    a = emit_expr(state, expr.a)
     if expr.op == "not" or (expr.op == "invert" and a.dtype.is_bool):
         return inverted(convert(a, BOOL))
     if expr.op == "neg" and a.dtype.is_float and not a.static:
@@ -173,19 +175,19 @@ def _unary(ctx: Context, expr: Unary) -> Val:
 
 
 # -- conditions ------------------------------------------------------------------------------------
-def _select(ctx: Context, expr: Select) -> Val:
-    cond = emit_condition(ctx, expr.cond)
+def _select(state: LaunchState, expr: Select) -> Val:
+    cond = emit_condition(state, expr.cond)
     loaded = [e.buffer for side in (expr.a, expr.b) for e in walk_expr(side) if isinstance(e, Load)]
-    if any(not b.is_on_chip or ctx.memory.holds(b) for b in loaded):
+    if any(not b.is_on_chip or state.memory.holds(b) for b in loaded):
         # The branch not taken must not read memory: its loads are masked by the condition.
         if cond.prec != text.ATOM:
-            cond = ctx.temporary("cond", cond)
-        with ctx.nested(mask=both(ctx.scope.mask, cond)):
-            a = emit_expr(ctx, expr.a)
-        with ctx.nested(mask=both(ctx.scope.mask, inverted(cond))):
-            b = emit_expr(ctx, expr.b)
+            cond = state.temporary("cond", cond)
+        with state.nested(mask=both(state.scope.mask, cond)):
+            a = emit_expr(state, expr.a)
+        with state.nested(mask=both(state.scope.mask, inverted(cond))):
+            b = emit_expr(state, expr.b)
     else:
-        a, b = emit_expr(ctx, expr.a), emit_expr(ctx, expr.b)
+        a, b = emit_expr(state, expr.a), emit_expr(state, expr.b)
     if a.static and b.static:
         a = typed(a)
     return call("tl.where", cond, strict(a), strict(b), dtype=actual_dtype(expr.dtype, a, b))
@@ -203,14 +205,14 @@ def inverted(a: Val) -> Val:
     return Val(f"{a.at(text.BIT_OR)} == 0", BOOL, a.axes, text.COMPARE, a.static)
 
 
-def emit_condition(ctx: Context, expr: Expr) -> Val:
+def emit_condition(state: LaunchState, expr: Expr) -> Val:
     """``expr`` as a bool."""
-    return convert(emit_expr(ctx, expr), BOOL)
+    return convert(emit_expr(state, expr), BOOL)
 
 
-def _nibble(ctx: Context, expr: Call) -> Val:
+def _nibble(state: LaunchState, expr: Call) -> Val:
     """The halves of bytes that hold the elements ``k`` of ``nibble(byte, k)``, one a lane."""
-    if (read := nibbles.packed(ctx, expr)) is not None:
-        return nibbles.numbers(ctx, read)
-    byte, k = (emit_expr(ctx, a) for a in expr.args)
+    if (read := nibbles.packed(state, expr)) is not None:
+        return nibbles.numbers(state, read)
+    byte, k = (emit_expr(state, a) for a in expr.args)
     return nibbles.half(byte, k)

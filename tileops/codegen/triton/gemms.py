@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tileops.codegen.triton import text
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import emit_condition
 from tileops.codegen.triton.space import shape_text, subscript
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.text import Val, call, convert, infix, number, strict, where
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import FLOAT32, INT32, INT64, DType
@@ -18,29 +18,31 @@ from tileops.ir.program import const_value
 from tileops.ir.stmt import Gemm
 
 
-def emit_gemm(ctx: Context, stmt: Gemm) -> None:
+def emit_gemm(state: LaunchState, stmt: Gemm) -> None:
     """``c (+)= op(a) @ op(b)`` as one ``tl.dot``."""
-    a = _operand(ctx, stmt.a, contracted=-2 if stmt.transpose_a else -1)
-    b = _operand(ctx, stmt.b, contracted=-1 if stmt.transpose_b else -2)
-    a, b = _widened(ctx, stmt, a, b)
+    a = _operand(state, stmt.a, contracted=-2 if stmt.transpose_a else -1)
+    b = _operand(state, stmt.b, contracted=-1 if stmt.transpose_b else -2)
+    a, b = _widened(state, stmt, a, b)
     left = call("tl.trans", a) if stmt.transpose_a else a
     right = call("tl.trans", b) if stmt.transpose_b else b
-    extents = extents_of(ctx, stmt.c)
-    with ctx.nest(extents[-2:]) as vars_:
-        space = ctx.space
+    extents = extents_of(state, stmt.c)
+    with state.nest(extents[-2:]) as vars_:
+        space = state.space
         if a.dtype.is_integer:
-            product = _integer_product(ctx, stmt, left, right, vars_)
+            product = _integer_product(state, stmt, left, right, vars_)
         else:
             # tl.dot sums floats in C's dtype, or a wider one where there is no such form.
             own = a.dtype == "float64" or a.dtype == stmt.c.dtype == "float16"
             acc = a.dtype if own else FLOAT32
-            product = _dot(left, right, _start(ctx, stmt, vars_, acc), acc, _options(ctx, a.dtype))
+            product = _dot(
+                left, right, _start(state, stmt, vars_, acc), acc, _options(state, a.dtype)
+            )
         if space.rank == 1:
             product = Val(f"tl.reshape({product.text}, {shape_text(space.padded)})", product.dtype)
         elif space.rank == 0:
             product = call("tl.sum", product)
         product = replace(product, axes=space.all_axes())
-        store_region(ctx, stmt.c, _last_two(stmt.c), vars_, product)
+        store_region(state, stmt.c, _last_two(stmt.c), vars_, product)
 
 
 def _last_two(region: Region) -> tuple[int, int]:
@@ -48,14 +50,16 @@ def _last_two(region: Region) -> tuple[int, int]:
     return rank - 2, rank - 1
 
 
-def _integer_product(ctx: Context, stmt: Gemm, left: Val, right: Val, vars_: Sequence[Var]) -> Val:
+def _integer_product(
+    state: LaunchState, stmt: Gemm, left: Val, right: Val, vars_: Sequence[Var]
+) -> Val:
     """A product of 8-bit integers: tensor cores multiply signed ones and sum 32 bits.
 
     An unsigned x is s + 128 for a signed s: sums of rows and columns stand for the 128. A tile's
     own sum fits in 32 bits; what is added to 64 bits is widened first.
     """
     acc = INT64 if stmt.c.dtype.bits == 64 else INT32
-    start = _start(ctx, stmt, vars_, acc)
+    start = _start(state, stmt, vars_, acc)
     signed = _signed(left), _signed(right)
     product = convert(_dot(*signed, start if acc == INT32 else None, INT32, []), acc)
     if left.dtype == "uint8":
@@ -84,20 +88,20 @@ def _dot(left: Val, right: Val, start: Val | None, acc: DType, options: list[str
     return Val(f"tl.dot({', '.join(args)})", acc)
 
 
-def _operand(ctx: Context, region: Region, contracted: int) -> Val:
+def _operand(state: LaunchState, region: Region, contracted: int) -> Val:
     """A matrix as a full tile, zero in the padding of the contracted dimension."""
-    with ctx.nest(extents_of(ctx, region)[-2:]) as vars_:
-        space = ctx.space
-        tile = load_region(ctx, region, _last_two(region), vars_)
+    with state.nest(extents_of(state, region)[-2:]) as vars_:
+        space = state.space
+        tile = load_region(state, region, _last_two(region), vars_)
         if space.rank:
             tile = Val(spread(tile, space.all_axes(), space.padded), tile.dtype, space.all_axes())
         axis = space.axis_of(vars_[contracted].id)
         if axis is not None:
-            tile = without_padding(ctx, axis, tile, _zero(tile))
-        tile = _as_matrix(ctx, tile, vars_)
+            tile = without_padding(state, axis, tile, _zero(tile))
+        tile = _as_matrix(state, tile, vars_)
         if axis is None:
             # One product a sum: the others are of zeros.
-            lane = ctx.iota(32 if tile.dtype.bits == 8 else 16, 2 + contracted, 2)
+            lane = state.iota(32 if tile.dtype.bits == 8 else 16, 2 + contracted, 2)
             tile = where(infix("==", Val(lane, INT32), 0), tile, _zero(tile))
     return tile
 
@@ -106,9 +110,9 @@ def _zero(tile: Val) -> Val:
     return strict(number(0 if tile.dtype.is_integer else 0.0, tile.dtype))
 
 
-def _as_matrix(ctx: Context, tile: Val, vars_: Sequence[Var]) -> Val:
+def _as_matrix(state: LaunchState, tile: Val, vars_: Sequence[Var]) -> Val:
     """The tile with a dimension of extent 1 where the matrix has one."""
-    present = [ctx.space.axis_of(v.id) is not None for v in vars_]
+    present = [state.space.axis_of(v.id) is not None for v in vars_]
     if all(present):
         return tile
     if not any(present):
@@ -116,13 +120,13 @@ def _as_matrix(ctx: Context, tile: Val, vars_: Sequence[Var]) -> Val:
     return Val(tile.at(text.ATOM) + subscript(present), tile.dtype)
 
 
-def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
+def _widened(state: LaunchState, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     """Both operands in the narrowest dtype of the tensor cores that holds each exactly."""
     c = stmt.c.dtype
     if c.is_integer and all(str(x.dtype) in ("int8", "uint8") for x in (a, b)):
         return a, b
     is_fp8 = a.dtype.is_fp8
-    has_instruction = ctx.target.supports("gemm", a.dtype) if is_fp8 else a.dtype.bits >= 16
+    has_instruction = state.target.supports("gemm", a.dtype) if is_fp8 else a.dtype.bits >= 16
     if a.dtype == b.dtype and a.dtype.is_float and c != "float64" and has_instruction:
         return a, b
     names = ["float16", "bfloat16", "float32", "float64"]
@@ -132,7 +136,7 @@ def _widened(ctx: Context, stmt: Gemm, a: Val, b: Val) -> tuple[Val, Val]:
     for wide in map(DType, [] if c.is_integer else names):
         if _holds(wide, a.dtype) and _holds(wide, b.dtype) and wide.bits <= c.bits:
             return convert(a, wide), convert(b, wide)
-    raise ctx.unsupported(
+    raise state.unsupported(
         "a gemm of these dtypes has no exact form on this target",
         found=f"{stmt.a.dtype} x {stmt.b.dtype} -> {stmt.c.dtype}",
     )
@@ -152,23 +156,23 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return a is not None and b is not None and a[0] >= b[0] and a[1] >= b[1]
 
 
-def _start(ctx: Context, stmt: Gemm, vars_: Sequence[Var], acc: DType) -> Val | None:
+def _start(state: LaunchState, stmt: Gemm, vars_: Sequence[Var], acc: DType) -> Val | None:
     """What the products are added to; None for zero."""
     clear = const_value(stmt.clear)
     if clear == 1:
         return None
-    old = convert(load_region(ctx, stmt.c, _last_two(stmt.c), vars_), acc)
-    old = _as_matrix(ctx, old, vars_)
+    old = convert(load_region(state, stmt.c, _last_two(stmt.c), vars_), acc)
+    old = _as_matrix(state, old, vars_)
     if clear == 0:
         return old
-    return where(emit_condition(ctx, stmt.clear), _zero(old), old)
+    return where(emit_condition(state, stmt.clear), _zero(old), old)
 
 
-def _options(ctx: Context, operand: DType) -> list[str]:
+def _options(state: LaunchState, operand: DType) -> list[str]:
     if operand == "tfloat32":
         return ['input_precision="tf32"']
     if operand == "float32":
-        precision = ctx.options.get("tl.gemm_f32_precision", "tf32").strip("'\"")
+        precision = state.options.get("tl.gemm_f32_precision", "tf32").strip("'\"")
         return [f'input_precision="{precision}"']
     if operand.is_fp8:
         # Hopper sums fp8 products in fewer bits unless told to add into float32 each time.

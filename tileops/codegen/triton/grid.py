@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import emit_expr
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.text import Val, call, convert, infix, number
 from tileops.dtypes import INT32, INT64
 from tileops.ir import fold
@@ -23,23 +23,23 @@ def flat_grid(launch: Launch) -> Expr:
     return fold.mul(total, fold.const(math.prod(constants)))
 
 
-def emit_block_vars(ctx: Context) -> str:
+def emit_block_vars(state: LaunchState) -> str:
     """Give each block variable its number, the first runs fastest; the name of the flat number."""
-    pid = Val(ctx.names.fresh("pid"), INT32)
-    ctx.writer.line(f"{pid.text} = tl.program_id(0)")
-    emit_block_numbers(ctx, pid)
+    pid = Val(state.names.fresh("pid"), INT32)
+    state.writer.line(f"{pid.text} = tl.program_id(0)")
+    emit_block_numbers(state, pid)
     return pid.text
 
 
-def emit_block_numbers(ctx: Context, pid: Val) -> None:
+def emit_block_numbers(state: LaunchState, pid: Val) -> None:
     """Give each block variable its number in the block ``pid`` of the flattened grid."""
-    launch = ctx.launch
+    launch = state.launch
     swizzle = dict(launch.attrs).get("swizzle")
-    order = [convert(emit_expr(ctx, e), INT32) for e in launch.grid]
+    order = [convert(emit_expr(state, e), INT32) for e in launch.grid]
     rest = pid
     numbers: list[Val] = []
     if swizzle is not None and len(order) >= 2:
-        numbers, rest = _swizzled(ctx, swizzle, pid, order)
+        numbers, rest = _swizzled(state, swizzle, pid, order)
     for n in range(len(numbers), len(order)):
         if n == len(order) - 1:
             numbers.append(rest)
@@ -50,11 +50,13 @@ def emit_block_numbers(ctx: Context, pid: Val) -> None:
         if order[n].text != "1":
             rest = infix("//", rest, order[n])
     for var, block in zip(launch.block_vars, numbers, strict=True):
-        wide = convert(block, INT64) if ctx.spec.index64 else block
-        ctx.vars[var.id] = ctx.temporary(var.name, wide)
+        wide = convert(block, INT64) if state.spec.index64 else block
+        state.vars[var.id] = state.temporary(var.name, wide)
 
 
-def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[list[Val], Val]:
+def _swizzled(
+    state: LaunchState, swizzle: str, pid: Val, order: list[Val]
+) -> tuple[list[Val], Val]:
     """The first two block numbers in panels: blocks that run together share rows and columns in L2.
 
     A panel is ``size`` rows (``row``) or columns (``column``) wide along ``along`` and runs from
@@ -63,17 +65,17 @@ def _swizzled(ctx: Context, swizzle: str, pid: Val, order: list[Val]) -> tuple[l
     size_text, _, kind = swizzle.partition(":")
     size = int(size_text)
     across, along = (order[0], order[1]) if kind != "column" else (order[1], order[0])
-    block, plane = Val(ctx.names.fresh("block"), INT32), infix("*", order[0], order[1])
+    block, plane = Val(state.names.fresh("block"), INT32), infix("*", order[0], order[1])
     if len(order) > 2:
-        ctx.writer.line(f"{block.text} = {infix('%', pid, plane).text}")
+        state.writer.line(f"{block.text} = {infix('%', pid, plane).text}")
     else:
         block = pid
     span = infix("*", number(size), across)
-    panel = ctx.temporary("panel", infix("//", block, span))
-    offset = ctx.temporary("offset", infix("%", block, span))
+    panel = state.temporary("panel", infix("//", block, span))
+    offset = state.temporary("offset", infix("%", block, span))
     before = infix("*", panel, size)
-    width = ctx.temporary("width", call("tl.minimum", number(size), infix("-", along, before)))
-    step = ctx.temporary("step", infix("//", offset, width))
+    width = state.temporary("width", call("tl.minimum", number(size), infix("-", along, before)))
+    step = state.temporary("step", infix("//", offset, width))
     backwards = infix("-", infix("-", across, 1), step)
     crossing = call("tl.where", infix("==", infix("%", panel, 2), 1), backwards, step)
     within = infix("+", infix("%", offset, width), before)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tileops.codegen.kernel_code import KernelCode, LaunchCode, Specialization
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.device_functions import function_lines
 from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.grid import emit_block_vars, flat_grid
 from tileops.codegen.triton.liveness import Ids
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.statements import emit_body
 from tileops.codegen.triton.storage import NeedsMemory
 from tileops.codegen.triton.writer import entry_name
@@ -19,7 +19,7 @@ from tileops.ir.expr import Buffer
 from tileops.ir.program import Program
 from tileops.ir.stmt import Alloc, Launch
 from tileops.ir.walk import walk
-from tileops.passes.context import Context as PassContext
+from tileops.passes.context import Context
 from tileops.passes.pipeline import TRITON, run
 from tileops.target import Target
 
@@ -44,7 +44,7 @@ class Written:
 
 
 # Writes a launch under an entry's name; the last argument counts the workspaces before its own.
-Write = Callable[[Program, Launch, PassContext, Specialization, str, int], Written]
+Write = Callable[[Program, Launch, Context, Specialization, str, int], Written]
 
 
 def generate(program: Program, target: Target, spec: Specialization) -> KernelCode:
@@ -59,7 +59,7 @@ def generate_with(
     write: Write, program: Program, target: Target, spec: Specialization
 ) -> KernelCode:
     """The text of a specialised program, each launch as ``write`` has it."""
-    known, own = PassContext(target), len(program.workspaces)
+    known, own = Context(target), len(program.workspaces)
     program = run(TRITON, program, known)
     workspaces = list(program.workspaces[own:])  # those that passes added
     written: list[Written] = []
@@ -81,14 +81,14 @@ def generate_with(
 def write_launch(
     program: Program,
     launch: Launch,
-    known: PassContext,
+    known: Context,
     spec: Specialization,
     entry: str,
     workspaces: int,
 ) -> Written:
     """A launch as one Triton function."""
-    ctx = _emitted(program, launch, known, spec)
-    params = ctx.params.finish(ctx.memory.params(workspaces))
+    state = _emitted(program, launch, known, spec)
+    params = state.params.finish(state.memory.params(workspaces))
     signature = f"def {entry}({', '.join(p.name for p in params)}):"
     lines: Lines = [("", None), ("", None), ("@triton.jit", None), (signature, launch.origin)]
     allocs = [s.buffer for s in walk(launch.body) if isinstance(s, Alloc)]
@@ -97,15 +97,15 @@ def write_launch(
         params,
         flat_grid(launch),
         num_warps(launch.threads, known.target.warp_size),
-        max(ctx.stages, default=1),
+        max(state.stages, default=1),
         shared_buffers=tuple(b for b in allocs if b.scope == "shared"),
     )
     return Written(
-        lines + ctx.writer.finish(),
+        lines + state.writer.finish(),
         described,
-        tuple(ctx.memory.workspaces(flat_grid(launch))),
-        frozenset(ctx.helpers),
-        frozenset(ctx.stages),
+        tuple(state.memory.workspaces(flat_grid(launch))),
+        frozenset(state.helpers),
+        frozenset(state.stages),
     )
 
 
@@ -115,20 +115,20 @@ def num_warps(threads: int, warp_size: int = 32) -> int:
     return min(16, 1 << (warps.bit_length() - 1))
 
 
-def _emitted(program: Program, launch: Launch, known: PassContext, spec: Specialization) -> Context:
+def _emitted(program: Program, launch: Launch, known: Context, spec: Specialization) -> LaunchState:
     """The launch written, and anew each time that a buffer turns out to belong in memory."""
     in_memory: Ids = frozenset()
     while True:
-        ctx = Context(program, launch, known, spec, load_element, emit_body, in_memory)
+        state = LaunchState(program, launch, known, spec, load_element, emit_body, in_memory)
         try:
-            ctx.memory.emit_slices(emit_block_vars(ctx))
-            emit_body(ctx, launch.body, frozenset())
+            state.memory.emit_slices(emit_block_vars(state))
+            emit_body(state, launch.body, frozenset())
         except NeedsMemory as request:
             if request.root in in_memory:
                 raise InternalError(f"codegen: memory cannot hold buffer {request}") from None
             in_memory |= {request.root}
             continue
-        return ctx
+        return state
 
 
 def _head(program: Program, written: list[Written]) -> list[str]:

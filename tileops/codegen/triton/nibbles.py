@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 
 from tileops.codegen.kernel_code import NIBBLES
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.space import shape_text
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.text import Val, convert, infix
 from tileops.dtypes import INT32, UINT8, DType
 from tileops.ir import fold
@@ -32,55 +32,55 @@ def half(byte: Val, k: Val) -> Val:
     return infix("&", infix(">>", byte, shift, UINT8), 15)
 
 
-def operation(ctx: Context, expr: Binary) -> Val | None:
+def operation(state: LaunchState, expr: Binary) -> Val | None:
     """The value of an operation that picks numbers or takes a constant from them as floats.
 
     None for any other.
     """
     match expr:
-        case Binary(op="and") if (read := packed(ctx, expr)) is not None:
-            return convert(numbers(ctx, read), expr.dtype)
+        case Binary(op="and") if (read := packed(state, expr)) is not None:
+            return convert(numbers(state, read), expr.dtype)
         case Binary(op="sub", a=Cast(dtype=dtype, a=a), b=Const(value=less)):
             if dtype.is_float and less in range(_MOST_LESS + 1):
-                return as_floats(ctx, a, dtype, int(less))
+                return as_floats(state, a, dtype, int(less))
     return None
 
 
-def numbers(ctx: Context, read: Val) -> Val:
+def numbers(state: LaunchState, read: Val) -> Val:
     """The numbers of the bytes ``read``, one a lane."""
     halves = f"tl.join({read.text} & 15, {read.text} >> 4)"
-    return _spread(ctx, halves, UINT8, read)
+    return _spread(state, halves, UINT8, read)
 
 
-def as_floats(ctx: Context, expr: Expr, dtype: DType, less: int = 0) -> Val | None:
+def as_floats(state: LaunchState, expr: Expr, dtype: DType, less: int = 0) -> Val | None:
     """The numbers that ``expr`` names as floats, less a constant; None if it names none.
 
     The bits of 2^m with a number in the last places are 2^m and the number: two lanes are converted
     by one subtraction, exactly.
     """
-    if dtype not in _FORMS or not ctx.has_assembly:
+    if dtype not in _FORMS or not state.has_assembly:
         return None
-    read = ctx.packed.get(expr.id) if isinstance(expr, Var) else packed(ctx, expr)
-    if read is None or math.prod(ctx.space.shape(read.axes)) < 2 * _BYTES:
+    read = state.packed.get(expr.id) if isinstance(expr, Var) else packed(state, expr)
+    if read is None or math.prod(state.space.shape(read.axes)) < 2 * _BYTES:
         return None
     _, base, _ = _FORMS[str(dtype)]
     minus = _twice(0x8000 | (base + less)) - (1 << 32)  # an int32, as the sign is set
-    found = f"{ctx.helper(f'numbers_as_{dtype}')}({read.text}, {minus})"
-    return _spread(ctx, found, dtype, read)
+    found = f"{state.helper(f'numbers_as_{dtype}')}({read.text}, {minus})"
+    return _spread(state, found, dtype, read)
 
 
-def _spread(ctx: Context, joined: str, dtype: DType, read: Val) -> Val:
-    shape = shape_text(ctx.space.shape(read.axes))
+def _spread(state: LaunchState, joined: str, dtype: DType, read: Val) -> Val:
+    shape = shape_text(state.space.shape(read.axes))
     return Val(f"tl.reshape({joined}, {shape})", dtype, read.axes)
 
 
-def packed(ctx: Context, expr: Expr) -> Val | None:
+def packed(state: LaunchState, expr: Expr) -> Val | None:
     """The bytes whose numbers ``expr`` picks, loaded once for two lanes.
 
     None if it picks none, or if the last axis does not walk through them.
     """
-    found = _picked(expr) if ctx.has_assembly or isinstance(expr, Call) else None
-    space = ctx.space
+    found = _picked(expr) if state.has_assembly or isinstance(expr, Call) else None
+    space = state.space
     if found is None or not space.rank:
         return None
     load, k = found
@@ -88,18 +88,20 @@ def packed(ctx: Context, expr: Expr) -> Val | None:
     parts = affine(k, (var.id,))
     if parts is None or parts.coefficient(var.id) != 1 or parity(parts.rest) != 0:
         return None
-    if extent % 2 or extent == 2 or 2 * ctx.padding(extent // 2) != padded:
+    if extent % 2 or extent == 2 or 2 * state.padding(extent // 2) != padded:
         return None
-    if _varies_in_row(ctx, (*load.indices[:-1], parts.rest)):
+    if _varies_in_row(state, (*load.indices[:-1], parts.rest)):
         return None
-    mask = ctx.scope.mask
+    mask = state.scope.mask
     if mask is not None and space.rank - 1 in mask.axes:
         return None
-    (pair,) = ctx.synthetic_vars(1)
+    (pair,) = state.synthetic_vars(1)
     place = half_of(substitute(k, {var.id: fold.mul(pair, fold.const(2))}))
-    with ctx.over((*space.vars[:-1], pair), (*space.extents[:-1], extent // 2)):
-        loaded = ctx.load_element(ctx, Load(load.dtype, load.buffer, (*load.indices[:-1], place)))
-        return ctx.temporary("packed", loaded)
+    with state.over((*space.vars[:-1], pair), (*space.extents[:-1], extent // 2)):
+        loaded = state.load_element(
+            state, Load(load.dtype, load.buffer, (*load.indices[:-1], place))
+        )
+        return state.temporary("packed", loaded)
 
 
 def _picked(expr: Expr) -> tuple[Load, Expr] | None:
@@ -131,11 +133,11 @@ def _is_half(index: Expr, k: Expr) -> bool:
     return index in (half_of(k), fold.binary("floordiv", k, fold.const(2, k.dtype)))
 
 
-def _varies_in_row(ctx: Context, exprs: Iterable[Expr]) -> bool:
+def _varies_in_row(state: LaunchState, exprs: Iterable[Expr]) -> bool:
     """True if an expression may differ along the last axis of the space."""
-    last = ctx.space.rank - 1
+    last = state.space.rank - 1
     for e in (e for expr in exprs for e in walk_expr(expr)):
-        moves = isinstance(e, Var) and e.id in ctx.vars and last in ctx.vars[e.id].axes
+        moves = isinstance(e, Var) and e.id in state.vars and last in state.vars[e.id].axes
         if moves or isinstance(e, Load):
             return True
     return False

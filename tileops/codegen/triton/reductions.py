@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import extents_of, load_region, store_region, without_padding
 from tileops.codegen.triton.expressions import extreme
 from tileops.codegen.triton.functions import chosen, converted, odd_float32
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.text import Val, call, convert, infix, literal, number, strict
 from tileops.codegen.triton.tiles import spread
 from tileops.dtypes import FLOAT32, INT32, DType
@@ -19,83 +19,83 @@ _BITWISE = {"bitand": ("&", "bit_and"), "bitor": ("|", "bit_or"), "bitxor": ("^"
 _SCANNERS = {"sum": "add", "max": "larger", "min": "smaller"}
 
 
-def emit_reduce(ctx: Context, stmt: Reduce) -> None:
+def emit_reduce(state: LaunchState, stmt: Reduce) -> None:
     """``dst = reduce(src, dim)``; not ``clear`` folds dst's old value in."""
     kind, nan = stmt.kind, stmt.nan_propagate
-    extents = extents_of(ctx, stmt.src)
-    with ctx.nest(extents) as vars_:
-        space = ctx.space
-        tile = _entering(ctx, stmt, load_region(ctx, stmt.src, range(len(extents)), vars_))
+    extents = extents_of(state, stmt.src)
+    with state.nest(extents) as vars_:
+        space = state.space
+        tile = _entering(state, stmt, load_region(state, stmt.src, range(len(extents)), vars_))
         if kind in ("absmax", "abssum"):
             tile = call("tl.abs", tile)
         axis = space.axis_of(vars_[stmt.dim].id)
         if axis is not None:
-            tile = without_padding(ctx, axis, tile, neutral_operand(kind, tile.dtype, nan))
+            tile = without_padding(state, axis, tile, neutral_operand(kind, tile.dtype, nan))
         if space.rank:
             tile = Val(spread(tile, space.all_axes(), space.padded), tile.dtype)
-    result = tile if axis is None else reduced(ctx, kind, tile, axis, nan)
-    with ctx.nest([extents[d] for d, _ in stmt.pairs()]) as vars_:
-        result = Val(result.text, result.dtype, ctx.space.all_axes(), result.prec)
-        result = ctx.from_other_space(result)
+    result = tile if axis is None else reduced(state, kind, tile, axis, nan)
+    with state.nest([extents[d] for d, _ in stmt.pairs()]) as vars_:
+        result = Val(result.text, result.dtype, state.space.all_axes(), result.prec)
+        result = state.from_other_space(result)
         dims = tuple(d for _, d in stmt.pairs())
         if not stmt.clear:
-            old = convert(load_region(ctx, stmt.dst, dims, vars_), result.dtype)
-            result = combined(ctx, kind, old, result, nan)
-        store_region(ctx, stmt.dst, dims, vars_, _leaving(ctx, stmt, result))
+            old = convert(load_region(state, stmt.dst, dims, vars_), result.dtype)
+            result = combined(state, kind, old, result, nan)
+        store_region(state, stmt.dst, dims, vars_, _leaving(state, stmt, result))
 
 
-def emit_arg_reduce(ctx: Context, stmt: ArgReduce) -> None:
+def emit_arg_reduce(state: LaunchState, stmt: ArgReduce) -> None:
     """``dst`` is the place along ``dim`` of the largest or smallest element."""
-    extents = extents_of(ctx, stmt.src)
+    extents = extents_of(state, stmt.src)
     result = number(0)
-    with ctx.nest(extents) as vars_:
-        space = ctx.space
+    with state.nest(extents) as vars_:
+        space = state.space
         axis = space.axis_of(vars_[stmt.dim].id)
         if axis is not None:
-            tile = load_region(ctx, stmt.src, range(len(extents)), vars_)
+            tile = load_region(state, stmt.src, range(len(extents)), vars_)
             if tile.dtype.bits < 32:
-                tile = converted(ctx, tile, FLOAT32 if tile.dtype.is_float else INT32)
-            tile = without_padding(ctx, axis, tile, neutral_operand(stmt.kind, tile.dtype))
-            both = (tile, ctx.lane(space, axis))
+                tile = converted(state, tile, FLOAT32 if tile.dtype.is_float else INT32)
+            tile = without_padding(state, axis, tile, neutral_operand(stmt.kind, tile.dtype))
+            both = (tile, state.lane(space, axis))
             operands = ", ".join(spread(v, space.all_axes(), space.padded) for v in both)
-            helper = ctx.helper("first_largest" if stmt.kind == "max" else "first_least")
+            helper = state.helper("first_largest" if stmt.kind == "max" else "first_least")
             result = Val(f"tl.reduce(({operands}), {axis}, {helper})[1]", INT32)
-    with ctx.nest([extents[d] for d, _ in stmt.pairs()]) as vars_:
+    with state.nest([extents[d] for d, _ in stmt.pairs()]) as vars_:
         if axis is not None:
-            result = Val(result.text, INT32, ctx.space.all_axes())
-        store_region(ctx, stmt.dst, tuple(d for _, d in stmt.pairs()), vars_, result)
+            result = Val(result.text, INT32, state.space.all_axes())
+        store_region(state, stmt.dst, tuple(d for _, d in stmt.pairs()), vars_, result)
 
 
-def emit_scan(ctx: Context, stmt: Scan) -> None:
+def emit_scan(state: LaunchState, stmt: Scan) -> None:
     """Each element of ``dst`` is the sum or extreme of ``src`` up to it (reversed: from it)."""
-    extents = extents_of(ctx, stmt.src)
+    extents = extents_of(state, stmt.src)
     dims = range(len(extents))
-    with ctx.nest(extents) as vars_:
-        space = ctx.space
-        tile = _entering(ctx, stmt, load_region(ctx, stmt.src, dims, vars_))
+    with state.nest(extents) as vars_:
+        space = state.space
+        tile = _entering(state, stmt, load_region(state, stmt.src, dims, vars_))
         axis = space.axis_of(vars_[stmt.dim].id)
         if axis is not None:
             if stmt.reverse:
-                tile = without_padding(ctx, axis, tile, neutral_operand(stmt.kind, tile.dtype))
+                tile = without_padding(state, axis, tile, neutral_operand(stmt.kind, tile.dtype))
             full = spread(tile, space.all_axes(), space.padded)
-            helper = ctx.helper(_SCANNERS[stmt.kind])
+            helper = state.helper(_SCANNERS[stmt.kind])
             found = f"tl.associative_scan({full}, {axis}, {helper}, reverse={stmt.reverse})"
             tile = Val(found, tile.dtype, space.all_axes())
-        store_region(ctx, stmt.dst, dims, vars_, _leaving(ctx, stmt, tile))
+        store_region(state, stmt.dst, dims, vars_, _leaving(state, stmt, tile))
 
 
-def _entering(ctx: Context, stmt: Reduce | Scan, tile: Val) -> Val:
+def _entering(state: LaunchState, stmt: Reduce | Scan, tile: Val) -> Val:
     """The elements in the dtype of partial results: 8-bit floats are reduced in float32."""
     narrow = stmt.dst.dtype.is_fp8
     if narrow and stmt.kind in _CHOOSING and tile.dtype == "float64":
-        return odd_float32(ctx, tile)  # what is chosen is rounded once on its way to dst
-    return converted(ctx, tile, FLOAT32 if narrow else stmt.dst.dtype)
+        return odd_float32(state, tile)  # what is chosen is rounded once on its way to dst
+    return converted(state, tile, FLOAT32 if narrow else stmt.dst.dtype)
 
 
-def _leaving(ctx: Context, stmt: Reduce | Scan, result: Val) -> Val:
+def _leaving(state: LaunchState, stmt: Reduce | Scan, result: Val) -> Val:
     """The result as it is stored: an element that is chosen among dst's own is not converted."""
     if stmt.kind in _CHOOSING and stmt.src.dtype == stmt.dst.dtype:
-        return chosen(ctx, result, stmt.dst.dtype)
+        return chosen(state, result, stmt.dst.dtype)
     return result
 
 
@@ -117,7 +117,9 @@ def _neutral(kind: str, dtype: DType, nan_propagate: bool) -> bool | int | float
     return high if kind == "min" else low
 
 
-def reduced(ctx: Context, kind: str, tile: Val, axis: int, nan_propagate: bool = False) -> Val:
+def reduced(
+    state: LaunchState, kind: str, tile: Val, axis: int, nan_propagate: bool = False
+) -> Val:
     """The reduced tile (without the dimension), in the tile's own dtype."""
     dtype = tile.dtype
     helper = None
@@ -126,7 +128,7 @@ def reduced(ctx: Context, kind: str, tile: Val, axis: int, nan_propagate: bool =
     elif kind in _BITWISE:
         _, helper = _BITWISE[kind]
     if helper is not None:
-        return Val(f"tl.reduce({tile.text}, {axis}, {ctx.helper(helper)})", dtype)
+        return Val(f"tl.reduce({tile.text}, {axis}, {state.helper(helper)})", dtype)
     if dtype.is_bool:
         tile = convert(tile, INT32)
     function = f"tl.{kind.removeprefix('abs')}"
@@ -142,7 +144,7 @@ def _widened(kind: str, dtype: DType) -> DType:
     return dtype
 
 
-def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:
+def combined(state: LaunchState, kind: str, old: Val, new: Val, nan_propagate: bool = False) -> Val:
     """The reduction of two values of one dtype, element by element."""
     dtype = new.dtype
     if kind == "absmax":
@@ -150,7 +152,7 @@ def combined(ctx: Context, kind: str, old: Val, new: Val, nan_propagate: bool = 
     if kind in ("sum", "abssum"):
         return infix("+", old, new, dtype)
     if nan_propagate and dtype.is_float:
-        return call(ctx.helper("nan_min" if kind == "min" else "nan_max"), old, new, dtype=dtype)
+        return call(state.helper("nan_min" if kind == "min" else "nan_max"), old, new, dtype=dtype)
     if kind in _CHOOSING:
         return extreme("min" if kind == "min" else "max", old, new, dtype)
     return infix(_BITWISE[kind][0], old, new, dtype)

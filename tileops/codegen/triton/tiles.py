@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tileops.codegen.triton import text
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.expressions import both, emit_expr
 from tileops.codegen.triton.functions import converted
 from tileops.codegen.triton.space import shape_text, to_space, to_tile
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import Val, convert, infix, number, strict, triton_type, typed
 from tileops.dtypes import BOOL, FLOAT32, INT32
@@ -32,48 +32,48 @@ class Index:
     factor: int = 1
 
 
-def plan_of(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> list[Index]:
+def plan_of(state: LaunchState, storage: Storage, indices: Sequence[Expr]) -> list[Index]:
     """How ``indices`` run through the tile's own dimensions."""
-    return [_classify(ctx, storage, d, i) for d, i in enumerate(storage.kept(indices))]
+    return [_classify(state, storage, d, i) for d, i in enumerate(storage.kept(indices))]
 
 
-def _classify(ctx: Context, storage: Storage, dim: int, index: Expr) -> Index:
-    space, size = ctx.space, storage.padded[dim]
+def _classify(state: LaunchState, storage: Storage, dim: int, index: Expr) -> Index:
+    space, size = state.space, storage.padded[dim]
     parts = affine(index, {v.id for v in space.vars})
     if parts is not None and len(parts.coefficients) == 1:
         var, factor = parts.coefficients[0]
         axis = space.axis_of(var)
         if axis is not None:
-            rest = emit_expr(ctx, parts.rest)
+            rest = emit_expr(state, parts.rest)
             if rest.is_scalar:
                 in_order = factor == 1 and rest.text == "0" and space.padded[axis] == size
                 return Index("axis" if in_order else "shift", rest, axis, factor)
-    value = emit_expr(ctx, index)
+    value = emit_expr(state, index)
     return Index("same" if value.is_scalar else "any", value)
 
 
 # -- reads -------------------------------------------------------------------------------------
-def load_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr]) -> Val:
+def load_tile(state: LaunchState, buffer: Buffer, indices: Sequence[Expr]) -> Val:
     """The elements of an on-chip buffer at ``indices``, one a lane."""
-    storage = ctx.storage(buffer)
-    name = Val(ctx.tile_name(buffer), storage.dtype)
+    storage = state.storage(buffer)
+    name = Val(state.tile_name(buffer), storage.dtype)
     if storage.lanes:
-        return Val(name.text, storage.dtype, ctx.space.all_axes())
+        return Val(name.text, storage.dtype, state.space.all_axes())
     if storage.is_scalar:
         return name
-    plan = plan_of(ctx, storage, indices)
-    if (halves := _every_second(ctx, storage, name, plan)) is not None:
+    plan = plan_of(state, storage, indices)
+    if (halves := _every_second(state, storage, name, plan)) is not None:
         return halves
     if not is_placed(plan) or any(p.kind == "shift" for p in plan):
-        return _gather(ctx, storage, name, storage.kept(indices))
+        return _gather(state, storage, name, storage.kept(indices))
     if all(p.kind == "axis" for p in plan):
-        name = ctx.in_space(name, storage, [p.axis for p in plan])
-    return _take(ctx, name, list(storage.padded), plan)
+        name = state.in_space(name, storage, [p.axis for p in plan])
+    return _take(state, name, list(storage.padded), plan)
 
 
-def _every_second(ctx: Context, storage: Storage, tile: Val, plan: list[Index]) -> Val | None:
+def _every_second(state: LaunchState, storage: Storage, tile: Val, plan: list[Index]) -> Val | None:
     """The elements ``2 u`` or ``2 u + 1`` of the last dimension: one half of a split."""
-    space, last = ctx.space, plan[-1]
+    space, last = state.space, plan[-1]
     side = last.value.text
     if last.kind != "shift" or (last.factor, last.axis) != (2, space.rank - 1):
         return None
@@ -88,19 +88,19 @@ def _every_second(ctx: Context, storage: Storage, tile: Val, plan: list[Index]) 
     return Val(split, storage.dtype, space.all_axes())
 
 
-def _take(ctx: Context, tile: Val, shape: list[int], plan: list[Index]) -> Val:
+def _take(state: LaunchState, tile: Val, shape: list[int], plan: list[Index]) -> Val:
     """Lanes in order along some dimensions, one element picked along the others."""
     left = list(plan)
     for dim in reversed(range(len(plan))):
         if plan[dim].kind == "same":
-            tile = _pick(ctx, tile, shape, dim, plan[dim].value)
+            tile = _pick(state, tile, shape, dim, plan[dim].value)
             del shape[dim], left[dim]
-    return to_space(tile, [p.axis for p in left], ctx.space) if left else tile
+    return to_space(tile, [p.axis for p in left], state.space) if left else tile
 
 
-def _pick(ctx: Context, tile: Val, shape: list[int], dim: int, index: Val) -> Val:
+def _pick(state: LaunchState, tile: Val, shape: list[int], dim: int, index: Val) -> Val:
     """One element along ``dim``: the sum of a tile that is zero everywhere else."""
-    hit = infix("==", Val(ctx.iota(shape[dim], dim, len(shape)), INT32), index)
+    hit = infix("==", Val(state.iota(shape[dim], dim, len(shape)), INT32), index)
     work = tile.dtype
     if work.is_bool or work.bits < 32:
         work = FLOAT32 if work.is_float else INT32
@@ -109,12 +109,12 @@ def _pick(ctx: Context, tile: Val, shape: list[int], dim: int, index: Val) -> Va
     return convert(Val(picked, work), tile.dtype)
 
 
-def _gather(ctx: Context, storage: Storage, tile: Val, indices: Sequence[Expr]) -> Val:
+def _gather(state: LaunchState, storage: Storage, tile: Val, indices: Sequence[Expr]) -> Val:
     """Any element for any lane: the tile as one row, read at the row-major position."""
     total = math.prod(storage.padded)
     # Padding lanes may point outside; the size is a power of two, so masking brings them back in.
-    position = infix("&", _position(ctx, storage, indices), total - 1)
-    shape = ctx.space.shape(position.axes)
+    position = infix("&", _position(state, storage, indices), total - 1)
+    shape = state.space.shape(position.axes)
     row, where = tile.text, position.text
     if len(storage.padded) > 1:
         row = f"tl.reshape({row}, ({total},))"
@@ -126,49 +126,49 @@ def _gather(ctx: Context, storage: Storage, tile: Val, indices: Sequence[Expr]) 
     return Val(picked, storage.dtype, position.axes)
 
 
-def _position(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> Val:
+def _position(state: LaunchState, storage: Storage, indices: Sequence[Expr]) -> Val:
     """The row-major position of ``indices`` in the padded tile, as int32."""
     *outer, last = indices
-    out = convert(emit_expr(ctx, last), INT32)
+    out = convert(emit_expr(state, last), INT32)
     step = storage.padded[-1]
     for index, size in zip(reversed(outer), reversed(storage.padded[:-1]), strict=True):
-        out = infix("+", infix("*", convert(emit_expr(ctx, index), INT32), step), out)
+        out = infix("+", infix("*", convert(emit_expr(state, index), INT32), step), out)
         step *= size
     return out
 
 
 # -- writes ------------------------------------------------------------------------------------
-def store_tile(ctx: Context, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
+def store_tile(state: LaunchState, buffer: Buffer, indices: Sequence[Expr], value: Val) -> None:
     """Write ``value`` to the elements of an on-chip buffer at ``indices``, for the active lanes."""
-    storage = ctx.storage(buffer)
-    value = converted(ctx, value, storage.dtype)
-    if storage.lanes and ctx.scope.mask is not None:
-        _assign_where(ctx, buffer, ctx.scope.mask, value)
+    storage = state.storage(buffer)
+    value = converted(state, value, storage.dtype)
+    if storage.lanes and state.scope.mask is not None:
+        _assign_where(state, buffer, state.scope.mask, value)
     elif storage.lanes:
-        ctx.assign(buffer, spread(value, ctx.space.all_axes(), storage.tile_shape))
+        state.assign(buffer, spread(value, state.space.all_axes(), storage.tile_shape))
     elif storage.is_scalar:
-        _store_scalar(ctx, buffer, value)
+        _store_scalar(state, buffer, value)
     else:
-        _store_elements(ctx, storage, buffer, indices, value)
+        _store_elements(state, storage, buffer, indices, value)
 
 
-def _assign_where(ctx: Context, buffer: Buffer, mask: Val, value: Val) -> None:
+def _assign_where(state: LaunchState, buffer: Buffer, mask: Val, value: Val) -> None:
     """Replace the elements of a tile that ``mask`` chooses."""
-    old = ctx.tile_name(buffer)
-    ctx.assign(buffer, f"tl.where({mask.text}, {strict(value).text}, {old})")
+    old = state.tile_name(buffer)
+    state.assign(buffer, f"tl.where({mask.text}, {strict(value).text}, {old})")
 
 
-def _store_scalar(ctx: Context, buffer: Buffer, value: Val) -> None:
-    mask = ctx.scope.mask
+def _store_scalar(state: LaunchState, buffer: Buffer, value: Val) -> None:
+    mask = state.scope.mask
     if not value.is_scalar or (mask is not None and not mask.is_scalar):
-        raise ctx.unsupported(
+        raise state.unsupported(
             f"several points of the nest write `{buffer.name}`, which holds one value; "
             "give it one element a point, or use a reduction"
         )
     if mask is None:
-        ctx.assign(buffer, typed(value).text)
+        state.assign(buffer, typed(value).text)
     else:
-        _assign_where(ctx, buffer, mask, value)
+        _assign_where(state, buffer, mask, value)
 
 
 def spread(value: Val, axes: frozenset[int], shape: tuple[int, ...]) -> str:
@@ -181,43 +181,43 @@ def spread(value: Val, axes: frozenset[int], shape: tuple[int, ...]) -> str:
 
 
 def _store_elements(
-    ctx: Context, storage: Storage, buffer: Buffer, indices: Sequence[Expr], value: Val
+    state: LaunchState, storage: Storage, buffer: Buffer, indices: Sequence[Expr], value: Val
 ) -> None:
-    if ctx.scope.mask is None and _is_row_major(ctx, storage, storage.kept(indices)):
-        row = spread(value, ctx.space.all_axes(), ctx.space.padded)
-        ctx.assign(buffer, f"tl.reshape({row}, {shape_text(storage.padded)})")
+    if state.scope.mask is None and _is_row_major(state, storage, storage.kept(indices)):
+        row = spread(value, state.space.all_axes(), state.space.padded)
+        state.assign(buffer, f"tl.reshape({row}, {shape_text(storage.padded)})")
         return
-    plan = plan_of(ctx, storage, indices)
+    plan = plan_of(state, storage, indices)
     if not is_placed(plan):
-        raise ctx.needs_memory(buffer)
-    axes, mask = [p.axis if p.kind != "same" else None for p in plan], ctx.scope.mask
+        raise state.needs_memory(buffer)
+    axes, mask = [p.axis if p.kind != "same" else None for p in plan], state.scope.mask
     used = frozenset(a for a in axes if a is not None)
     if not value.axes <= used or (mask is not None and not mask.axes <= used):
-        raise ctx.unsupported(
+        raise state.unsupported(
             f"several points of the nest write one element of `{buffer.name}`; "
             "index it by every loop variable that the value depends on, or use a reduction",
             found=f"{buffer.name}[{', '.join(map(print_expr, indices))}]",
         )
-    laid = to_tile(value, ctx.space, axes)
-    conditions = None if mask is None else to_tile(mask, ctx.space, axes)
+    laid = to_tile(value, state.space, axes)
+    conditions = None if mask is None else to_tile(mask, state.space, axes)
     # Tests of the tile's own elements are added last: a mask moves with the lanes until then.
     inside: Val | None = None
     for dim in range(len(plan)):
-        laid, conditions, hit = _place(ctx, storage, plan, dim, laid, conditions)
+        laid, conditions, hit = _place(state, storage, plan, dim, laid, conditions)
         inside = both(inside, hit)
     conditions = both(conditions, inside)
     if conditions is None:
-        ctx.assign(buffer, spread(laid, used, storage.padded))
+        state.assign(buffer, spread(laid, used, storage.padded))
     else:
-        _assign_where(ctx, buffer, conditions, laid)
+        _assign_where(state, buffer, conditions, laid)
 
 
-def _is_row_major(ctx: Context, storage: Storage, indices: Sequence[Expr]) -> bool:
+def _is_row_major(state: LaunchState, storage: Storage, indices: Sequence[Expr]) -> bool:
     """True if the indices are the digits of the point's row-major number in the nest.
 
     Examples are ``tile[n // 8, n % 8]`` and ``tile[i * 8 + j]``.
     """
-    space, first, last = ctx.space, indices[0], indices[-1]
+    space, first, last = state.space, indices[0], indices[-1]
     if space.padded != space.extents or storage.padded != storage.extents:
         return False
     if math.prod(space.extents) != math.prod(storage.extents) or space.extents == storage.extents:
@@ -243,25 +243,25 @@ def is_placed(plan: Sequence[Index]) -> bool:
 
 
 def _place(
-    ctx: Context, storage: Storage, plan: list[Index], dim: int, value: Val, mask: Val | None
+    state: LaunchState, storage: Storage, plan: list[Index], dim: int, value: Val, mask: Val | None
 ) -> tuple[Val, Val | None, Val | None]:
     """``value`` and ``mask`` moved to the tile's place along one dimension; what that writes."""
     index, size, extent = plan[dim], storage.padded[dim], storage.extents[dim]
-    if index.kind == "axis" and ctx.space.extents[index.axis] >= extent:
+    if index.kind == "axis" and state.space.extents[index.axis] >= extent:
         return value, mask, None
-    lanes = Val(ctx.iota(size, dim, len(plan)), INT32)
+    lanes = Val(state.iota(size, dim, len(plan)), INT32)
     if index.kind == "axis":
-        return value, mask, infix("<", lanes, ctx.space.extents[index.axis])
+        return value, mask, infix("<", lanes, state.space.extents[index.axis])
     if index.kind == "same":
         return value, mask, infix("==", lanes, index.value)
-    source, hit = _shift(ctx, index, lanes)
-    value = _gather_along(ctx, storage, value, dim, plan, source)
+    source, hit = _shift(state, index, lanes)
+    value = _gather_along(state, storage, value, dim, plan, source)
     if mask is not None:
-        mask = _gather_along(ctx, storage, mask, dim, plan, source)
+        mask = _gather_along(state, storage, mask, dim, plan, source)
     return value, mask, hit
 
 
-def _shift(ctx: Context, index: Index, lanes: Val) -> tuple[Val, Val | None]:
+def _shift(state: LaunchState, index: Index, lanes: Val) -> tuple[Val, Val | None]:
     """The lane ``(e - offset) / factor`` whose value element ``e`` takes, and if there is one."""
     away = lanes
     if index.value.text != "0":
@@ -269,17 +269,17 @@ def _shift(ctx: Context, index: Index, lanes: Val) -> tuple[Val, Val | None]:
     if index.factor < 0:
         away = Val(f"-{away.at(text.UNARY)}", INT32, prec=text.UNARY)
     step = abs(index.factor)
-    span = (ctx.space.extents[index.axis] - 1) * step
+    span = (state.space.extents[index.axis] - 1) * step
     hit = both(infix(">=", away, 0), infix("<=", away, span))
     source = away
     if step > 1:
         hit = both(hit, infix("==", infix("%", away, step), 0))
         source = infix("//", away, step)
-    return infix("&", source, ctx.space.padded[index.axis] - 1), hit
+    return infix("&", source, state.space.padded[index.axis] - 1), hit
 
 
 def _gather_along(
-    ctx: Context, storage: Storage, value: Val, dim: int, plan: list[Index], source: Val
+    state: LaunchState, storage: Storage, value: Val, dim: int, plan: list[Index], source: Val
 ) -> Val:
     """``value`` re-read along ``dim`` at lanes ``source``, where it varies there."""
     if plan[dim].axis not in value.axes:
@@ -287,7 +287,7 @@ def _gather_along(
     shape = []
     for d, p in enumerate(plan):
         in_place = d == dim or (d < dim and p.kind == "shift")
-        size = storage.padded[d] if in_place else ctx.space.padded[p.axis]
+        size = storage.padded[d] if in_place else state.space.padded[p.axis]
         shape.append(size if p.axis in value.axes else 1)
     where = source.text
     if any(n > 1 for d, n in enumerate(shape) if d != dim):

@@ -25,7 +25,7 @@ from tileops.ir.program import Program
 from tileops.ir.stmt import Body, Launch, Stmt
 from tileops.location import Location
 from tileops.passes.analyze_ranges import Ranges
-from tileops.passes.context import Context as PassContext
+from tileops.passes.context import Context
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Scope:
     varying: frozenset[int] = frozenset()  # ids of variables that differ between lanes
 
 
-class Context:
+class LaunchState:
     """State while one launch is written."""
 
     # Emitters of statements that only some launches have, by kind.
@@ -48,10 +48,10 @@ class Context:
         self,
         program: Program,
         launch: Launch,
-        known: PassContext,
+        known: Context,
         spec: Specialization,
-        load_element: Callable[[Context, Load], Val],
-        emit_body: Callable[[Context, Body, Ids], None],
+        load_element: Callable[[LaunchState, Load], Val],
+        emit_body: Callable[[LaunchState, Body, Ids], None],
         in_memory: Ids,
     ) -> None:
         self.load_element, self.emit_body = load_element, emit_body

@@ -9,9 +9,9 @@ from dataclasses import replace
 from tileops.codegen.gluon.layouts import Layouts
 from tileops.codegen.gluon.maps import Maps
 from tileops.codegen.gluon.steps import STEPS
-from tileops.codegen.triton.context import Context
 from tileops.codegen.triton.elements import load_element
 from tileops.codegen.triton.space import Space, shape_text, subscript
+from tileops.codegen.triton.state import LaunchState
 from tileops.codegen.triton.storage import Storage
 from tileops.codegen.triton.text import PRODUCT, Val, call, triton_type
 from tileops.dtypes import INT32
@@ -21,13 +21,13 @@ from tileops.ir.schedule import Ring, Schedule
 from tileops.passes.hopper import Unfit
 
 
-def load_in_role(ctx: Context, load: Load) -> Val:
+def load_in_role(state: LaunchState, load: Load) -> Val:
     """The value of ``load`` for every lane."""
-    assert isinstance(ctx, RoleContext)
-    return ctx.rider(load) if load.buffer.id in ctx.fed else load_element(ctx, load)
+    assert isinstance(state, RoleState)
+    return state.rider(load) if load.buffer.id in state.fed else load_element(state, load)
 
 
-class RoleContext(Context):
+class RoleState(LaunchState):
     """State while one role of a launch is written.
 
     Lanes of a nest have the layout of the nest's box. A tile is brought to it where the nest reads
