@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tileops.ops.choosing import compile_mode as compile_mode
+    from tileops.ops.explaining import why as why
     from tileops.ops.gates import gelu_mul as gelu_mul
     from tileops.ops.gates import silu_mul as silu_mul
     from tileops.ops.losses import CrossEntropy as CrossEntropy
@@ -31,6 +33,8 @@ FAMILIES = {
 }
 _HOMES = {name: family for family, names in FAMILIES.items() for name in names}
 _HOMES["CrossEntropy"] = "losses"
+_HOMES["compile_mode"] = "choosing"
+_HOMES["why"] = "explaining"
 
 __all__ = sorted(_HOMES)
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.ops import sharding
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -16,6 +18,8 @@ def is_float(op: str, name: str, value: object) -> None:
     """ArgumentTypeError unless ``value`` is a tensor of one of ``FLOATS``."""
     if not isinstance(value, torch.Tensor):
         raise ArgumentTypeError(f"{op}: {name}: expected a tensor, got {type(value).__name__}")
+    if type(value) not in _PLAIN and not torch.compiler.is_compiling():
+        sharding.register()  # it may be a DTensor
     if value.dtype not in FLOATS:
         names = ", ".join(map(_word, FLOATS))
         raise ArgumentTypeError(f"{op}: {name}: expected one of {names}, got {_word(value.dtype)}")

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from tileops.ops import arguments, batching
+from tileops.ops import arguments, choosing, decompositions, shapes
+from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import gates as programs
+from tileops.ops.sharding import by_rows
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -21,6 +23,8 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     Returns a tensor like ``gate``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     _check("silu_mul", gate, up)
+    if choosing.decomposes("silu_mul", gate.shape[-1] if gate.dim() else 1, (gate, up)):
+        return decompositions.silu_mul(gate, up)
     out: torch.Tensor = programs.silu_mul(gate, up)
     return out
 
@@ -32,6 +36,9 @@ def gelu_mul(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") ->
     ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2``. The rest is as in ``silu_mul``.
     """
     _check("gelu_mul", gate, up)
+    arguments.is_one_of("gelu_mul", "approximate", approximate, programs.APPROXIMATIONS)
+    if choosing.decomposes("gelu_mul", gate.shape[-1] if gate.dim() else 1, (gate, up)):
+        return decompositions.gelu_mul(gate, up, approximate)
     out: torch.Tensor = programs.gelu_mul(gate, up, approximate=approximate)
     return out
 
@@ -54,4 +61,32 @@ def _backward(ctx: Any, d_out: Any) -> tuple[Any, ...]:
 
 for _program in (programs.silu_mul, programs.gelu_mul):
     _program.register_autograd(_backward, setup_context=_save)
-    _program.register_vmap(batching.by_rows(_program, (0, 1)))
+
+
+# -- records -----------------------------------------------------------------------------------
+_BACKWARD = {"gate_backward": by_rows((0, 1, 2), "rr", any_dimension=True)}
+_BENCH = (
+    BenchShape(4096, 768, "an expert of Qwen3 30B-A3B"),
+    BenchShape(4096, 14336, "Llama 3 8B"),
+    BenchShape(16384, 14336, "Llama 3 8B"),
+    BenchShape(8192, 28672, "Llama 3 70B"),
+)
+INFOS = (
+    OpInfo(
+        "silu_mul", silu_mul, decompositions.silu_mul, (Form("plain", shapes.rows(2)),),
+        "`silu(gate) * up`", programs.silu_mul, (0, 1),
+        {"silu_mul": by_rows((0, 1), "r", any_dimension=True), **_BACKWARD},
+        lambda inputs, outputs: inputs, _BENCH,
+    ),
+    OpInfo(
+        "gelu_mul", gelu_mul, decompositions.gelu_mul,
+        (
+            Form("plain", shapes.rows(2)),
+            Form("tanh", shapes.rows(2), lambda gate, up: ((gate, up, "tanh"), {})),
+        ),
+        "`gelu(gate) * up`", programs.gelu_mul, (0, 1),
+        {"gelu_mul": by_rows((0, 1), "r", any_dimension=True)},
+        lambda inputs, outputs: inputs, _BENCH,
+    ),
+)  # fmt: skip
+register(INFOS)

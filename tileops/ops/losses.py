@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
-from tileops.ops import arguments
+from tileops.ops import arguments, choosing, decompositions, shapes
+from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import cross_entropy as programs
+from tileops.ops.sharding import by_rows
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -56,6 +58,13 @@ def cross_entropy(
     for name, value in (("size_average", size_average), ("reduce", reduce)):
         if value is not None:
             raise ArgumentError(f"{op}: {name}: expected None; pass reduction=, got {value!r}")
+    classes = input.shape[min(1, input.dim() - 1)]
+    if choosing.decomposes(op, classes, (input,)):
+        found = decompositions.cross_entropy(
+            input, target, weight, None, ignore_index, None, reduction, label_smoothing,
+            softcap=softcap, z_loss=z_loss, return_aux=return_aux,
+        )  # fmt: skip
+        return CrossEntropy(*found) if return_aux else found
     rows = input.movedim(1, -1) if input.dim() > 1 else input
     loss, log_sum, counted = programs.cross_entropy(
         rows, target, weight, ignore_index, label_smoothing, z_loss, softcap or 1.0,
@@ -107,3 +116,44 @@ def _backward(ctx: Any, d_loss: Any, d_log_sum: Any, d_weight: Any) -> tuple[Any
 
 
 programs.cross_entropy.register_autograd(_backward, setup_context=_save)
+
+
+# -- records -----------------------------------------------------------------------------------
+def _loss(**options: Any) -> Any:
+    """The arguments of a loss, with targets that follow from the shape; a fifth is ignored."""
+
+    def arguments(logits: torch.Tensor) -> Any:
+        rows, classes = logits.shape
+        target = (torch.arange(rows, device=logits.device) * 7919) % max(classes, 1)
+        target[1::5] = -100
+        return (logits, target), options
+
+    return arguments
+
+
+INFOS = (
+    OpInfo(
+        "cross_entropy", cross_entropy, decompositions.cross_entropy,
+        (
+            Form("plain", shapes.rows(1), _loss()),
+            Form("smooth", shapes.rows(1), _loss(label_smoothing=0.1, reduction="sum")),
+            Form("rows", shapes.rows(1), _loss(reduction="none")),
+            Form("cap", shapes.rows(1), _loss(softcap=2.0, z_loss=0.1, reduction="none")),
+        ),
+        "the arguments of `torch.nn.functional.cross_entropy`, and `softcap`, `z_loss`, "
+        "`return_aux`",
+        programs.cross_entropy, (0, 1),
+        {
+            "cross_entropy": by_rows((0, 1), "rrr"),
+            "cross_entropy_backward": by_rows((0, 1, 2, 3, 4), "r"),
+        },
+        lambda inputs, outputs: inputs,
+        (
+            BenchShape(16384, 32768, "a small vocabulary"),
+            BenchShape(4096, 128256, "Llama 3"),
+            BenchShape(8192, 131072, "a large vocabulary"),
+            BenchShape(4096, 256000, "Gemma 2"),
+        ),
+    ),
+)  # fmt: skip
+register(INFOS)

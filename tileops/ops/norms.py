@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
-from tileops.ops import arguments, batching
+from tileops.ops import arguments, choosing, decompositions, shapes
+from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import norms as programs
 from tileops.ops.programs.norm_gradients import layer_norm_backward, rms_norm_backward
 from tileops.ops.programs.rows import workers
+from tileops.ops.sharding import by_rows
 
 
 def rms_norm(
@@ -31,6 +33,11 @@ def rms_norm(
     Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     x, w, _, eps = _prepared("rms_norm", input, normalized_shape, weight, None, eps)
+    arguments.is_one_of("rms_norm", "rounding", rounding, programs.ROUNDINGS)
+    if choosing.decomposes("rms_norm", x.shape[-1], (input, weight)):
+        return decompositions.rms_norm(
+            input, normalized_shape, weight, eps, weight_offset=weight_offset, rounding=rounding
+        )
     out: torch.Tensor = programs.rms_norm(x, w, eps, weight_offset, rounding=rounding)
     return out.view(input.shape)
 
@@ -47,6 +54,12 @@ def add_rms_norm(
     """
     x, w, _, eps = _prepared("add_rms_norm", input, normalized_shape, weight, None, eps)
     r = _residual("add_rms_norm", input, residual, x)
+    arguments.is_one_of("add_rms_norm", "rounding", rounding, programs.ROUNDINGS)
+    if choosing.decomposes("add_rms_norm", x.shape[-1], (input, residual, weight)):
+        return decompositions.add_rms_norm(
+            input, residual, normalized_shape, weight, eps,
+            weight_offset=weight_offset, rounding=rounding,
+        )  # fmt: skip
     out, total = programs.add_rms_norm(x, r, w, eps, weight_offset, rounding=rounding)
     return out.view(input.shape), total.view(input.shape)
 
@@ -67,6 +80,8 @@ def layer_norm(
     Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     x, w, b, eps = _prepared("layer_norm", input, normalized_shape, weight, bias, eps)
+    if choosing.decomposes("layer_norm", x.shape[-1], (input, weight, bias)):
+        return decompositions.layer_norm(input, normalized_shape, weight, bias, eps)
     out: torch.Tensor = programs.layer_norm(x, w, b, eps)
     return out.view(input.shape)
 
@@ -82,6 +97,8 @@ def add_layer_norm(
     """
     x, w, b, eps = _prepared("add_layer_norm", input, normalized_shape, weight, bias, eps)
     r = _residual("add_layer_norm", input, residual, x)
+    if choosing.decomposes("add_layer_norm", x.shape[-1], (input, residual, weight, bias)):
+        return decompositions.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
     out, total = programs.add_layer_norm(x, r, w, b, eps)
     return out.view(input.shape), total.view(input.shape)
 
@@ -174,11 +191,76 @@ def _add_layer_norm_backward(ctx: Any, dY: Any, dS: Any) -> tuple[Any, ...]:
     return dX, dX, dW, dB, None
 
 
-for _program, _backward, _save, _row_arguments in (
-    (programs.rms_norm, _rms_norm_backward, _save_rms_norm, (0,)),
-    (programs.add_rms_norm, _add_rms_norm_backward, _save_add_rms_norm, (0, 1)),
-    (programs.layer_norm, _layer_norm_backward, _save_layer_norm, (0,)),
-    (programs.add_layer_norm, _add_layer_norm_backward, _save_add_layer_norm, (0, 1)),
+for _program, _backward, _save in (
+    (programs.rms_norm, _rms_norm_backward, _save_rms_norm),
+    (programs.add_rms_norm, _add_rms_norm_backward, _save_add_rms_norm),
+    (programs.layer_norm, _layer_norm_backward, _save_layer_norm),
+    (programs.add_layer_norm, _add_layer_norm_backward, _save_add_layer_norm),
 ):
     _program.register_autograd(_backward, setup_context=_save)
-    _program.register_vmap(batching.by_rows(_program, _row_arguments))
+
+
+# -- records -----------------------------------------------------------------------------------
+def _norm(count: int, **options: Any) -> Any:
+    """The arguments of a norm of the first ``count`` tensors with the rest as weights."""
+
+    def arguments(*tensors: torch.Tensor) -> Any:
+        columns = (tensors[0].shape[-1],)
+        return (*tensors[:count], columns, *tensors[count:]), options
+
+    return arguments
+
+
+def _bias_alone(x: torch.Tensor, bias: torch.Tensor) -> Any:
+    return (x, (x.shape[-1],), None, bias), {}
+
+
+_RMS_BACKWARD = {"rms_norm_backward": by_rows((0, 1, 3), "rw")}
+_LAYER_BACKWARD = {"layer_norm_backward": by_rows((0, 1, 4), "rww")}
+_BENCH = (
+    BenchShape(65536, 1024, "short rows"),
+    BenchShape(4096, 2880, "GPT-OSS"),
+    BenchShape(16384, 4096, "Llama 3 8B"),
+    BenchShape(16384, 8192, "Llama 3 70B"),
+    BenchShape(4096, 16384, "wide rows"),
+    BenchShape(2048, 32768, "wider rows"),
+)
+INFOS = (
+    OpInfo(
+        "rms_norm", rms_norm, decompositions.rms_norm,
+        (
+            Form("plain", shapes.rows(1, 1), _norm(1, eps=1e-6)),
+            Form("alone", shapes.rows(1), _norm(1)),
+            Form("gemma", shapes.rows(1, 1), _norm(1, eps=1e-6, weight_offset=1.0)),
+            Form("llama", shapes.rows(1, 1), _norm(1, eps=1e-6, rounding="llama")),
+        ),
+        "RMSNorm; `rounding=\"llama\"` as in Llama's code, `weight_offset=1` as in Gemma's",
+        programs.rms_norm, (0,), {"rms_norm": by_rows((0,), "r"), **_RMS_BACKWARD},
+        lambda inputs, outputs: inputs, _BENCH,
+    ),
+    OpInfo(
+        "add_rms_norm", add_rms_norm, decompositions.add_rms_norm,
+        (Form("plain", shapes.rows(2, 1), _norm(2, eps=1e-6)),),
+        "the sum with a residual and its RMSNorm: `(norm, sum)`",
+        programs.add_rms_norm, (0, 1), {"add_rms_norm": by_rows((0, 1), "rr")},
+        lambda inputs, outputs: (outputs[1], inputs[2]), _BENCH,
+    ),
+    OpInfo(
+        "layer_norm", layer_norm, decompositions.layer_norm,
+        (
+            Form("plain", shapes.rows(1, 2), _norm(1)),
+            Form("bias", shapes.rows(1, 1), _bias_alone),
+        ),
+        "LayerNorm",
+        programs.layer_norm, (0,), {"layer_norm": by_rows((0,), "r"), **_LAYER_BACKWARD},
+        lambda inputs, outputs: inputs[:2], _BENCH,
+    ),
+    OpInfo(
+        "add_layer_norm", add_layer_norm, decompositions.add_layer_norm,
+        (Form("plain", shapes.rows(2, 2), _norm(2)),),
+        "the sum with a residual and its LayerNorm: `(norm, sum)`",
+        programs.add_layer_norm, (0, 1), {"add_layer_norm": by_rows((0, 1), "rr")},
+        lambda inputs, outputs: (outputs[1], inputs[2]), _BENCH,
+    ),
+)  # fmt: skip
+register(INFOS)

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from tileops.errors import ArgumentError
-from tileops.ops import arguments, batching
+from tileops.ops import arguments, choosing, decompositions, shapes
+from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import rope as programs
+from tileops.ops.sharding import rope_rule
 
 
 def rope(
@@ -34,6 +36,10 @@ def rope(
         cos, sin = cos[position_ids], sin[position_ids]
     q, k = (x.transpose(1, 2) if unsqueeze_dim == 2 else x for x in (query, key))
     cos, sin = (_angles(name, x, q) for name, x in (("cos", cos), ("sin", sin)))
+    if choosing.decomposes("rope", q.shape[-1], (q, k)):
+        return decompositions.rope(
+            query, key, cos, sin, interleaved=interleaved, unsqueeze_dim=unsqueeze_dim
+        )
     q, k = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k))
     new_q, new_k = programs.rope(
         q, k, cos, sin, per_batch=cos.shape[0] > 1, interleaved=interleaved
@@ -94,4 +100,36 @@ def _backward(ctx: Any, d_query: Any, d_key: Any) -> tuple[Any, ...]:
 
 
 programs.rope.register_autograd(_backward, setup_context=_save)
-programs.rope.register_vmap(batching.by_rows(programs.rope, ()))
+
+
+# -- records -----------------------------------------------------------------------------------
+def _rotation(**options: Any) -> Any:
+    """The arguments of a rotation, with angles that follow from the shape."""
+
+    def arguments(query: torch.Tensor, key: torch.Tensor) -> Any:
+        positions, half = query.shape[-2], query.shape[-1] // 2
+        angles = torch.arange(positions).unsqueeze(-1) * 0.9 ** torch.arange(half)
+        angles = angles.repeat(1, 2).to(query.device, decompositions.wide(query.dtype))
+        return (query, key, angles.cos(), angles.sin()), options
+
+    return arguments
+
+
+INFOS = (
+    OpInfo(
+        "rope", rope, decompositions.rope,
+        (
+            Form("plain", shapes.query_and_key, _rotation()),
+            Form("interleaved", shapes.query_and_key, _rotation(interleaved=True)),
+        ),
+        "rotary position embedding: the new `(query, key)`", programs.rope, (),
+        {"rope": rope_rule}, lambda inputs, outputs: (),
+        (
+            BenchShape(65536, 64, "GPT-OSS"),
+            BenchShape(65536, 128, "Llama 3"),
+            BenchShape(131072, 128, "Llama 3"),
+            BenchShape(65536, 256, "Gemma 2"),
+        ),
+    ),
+)  # fmt: skip
+register(INFOS)

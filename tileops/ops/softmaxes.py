@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from tileops.ops import arguments, batching
+from tileops.ops import arguments, choosing, decompositions, shapes
+from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import softmax as programs
+from tileops.ops.sharding import by_rows
 
 
 def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -27,6 +29,8 @@ def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> 
         input = input.to(dtype)
     arguments.is_float("softmax", "input", input)
     last = arguments.dimension("softmax", "dim", dim, input)
+    if choosing.decomposes("softmax", input.shape[last] if input.dim() else 1, (input,)):
+        return decompositions.softmax(input, last)
     moved = input.movedim(last, -1) if input.dim() else input.view(1)
     out: torch.Tensor = programs.softmax(moved)
     return out.movedim(-1, last) if input.dim() else out.view(())
@@ -42,4 +46,25 @@ def _backward(ctx: Any, d_out: Any) -> Any:
 
 
 programs.softmax.register_autograd(_backward, setup_context=_save)
-programs.softmax.register_vmap(batching.by_rows(programs.softmax, (0,)))
+
+
+# -- records -----------------------------------------------------------------------------------
+INFOS = (
+    OpInfo(
+        "softmax", softmax, decompositions.softmax,
+        (
+            Form("plain", shapes.rows(1), lambda x: ((x, -1), {})),
+            Form("first", shapes.rows(1), lambda x: ((x, 0), {})),
+        ),
+        "softmax over one dimension", programs.softmax, (0,),
+        {"softmax": by_rows((0,), "r"), "softmax_backward": by_rows((0, 1), "r")},
+        lambda inputs, outputs: outputs,
+        (
+            BenchShape(65536, 1024, "short rows"),
+            BenchShape(16384, 8192, "attention"),
+            BenchShape(4096, 32768, "wide rows"),
+            BenchShape(1024, 128256, "vocabulary of Llama 3"),
+        ),
+    ),
+)  # fmt: skip
+register(INFOS)

@@ -1,0 +1,34 @@
+"""The suite of the operators: times, shares and errors of each candidate, and the table of graphs."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import compile_table, suite_ops
+from benchmarks.harness import time_wall
+from tileops.ops import info
+from tileops.ops.info import BenchShape
+
+
+@pytest.mark.parametrize("name", ["add_rms_norm", "rope"])
+def test_a_row_of_the_suite(name: str) -> None:
+    found = list(
+        suite_ops.measure(
+            info.of(name), BenchShape(4, 6, "none"), "cpu",
+            lambda calls: time_wall(calls, rounds=2, warmup=1),
+            {name: lambda *given: 1 / 0}, inductor=False,
+        )
+    )  # fmt: skip
+    assert [r.workload.split()[-1] for r in found] == ["forward", "backward"]
+    for r in found:
+        assert r.baseline == "eager"
+        assert set(r.extra["share"]) == set(r.extra["error"]) == {"tileops", "eager"}
+        assert r.extra["error"]["tileops"] < 2**-6
+        assert r.extra["failed"]["liger"].startswith("ZeroDivisionError")
+    assert "of a copy" in suite_ops.table(found)
+
+
+def test_the_widest_row_that_is_decomposed() -> None:
+    assert compile_table.widest({256: 0.9, 1024: 1.0, 4096: 1.2, 8192: 0.8}) == 1024
+    assert compile_table.widest({256: 1.5}) == 0
+    assert compile_table.widest({256: 0.9, 1024: 0.9}) is None

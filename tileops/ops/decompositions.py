@@ -1,0 +1,136 @@
+"""The operators in torch operations, with the same arguments and the same roundings.
+
+In float64 they are the references of the tests. ``torch.compile`` gets them where it fuses them
+with their neighbours at less cost than a call of the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which values of ``dtype`` are summed."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+# -- norms -------------------------------------------------------------------------------------
+def rms_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+    eps: float | None = None, *, weight_offset: float = 0.0, rounding: str = "torch",
+) -> torch.Tensor:  # fmt: skip
+    """See ``tileops.ops.rms_norm``."""
+    acc = wide(input.dtype)
+    x = input.to(acc)
+    dims = tuple(range(-len(normalized_shape), 0))
+    eps = torch.finfo(acc).eps if eps is None else eps
+    y = x * torch.rsqrt(x.square().mean(dims, keepdim=True) + eps)
+    if rounding == "llama":
+        y = y.to(input.dtype).to(acc)
+    if weight is not None:
+        y = y * (weight.to(acc) + weight_offset)
+    return y.to(input.dtype)
+
+
+def add_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None, eps: float | None = None, *,
+    weight_offset: float = 0.0, rounding: str = "torch",
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """See ``tileops.ops.add_rms_norm``."""
+    total = input + residual
+    norm = rms_norm(
+        total, normalized_shape, weight, eps, weight_offset=weight_offset, rounding=rounding
+    )
+    return norm, total
+
+
+def layer_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None, eps: float = 1e-5,
+) -> torch.Tensor:  # fmt: skip
+    """See ``tileops.ops.layer_norm``."""
+    if all(w is None or w.dtype == input.dtype for w in (weight, bias)):
+        return F.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
+    acc = wide(input.dtype)
+    weight, bias = (None if w is None else w.to(acc) for w in (weight, bias))
+    return F.layer_norm(input.to(acc), tuple(normalized_shape), weight, bias, eps).to(input.dtype)
+
+
+def add_layer_norm(
+    input: torch.Tensor, residual: torch.Tensor, normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """See ``tileops.ops.add_layer_norm``."""
+    total = input + residual
+    return layer_norm(total, normalized_shape, weight, bias, eps), total
+
+
+# -- gates, rotation, softmax ------------------------------------------------------------------
+def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """See ``tileops.ops.silu_mul``."""
+    return F.silu(gate) * up
+
+
+def gelu_mul(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """See ``tileops.ops.gelu_mul``."""
+    return F.gelu(gate, approximate=approximate) * up
+
+
+def rope(
+    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *,
+    position_ids: torch.Tensor | None = None, interleaved: bool = False, unsqueeze_dim: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """See ``tileops.ops.rope``."""
+    if position_ids is not None:
+        cos, sin = cos[position_ids], sin[position_ids]
+    acc = wide(query.dtype)
+    heads = -3 if unsqueeze_dim == 1 else -2
+    cos, sin = (a.to(acc).unsqueeze(heads) for a in (cos, sin))
+    new = []
+    for tensor in (query, key):
+        x = tensor.to(acc)
+        if interleaved:
+            partner = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+        else:
+            first, second = x.chunk(2, -1)
+            partner = torch.cat((-second, first), -1)
+        new.append((x * cos + partner * sin).to(tensor.dtype))
+    return new[0], new[1]
+
+
+def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """See ``tileops.ops.softmax``."""
+    return torch.softmax(input, dim, dtype=dtype)
+
+
+# -- losses ------------------------------------------------------------------------------------
+def cross_entropy(
+    input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,
+    size_average: None = None, ignore_index: int = -100, reduce: None = None,
+    reduction: str = "mean", label_smoothing: float = 0.0, *,
+    softcap: float | None = None, z_loss: float = 0.0, return_aux: bool = False,
+) -> Any:  # fmt: skip
+    """See ``tileops.ops.cross_entropy``; with ``return_aux`` a tuple (loss, log of the sums)."""
+    x = input.to(wide(input.dtype))
+    if softcap is not None:
+        x = softcap * torch.tanh(x / softcap)
+    classes = min(1, input.dim() - 1)
+    weight = None if weight is None else weight.to(x.dtype)
+    options: dict[str, Any] = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    if not z_loss and not return_aux:
+        return F.cross_entropy(x, target, weight, reduction=reduction, **options)
+    loss = F.cross_entropy(x, target, weight, reduction="none", **options)
+    log_sum = x.logsumexp(classes)
+    kept = target != ignore_index
+    loss = loss + z_loss * log_sum.square() * kept
+    if reduction == "mean":
+        counted = kept if weight is None else weight[target.where(kept, 0)] * kept
+        loss = loss.sum() / counted.sum()
+    elif reduction == "sum":
+        loss = loss.sum()
+    return (loss, log_sum) if return_aux else loss
