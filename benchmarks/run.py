@@ -26,6 +26,10 @@ def suite_results(
         from benchmarks import suite_pairs
 
         return suite_pairs.results(peers, args.only, args.seconds, args.jobs, without=done)
+    if suite == "ops":
+        from benchmarks import suite_ops
+
+        return suite_ops.results(peers, args.only)
     if suite == "gpu":
         from benchmarks import suite_gpu
 
@@ -65,7 +69,7 @@ def main() -> int:
     parser.add_argument(
         "--suite",
         action="append",
-        choices=("gpu", "host", "cpu", "warm", "tune", "compile", "pairs"),
+        choices=("gpu", "host", "cpu", "warm", "tune", "compile", "pairs", "ops"),
         help="default: all but tune, compile and pairs",
     )
     parser.add_argument(
@@ -79,10 +83,10 @@ def main() -> int:
         "--thorough", action="store_true", help="repeat tunings ten times instead of three"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target is missed")
-    group = parser.add_argument_group("the suite pairs")
+    group = parser.add_argument_group("the suites pairs and ops")
     group.add_argument(
         "--only", type=lambda text: text.split(","), default=[], metavar="NAME,...",
-        help="files of benchmarks/pairs without .py, or names of programs",
+        help="files of benchmarks/pairs without .py, or names of programs or operators",
     )  # fmt: skip
     group.add_argument("--seconds", type=float, help="begin no other program after this time")
     group.add_argument(
@@ -122,6 +126,10 @@ def main() -> int:
             traceback.print_exc()
             failed = True
     sys.stdout.write(report(results, out) + f"\nwritten to {out}\n")
+    if "ops" in suites:
+        from benchmarks import suite_ops
+
+        sys.stdout.write(suite_ops.table(results) + "\n")
     if kind:
         write_pairs(results, out, f"{info['card']}, {info['commit']}")
     if failed:
