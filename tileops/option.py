@@ -76,6 +76,20 @@ def cache_keep(*stages: str) -> Override:
     return Override(cache_keep=tuple(stages))
 
 
+def toolchain_match(match: str) -> Override:
+    """Take a compiled program from the cache that another compiler made, or another version of it.
+
+    ``"exact"``: never; ``"missing"``: where this machine lacks the compiler; ``"any"``: wherever a
+    compile would be needed. ArgumentError for another word.
+    """
+    try:
+        return Override(toolchain_match=settings.toolchain_match(match))
+    except (ValueError, AttributeError):
+        raise ArgumentError(
+            f"toolchain_match({match!r}): expected one of {', '.join(settings.MATCHES)}"
+        ) from None
+
+
 def strict(enable: bool = True) -> Override:
     """Turn every compile from now on into a CompileMissError that names op and key."""
     return Override(strict=bool(enable))

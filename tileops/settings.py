@@ -93,6 +93,17 @@ def topics(text: str) -> tuple[str, ...]:
 _TOPICS = frozenset({"all", "cache", "compile", "tune"})
 
 
+def toolchain_match(text: str) -> str:
+    """One of ``MATCHES``, the default for nothing; ValueError for another word."""
+    word = text.strip().lower() or "missing"
+    if word not in MATCHES:
+        raise ValueError(f"one of {', '.join(MATCHES)}")
+    return word
+
+
+MATCHES = ("exact", "missing", "any")
+
+
 def _text(text: str) -> str | None:
     return text or None
 
@@ -152,6 +163,12 @@ class Settings:
         _seconds,
         600.0,
         "Longest wait for another process that compiles the same program; then compile privately.",
+    )
+    toolchain_match: str = _read_by(
+        toolchain_match,
+        "missing",
+        "Take a program that another compiler made: never (`exact`), where the compiler is "
+        "`missing`, or before a compile (`any`).",
     )
     bundle: tuple[str, ...] = _read_by(
         _paths, (), "Bundles searched before a compile, and what `tileops.load_bundle()` loads."

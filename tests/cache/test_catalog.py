@@ -16,6 +16,7 @@ from tests.cache import samples
 from tileops import option
 from tileops.cache import Store, archive, catalog, scripts
 from tileops.cache.files import remove
+from tileops.cache.identity import identity
 from tileops.cli.main import main
 from tileops.errors import CacheError
 
@@ -133,7 +134,11 @@ def test_why(three: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "differs in: toolchain" in text
     assert 'triton: "3.9.0" -> "3.6.0"' in text
     found = json.loads(_run(capsys, "cache", "why", three[0], "--json")[1])
-    assert found == {"nearest": three[1], "fields": ["toolchain"]}
+    same = identity(samples.key().fields)
+    assert found == {"identity": same, "nearest": three[1], "fields": ["toolchain"]}
+    assert f"identity: {same[:12]}, the nearest has the same" in text
+    assert f"identity: {same}" in _run(capsys, "cache", "show", three[0])[1]
+    assert json.loads(_run(capsys, "cache", "show", three[0], "--json")[1])["identity"] == same
 
 
 def test_why_missed_names_the_field(three: list[str]) -> None:

@@ -61,7 +61,7 @@ def test_the_layout_can_be_read_with_ls(store: Store, root: Path) -> None:
     assert (entry.path / "program.txt").read_text() == samples.key().fields["ir"]
     assert "target: cuda:sm_90a" in (entry.path / "options.txt").read_text()
     assert (entry.path / "kernel.cubin").readlink() == Path("launch0.cubin")
-    assert sorted(p.name for p in root.iterdir()) == [".state", "programs"]
+    assert sorted(p.name for p in root.iterdir()) == [".state", "aliases", "programs"]
     assert list((root / ".state" / "staging").iterdir()) == []
 
 

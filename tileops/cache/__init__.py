@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tileops.cache.entry import Built, Entry
-from tileops.cache.key import Key, key_of
+from tileops.cache.key import Key, key_of, texts_of
 from tileops.cache.store import Store, store
 
-__all__ = ["Built", "Entry", "Key", "Store", "key_of", "store"]
+__all__ = ["Built", "Entry", "Key", "Store", "key_of", "store", "texts_of"]

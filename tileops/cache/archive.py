@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from tileops.cache import files, staging, tar_reader, usage
+from tileops.cache import aliases, files, staging, tar_reader, usage
 from tileops.cache.directory import Directory
 from tileops.cache.entry import MANIFEST, DamagedError, Entry, is_name, read_entry
 from tileops.errors import CacheError
@@ -169,7 +169,9 @@ def _publish(folder: Path, directory: Directory, refused: list[str]) -> int:
     refused += [f"programs/{folder.name}/{name}: in no manifest" for name in _prune(folder, entry)]
     for path in (*sorted(path for path in folder.rglob("*") if path.is_dir()), folder):
         files.sync_directory(path)
-    return int(usage.put_in_place(folder, directory, folder.name))
+    is_new = usage.put_in_place(folder, directory, folder.name)
+    aliases.add(directory, entry.identity, folder.name)
+    return int(is_new)
 
 
 def _prune(folder: Path, entry: Entry) -> list[str]:

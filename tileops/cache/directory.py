@@ -30,6 +30,10 @@ class Directory:
         return self.root / "programs"
 
     @property
+    def aliases(self) -> Path:
+        return self.root / "aliases"
+
+    @property
     def scripts(self) -> Path:
         return self.root / "scripts"
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tileops import forks
 from tileops.cache.files import Trust, UntrustedError, read_file, sync_directory, write_file
+from tileops.cache.identity import identity
 from tileops.cache.key import FIELDS, Key, canonical
 from tileops.errors import InternalError
 
@@ -67,6 +69,11 @@ class Entry:
     @property
     def hash(self) -> str:
         return self.key.hash()
+
+    @forks.ComputedOnce
+    def identity(self) -> str:
+        """What the program is, whatever compiler made it: see ``cache.identity``."""
+        return identity(self.key.fields)
 
     def text(self, name: str) -> str:
         """The file ``name`` as text; KeyError if the entry has no such file."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tileops import option, settings
-from tileops.cache import scripts, usage
+from tileops.cache import aliases, scripts, usage
 from tileops.cache.directory import here
 from tileops.cache.store import store
 from tileops.errors import ArgumentError, CacheError
@@ -98,6 +98,7 @@ def clear_cache() -> None:
         return
     for stored in usage.stored_entries(directory):
         usage.discard(directory, stored.path)
+    aliases.sweep(directory)
     scripts.clear(directory)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tileops import counters, forks, log, settings
-from tileops.cache import staging, usage
+from tileops.cache import aliases, staging, usage
 from tileops.cache.directory import Directory, Resolved, here
 from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
 from tileops.cache.files import make_directories, remove, sync_directory, tree_bytes
@@ -33,9 +33,36 @@ class Store:
 
     def get(self, key: Key, hit: Callable[[str], None] | None = None) -> Entry | None:
         """The verified entry of ``key``, or None; ``hit`` is told ``memory`` or ``disk``."""
-        found = self._look(key, here(), hit)
+        found = self.find(key, hit)
         if found is None:
             counters.add("misses")
+        return found
+
+    def find(self, key: Key, hit: Callable[[str], None] | None = None) -> Entry | None:
+        """As ``get``, and no miss is counted: for one of several places to look into."""
+        return self._look(key, here(), hit)
+
+    def find_alike(
+        self, identity: str, serves: Callable[[Entry], bool] = lambda entry: True
+    ) -> Entry | None:
+        """A verified entry of this identity that ``serves``, whatever compiler made it; or None.
+
+        The last used one of the first place that has one: memory, the layers, the private
+        directory.
+        """
+        where = here()
+        with forks.guard:
+            known = list(self._memory.values())
+        for entry in known:
+            if entry.identity == identity and serves(entry):
+                counters.add("memory_hits")
+                return self._follow(entry, where)
+        with counters.timed("lookup"):
+            found = self._read_alike(identity, serves, where)
+        if found is not None:
+            counters.add("disk_hits")
+            with forks.guard:
+                self._memory[found.hash] = found
         return found
 
     def put(self, key: Key, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Entry:
@@ -105,21 +132,37 @@ class Store:
         return self._keep(dataclasses.replace(entry, path=None), where)
 
     def _read(self, key: Key, where: Resolved) -> Entry | None:
-        if where.problem is not None:
-            _trouble(f"keeping compiled programs in memory: {where.problem}")
+        _report(where)
         for directory in where:
-            folder = directory.programs / key.hash()
-            try:
-                self._note_use(directory, key.hash(), folder)
-                return read_entry(folder, directory.trust, key.hash())
-            except FileNotFoundError:
-                continue
-            except DamagedError as error:
-                if not os.path.lexists(folder):
-                    continue  # taken out while it was read
+            found = self._read_from(directory, key.hash())
+            if found is not None:
+                return found
+        return None
+
+    def _read_from(self, directory: Directory, entry_hash: str) -> Entry | None:
+        folder = directory.programs / entry_hash
+        try:
+            self._note_use(directory, entry_hash, folder)
+            return read_entry(folder, directory.trust, entry_hash)
+        except FileNotFoundError:
+            return None
+        except DamagedError as error:
+            if os.path.lexists(folder):  # else it was taken out while it was read
                 log.warn_once(f"damaged:{folder}", f"damaged cache entry, passed over: {error}")
-            except OSError as error:
-                _trouble(f"cannot read {folder}: {error}")
+        except OSError as error:
+            _trouble(f"cannot read {folder}: {error}")
+        return None
+
+    def _read_alike(
+        self, identity: str, serves: Callable[[Entry], bool], where: Resolved
+    ) -> Entry | None:
+        _report(where)
+        for directory in where:
+            for entry_hash in aliases.entries_of(directory, identity):
+                found = self._read_from(directory, entry_hash)
+                # An alias is a claim: the entry itself says what it is.
+                if found is not None and found.identity == identity and serves(found):
+                    return found
         return None
 
     def _note_use(self, directory: Directory, entry_hash: str, folder: Path) -> None:
@@ -151,6 +194,10 @@ class Store:
         except OSError as error:
             _trouble(f"cannot store in {directory.root}: {error}")
             return entry
+        try:
+            aliases.add(directory, entry.identity, entry.hash)
+        except OSError as error:
+            _trouble(f"cannot make an alias in {directory.aliases}: {error}")
         final = directory.programs / entry.hash
         self._keep_bounded(final, entry, directory)
         return dataclasses.replace(entry, path=final)
@@ -182,6 +229,11 @@ class Store:
                 usage.make_room(directory, limit, frozenset({entry.hash}))
         except OSError as error:
             _trouble(f"cannot keep {directory.root} under its limit: {error}")
+
+
+def _report(where: Resolved) -> None:
+    if where.problem is not None:
+        _trouble(f"keeping compiled programs in memory: {where.problem}")
 
 
 def _trouble(message: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tileops import forks
-from tileops.cache import files, scripts, staging
+from tileops.cache import aliases, files, scripts, staging
 from tileops.cache.directory import Directory
 from tileops.cache.entry import problem_of
 
@@ -216,6 +216,7 @@ def make_room(directory: Directory, limit: int, keep: frozenset[str] = frozenset
     def tidy() -> None:
         for aside in asides:
             files.remove(aside)
+        aliases.sweep(directory)
         scripts.sweep(directory)
 
     if asides:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tileops import settings
-from tileops.cache import archive, catalog, scripts, staging, usage
+from tileops.cache import aliases, archive, catalog, scripts, staging, usage
 from tileops.cache.directory import Directory, here
 from tileops.cli import subcommands
 from tileops.errors import CacheError
@@ -93,6 +93,7 @@ def show_entry(options: argparse.Namespace) -> int:
     if options.json:
         found = {
             "hash": entry.hash,
+            "identity": entry.identity,
             "path": str(entry.path),
             "key": dict(entry.key.fields),
             "manifest": dict(entry.manifest),
@@ -100,7 +101,7 @@ def show_entry(options: argparse.Namespace) -> int:
         }
         _say(json.dumps(found, indent=1))
         return 0
-    _say(f"{entry.hash}\n{entry.path}\n")
+    _say(f"{entry.hash}\n{entry.path}\nidentity: {entry.identity}\n")
     for name, text in entry.key.fields.items():
         if name != "ir":
             _say(f"{name}: {text}")
@@ -165,20 +166,25 @@ def explain_entry(options: argparse.Namespace) -> int:
     same_op = [item for item in catalog.items() if item.name == entry.manifest.get("name", "")]
     nearest = catalog.nearest(entry.key, same_op) or catalog.nearest(entry.key, catalog.items())
     if nearest is None or nearest.key is None:
-        _say(json.dumps({"nearest": None}) if options.json else "there is no other entry")
+        nothing = {"identity": entry.identity, "nearest": None}
+        _say(json.dumps(nothing) if options.json else "there is no other entry")
         return 0
     fields = entry.key.differences(nearest.key)
     if options.json:
-        _say(json.dumps({"nearest": nearest.hash, "fields": fields}))
+        found = {"identity": entry.identity, "nearest": nearest.hash, "fields": fields}
+        _say(json.dumps(found))
         return 0
+    same = "the same" if fields == ("toolchain",) else "another one"
     _say(f"nearest: {nearest.hash[:12]} {nearest.name} {nearest.target}")
+    _say(f"identity: {entry.identity[:12]}, the nearest has {same}")
     _say(f"differs in: {', '.join(fields)}\n{entry.key.describe_difference(nearest.key)}")
     return 0
 
 
 def verify_entries(options: argparse.Namespace) -> int:
-    """Check every entry; 1 if one is damaged or a directory was refused."""
+    """Check every entry and alias; 1 if one is damaged or a directory was refused."""
     results = catalog.verify()
+    faults = [fault for directory in here() for fault in aliases.faults(directory)]
     refused = here().problem
     damaged = [(path, problem) for path, problem in results if problem is not None]
     removed = 0
@@ -189,17 +195,30 @@ def verify_entries(options: argparse.Namespace) -> int:
             for path, _ in damaged
             if path.parent == directory.programs
         )
+        aliases.sweep(directory)
+    mended = {
+        fault for fault in faults if options.repair and fault.directory.writable and fault.repair()
+    }
+    # An alias that leads nowhere or is missing costs a compile at most.
+    is_wrong = any(fault.kind == "wrong" and fault not in mended for fault in faults)
     if options.json:
         rows = [{"path": str(path), "problem": problem} for path, problem in damaged]
-        found = {"entries": len(results), "damaged": rows, "removed": removed, "refused": refused}
+        found = {
+            "entries": len(results), "damaged": rows, "removed": removed, "refused": refused,
+            "aliases": [str(fault) for fault in faults], "mended": len(mended),
+        }  # fmt: skip
         _say(json.dumps(found, indent=1))
     else:
+        for fault in faults:
+            _say(f"alias {fault}")
         if refused is not None:
             _say(f"refused: {refused}")
         for _, problem in damaged:
             _say(f"damaged: {problem}")
         _say(f"{len(results)} entries, {len(damaged)} damaged, {removed} removed")
-    return 1 if len(damaged) > removed or refused is not None else 0
+        if faults:
+            _say(f"{len(faults)} aliases to mend, {len(mended)} mended")
+    return 1 if len(damaged) > removed or is_wrong or refused is not None else 0
 
 
 def prune_entries(options: argparse.Namespace) -> int:
@@ -224,6 +243,7 @@ def prune_entries(options: argparse.Namespace) -> int:
         ]
     if limit is not None:
         removed += usage.make_room(directory, limit)
+    aliases.sweep(directory)
     scripts.sweep(directory)
     staging.sweep(directory)
     _report_removed(removed, options.json)
@@ -238,6 +258,7 @@ def clear_entries(options: argparse.Namespace) -> int:
         for stored in usage.stored_entries(directory)
         if usage.discard(directory, stored.path)
     ]
+    aliases.sweep(directory)
     staging.sweep(directory, older_than=0.0)
     scripts.clear(directory)
     usage.restart_size(directory, 0)

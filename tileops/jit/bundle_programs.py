@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tileops import cache, forks, log
 from tileops.cache.entry import DamagedError, read_entry, read_head
 from tileops.cache.files import Trust, UntrustedError
-from tileops.cache.key import canonical
 from tileops.errors import ArgumentError
 from tileops.op import bundle_paths
 from tileops.target import CPU_LEVELS, Target
@@ -38,21 +37,21 @@ _compared: set[tuple[str, str]] = set()
 
 
 def find(
-    content: Mapping[str, Any], target: Target, named: Named | None = None
+    texts: Mapping[str, str], target: Target, named: Named | None = None
 ) -> cache.Entry | None:
-    """The verified program from the first bundle that has its ``content`` for ``target``, or None.
+    """The verified program from the first bundle that has it for ``target``, or None.
 
+    ``texts`` are the fields of its key; neither the toolchain nor ``codegen`` counts.
     On the CPU, code for a lower level than the target's serves too. One warning says that a
     bundle's op of this name is another program, or that its program is damaged. ArgumentError for a
     bundle that someone else could have written.
     """
-    options, facts = canonical(content["options"]), canonical(content["specialization"])
     for text, shared in bundle_paths.serving():
         programs, trust = Path(text) / "programs", Trust(shared=shared)
         _require(trust, programs.parent, programs)
         index = _index_of(programs, trust)
         for name in _serving(target):
-            found = index.get((content["ir"], options, name, facts))
+            found = index.get((texts["ir"], texts["options"], name, texts["specialization"]))
             if found is None:
                 continue
             try:

@@ -17,10 +17,10 @@ from tileops import cache, counters, log, settings
 from tileops.cache import scripts, sources, staging
 from tileops.cache.directory import here
 from tileops.cache.files import write_file
+from tileops.cache.key import canonical
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.errors import (
     ArgumentError,
-    CompileMissError,
     InternalError,
     SharedMemoryError,
     ToolchainError,
@@ -34,6 +34,7 @@ from tileops.ir.stmt import Assert
 from tileops.ir.walk import locations, walk
 from tileops.jit import bundle_programs, tool_versions
 from tileops.jit.bundle_programs import Named
+from tileops.jit.look_up import LookUp, from_alias, miss_error
 from tileops.jit.record import built_of
 from tileops.op import bundle_paths
 from tileops.pass_configs import CHECKS, DEBUG_CPU
@@ -95,31 +96,6 @@ class Request:
         )
 
 
-class LookUp:
-    """One look-up, for the log topic ``cache``: where it ended, or why nothing was found."""
-
-    def __init__(self, op: str, target: Target) -> None:
-        self._head = f"{op} {target}"
-        self._is_wanted = log.is_wanted("cache")
-        self._start = time.perf_counter()
-
-    def hit(self, layer: str, name: str) -> None:
-        """Say that the program was found in ``layer`` (memory, disk, bundle) under this hash."""
-        if self._is_wanted:
-            log.emit("cache", f"hit {self._head} layer={layer} {self._time} {name[:12]}")
-
-    def miss(self, name: str | None, why: Callable[[], str]) -> None:
-        """Say that it was not found; ``name`` is None if its hash could not be computed."""
-        if self._is_wanted:
-            known = "key unknown" if name is None else name[:12]
-            taken = self._time  # before why() takes its time
-            log.emit("cache", f"miss {self._head} {taken} {known} ({why()})")
-
-    @property
-    def _time(self) -> str:
-        return f"{(time.perf_counter() - self._start) * 1e3:.1f} ms"
-
-
 def checked(program: Program, target: Target) -> Program:
     """``program`` as it is compiled for ``target``: its options name the checks to insert."""
     now = settings.current()
@@ -148,22 +124,27 @@ def check_reports(program: Program, target: Target) -> list[dict[str, Any]]:
     return [asdict(r) for r in reports(inserted)]
 
 
-def _content_of(request: Request) -> dict[str, Any]:
-    """What a request's program is, whoever compiles it: a part of its key."""
-    return {
-        "ir": print_program(request.program),
-        "options": [list(pair) for pair in request.program.options],
-        "target": str(request.target),
-        "specialization": asdict(request.spec),
-    }
+def texts_of(request: Request) -> dict[str, str]:
+    """The fields of a request's key but the toolchain: what needs no compiler."""
+    return cache.texts_of(
+        ir=print_program(request.program),
+        options=[list(pair) for pair in request.program.options],
+        target=str(request.target),
+        specialization=asdict(request.spec),
+        codegen=sources.digest(),
+    )
 
 
 def key_of(request: Request) -> cache.Key:
     """The cache key of a request; imports no compiler."""
     request = _with_used_facts(request)
     with counters.timed("key"):
-        toolchain = tool_versions.of_program(request.program, request.target)
-        return cache.key_of(**_content_of(request), codegen=sources.digest(), toolchain=toolchain)
+        return _key_of(request, texts_of(request))
+
+
+def _key_of(request: Request, texts: Mapping[str, str]) -> cache.Key:
+    toolchain = tool_versions.of_program(request.program, request.target)
+    return cache.Key({**texts, "toolchain": canonical(toolchain)})
 
 
 @settings.read_once()
@@ -179,10 +160,7 @@ def obtain(request: Request) -> cache.Entry:
         )
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
-    looked = LookUp(request.op, request.target)
-    entry = _from_bundle(request, looked) if bundle_paths.serving() else None
-    if entry is None:
-        entry = _fetched(request, looked)
+    entry = _obtained(request, LookUp(request.op, request.target))
     if settings.current().dump_ir:
         _dump_ir(request, entry)
     if request.debug_root is not None:
@@ -194,22 +172,52 @@ class _ToolsChangedError(Exception):
     """The compiler was replaced while it compiled: the code belongs to no key."""
 
 
-def _fetched(request: Request, looked: LookUp) -> cache.Entry:
-    for is_last in (False, False, True):
+def _obtained(request: Request, looked: LookUp) -> cache.Entry:
+    """The entry from the first place that has it, else compiled.
+
+    The places: by key, which the compiler's versions belong to, memory and the directories; then,
+    whatever compiler made it, bundles and the aliases.
+    """
+    key, lack = None, None
+    with counters.timed("key"):
+        texts = texts_of(request)
         try:
-            key = key_of(request)
+            key = _key_of(request, texts)
         except ToolchainError as error:
-            looked.miss(None, partial(str, error))
-            raise
+            lack = error
+    entry = None
+    if key is not None:
+        entry = cache.store().find(key, partial(looked.hit, name=key.hash()))
+    if entry is None and bundle_paths.serving():
+        entry = bundle_programs.find(texts, request.target, request.named)
+        if entry is not None:
+            looked.hit("bundle", entry.hash)
+    if entry is None:
+        entry = from_alias(texts, looked, has_tools=key is not None)
+    if entry is not None:
+        return entry
+    if key is not None:
+        return _fetched(request, texts, key, looked)
+    looked.miss(None, partial(str, lack))
+    if settings.current().strict:
+        raise miss_error(request, texts, None, lack) from lack
+    raise lack or InternalError("a key that is unknown for no reason")
+
+
+def _fetched(
+    request: Request, texts: Mapping[str, str], key: cache.Key, looked: LookUp
+) -> cache.Entry:
+    for is_last in (False, False, True):
         hit = partial(looked.hit, name=key.hash())
         try:
-            return cache.store().fetch(key, partial(_build, request, key, looked), hit)
+            return cache.store().fetch(key, partial(_build, request, texts, key, looked), hit)
         except _ToolsChangedError:
             if is_last:
                 raise ToolchainError(
                     f"op {request.title or request.op}: the compiler for {request.target} "
                     "changed during each of three compiles"
                 ) from None
+        key = _key_of(request, texts)
     raise InternalError("not reached")
 
 
@@ -223,32 +231,15 @@ def _with_used_facts(request: Request) -> Request:
     return request
 
 
-def _from_bundle(request: Request, looked: LookUp) -> cache.Entry | None:
-    """The program from the cache, else from a bundle; a bundle needs no compiler to be there."""
-    try:
-        key = key_of(request)
-        entry = cache.store().get(key, partial(looked.hit, name=key.hash()))
-    except ToolchainError:
-        entry = None
-    if entry is None:
-        entry = bundle_programs.find(_content_of(request), request.target, request.named)
-        if entry is not None:
-            looked.hit("bundle", entry.hash)
-    return entry
-
-
-def _build(request: Request, key: cache.Key, looked: LookUp) -> cache.Built:
+def _build(
+    request: Request, texts: Mapping[str, str], key: cache.Key, looked: LookUp
+) -> cache.Built:
     from tileops.cache import catalog  # asks why only where something is compiled
 
     why = cached(partial(catalog.why_missed, key, request.op))
     looked.miss(key.hash(), why)
     if settings.current().strict:
-        sizes = " ".join(f"{name}={value}" for name, value in request.sizes.items())
-        raise CompileMissError(
-            f"op {request.title or request.op} needs a compile for {request.target} "
-            f"({sizes or 'no sizes'}; key {key.hash()[:12]}), and strict mode "
-            "allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
-        )
+        raise miss_error(request, texts, key)
     start = time.perf_counter()
     code, artifact = _generated_and_compiled(request)
     now = tool_versions.of_program(request.program, request.target)

@@ -16,7 +16,8 @@ from tileops.errors import ArgumentError, InternalError
 from tileops.ir.program import Program
 from tileops.ir.stmt import AddressView
 from tileops.ir.walk import walk
-from tileops.jit.compiling import LookUp, Request, key_of
+from tileops.jit.compiling import Request, key_of
+from tileops.jit.look_up import LookUp
 from tileops.jit.record import entry_of
 from tileops.op.spec import spec_of, written_parameters
 from tileops.op.variant import variant_of
