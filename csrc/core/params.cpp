@@ -79,6 +79,7 @@ uint64_t pack_scalar(const ScalarValue& value, ScalarType type, const char* op) 
 // Blackwell then takes wrong addresses for what is outside the tensor; Hopper does not read the
 // bit.
 constexpr int kLastDriverToCorrect = 13010;
+constexpr uintptr_t kMapAlignment = 16;  // bytes: of a described tensor's address and strides
 constexpr uint64_t kSmallTensor = 128 * 1024;
 
 // Whether a tensor, from its first byte to its last, is under 128 KiB. Extents and strides in bytes
@@ -92,6 +93,23 @@ bool is_small(const cuuint64_t* extents, const cuuint64_t* strides, std::size_t 
       return false;
   }
   return bytes < kSmallTensor;
+}
+
+// What the driver refuses of a map and does not say; empty if it is nothing known.
+std::string why_refused(const void* address, const cuuint64_t* extents, const cuuint64_t* strides,
+                        std::size_t rank) {
+  const auto place = reinterpret_cast<uintptr_t>(address);
+  if (place % kMapAlignment != 0)
+    return "expected an address divisible by 16, got " + std::to_string(place);
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::string dim = std::to_string(rank - 1 - i);
+    if (extents[i] == 0) return "expected extent " + dim + " to be at least 1, got 0";
+    if (i > 0 && strides[i - 1] % kMapAlignment != 0) {
+      return "expected stride " + dim + " to be a multiple of 16 bytes, got " +
+             std::to_string(strides[i - 1]);
+    }
+  }
+  return "";
 }
 
 void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& out) {
@@ -115,10 +133,14 @@ void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& 
       &out, static_cast<CUtensorMapDataType>(rule.elem_type), static_cast<cuuint32_t>(rank),
       frame.tensors[rule.tensor], extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       static_cast<CUtensorMapSwizzle>(rule.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      rule.nans ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+                : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    raise_driver(result, std::string(frame.op) + ": tensor map of tensor " +
-                             std::to_string(rule.tensor) + ": cuTensorMapEncodeTiled");
+    const std::string what =
+        std::string(frame.op) + ": tensor map of tensor " + std::to_string(rule.tensor);
+    const std::string why = why_refused(frame.tensors[rule.tensor], extents, strides, rank);
+    if (!why.empty()) raise(ErrorKind::kArgument, what, ": ", why);
+    raise_driver(result, what + ": cuTensorMapEncodeTiled");
   }
   if (api.version <= kLastDriverToCorrect && is_small(extents, strides, rank, rule.elem_bytes))
     out.opaque[1] &= ~(cuuint64_t{1} << 21);

@@ -160,6 +160,7 @@ struct TensorMapRule {
   std::vector<uint16_t> shape, strides;  // slots; strides in elements, the last is 1
   int swizzle, elem_type;
   uint32_t elem_bytes;
+  bool nans = false;  // elements outside are NaN, not 0
 };
 
 struct ParamRule {

@@ -55,6 +55,7 @@ TensorMapRule read_map(const json::Value& value, const HostProgram& host) {
   rule.swizzle = static_cast<int>(value.at("swizzle").as_int_in(0, 6, "swizzle"));
   rule.elem_type = static_cast<int>(value.at("elem_type").as_int_in(0, kMapTypes - 1, "elem_type"));
   rule.elem_bytes = kMapElementBytes[rule.elem_type];
+  if (const json::Value* nans = value.find("nans")) rule.nans = nans->as_bool("tensormap.nans");
   const std::size_t rank = rule.box.size();
   if (rank < 1 || rank > 5 || rule.shape.size() != rank || rule.strides.size() != rank) {
     raise(ErrorKind::kInternal, "a tensor map has rank 1 to 5 and as many extents and strides");

@@ -71,7 +71,9 @@ _NOT_RECORDED = {
     "compile": "`tests/foreign` compiles such programs, under the facts of each call",
 }
 REASONS: dict[tuple[str, str], str] = {
-    (name, where): why for name in ("Extern", "cpp") for where, why in _NOT_RECORDED.items()
+    (name, where): why
+    for name in ("Extern", "cpp", "tensor_map")
+    for where, why in _NOT_RECORDED.items()
 }
 Record = dict[str, list[str]]
 

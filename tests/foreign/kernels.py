@@ -4,7 +4,11 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
+# Triton 3.9 renamed them.
+tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 SHIFT = tl.constexpr(0.0)
 
 
@@ -196,3 +200,22 @@ def gluon_copy(x, y, n, BLOCK: gl.constexpr):
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     i = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
     gl.store(y + i, gl.load(x + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def boxes_plus(src, n, dst, BM: tl.constexpr):
+    i = tl.program_id(0) * BM
+    dst.store([i, 0], src.load([i, 0]) + n)
+
+
+@gluon.jit
+def gluon_boxes(src, dst, bytes: gl.constexpr):
+    box = gl.allocate_shared_memory(src.dtype, src.block_type.shape, src.layout)
+    arrived = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(arrived, count=1)
+    i = gl.program_id(0) * src.block_type.shape[0]
+    mbarrier.expect(arrived, bytes)
+    tma_load(src, [i, 0], arrived, box)
+    mbarrier.wait(arrived, 0)
+    tma_store(dst, [i, 0], box)
+    tma.store_wait(0)

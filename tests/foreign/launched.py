@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tileops import cache, runtime
 from tileops.codegen.kernel_code import Specialization
+from tileops.compiler.elf import kernel_notes
 from tileops.jit.choosing import Words
 from tileops.jit.compiling import obtain_listed
 from tileops.jit.provider import Wanted
@@ -49,10 +49,10 @@ class Launched:
         entry = self.compiled(wanted)
         images = {}
         for launch in entry.manifest["record"]["launches"]:
-            name = launch["image"]
-            ptx = entry.files[name.replace("cubin", "ptx")].decode()
-            sizes = " ".join(map(str, parameter_sizes(ptx)))
-            images[name] = f"FAKE\n{launch['entry']} {sizes}\n".encode()
+            notes = kernel_notes(entry.files[launch["image"]], launch["entry"])
+            assert notes is not None
+            sizes = " ".join(map(str, notes.parameters))
+            images[launch["image"]] = f"FAKE\n{launch['entry']} {sizes}\n".encode()
         runtime.add_entry(self.op.handle, self.number, wanted.entry_of(entry), images)
         return entry
 
@@ -64,33 +64,6 @@ class Launched:
         runtime.run_raw(
             self.op.handle, self.number, sizes=ordered, tensors=list(tensors), **(base | fields)
         )
-
-
-_SIZES = {
-    "u8": 1,
-    "b8": 1,
-    "u16": 2,
-    "b16": 2,
-    "u32": 4,
-    "b32": 4,
-    "f32": 4,
-    "u64": 8,
-    "b64": 8,
-    "f64": 8,
-}
-
-
-def parameter_sizes(ptx: str) -> list[int]:
-    """The bytes of each parameter of the entry in a PTX text."""
-    head = ptx[ptx.index(".entry") :]
-    head = head[: head.index("{")]
-    found = []
-    for line in re.findall(r"\.param ([^,\n]*)", head):
-        array = re.search(r"\.b8 \w+\[(\d+)\]", line)
-        kind = re.search(r"\.([ubf]\d+)", line)
-        assert kind is not None
-        found.append(int(array.group(1)) if array else _SIZES[kind.group(1)])
-    return found
 
 
 def words_of_record(entry: cache.Entry) -> list[int]:

@@ -11,11 +11,12 @@ from tileops.codegen.kernel_code import (
     KernelParam,
     LaunchCode,
     Specialization,
+    TensorMapSpec,
     scalar_type,
 )
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Const, Expr, Var
-from tileops.ir.extern import DIVISIBLE, ONE, WIDE, Extern, ExternArg
+from tileops.ir.extern import DIVISIBLE, ONE, WIDE, Extern, ExternArg, TensorMap
 from tileops.ir.program import Program
 
 # Triton's names of types where those of parameters differ.
@@ -58,7 +59,7 @@ def _launch(program: Program, extern: Extern, spec: Specialization) -> LaunchCod
             case "int" if arg.fact == ONE:
                 constants.append((arg.name, "1"))
             case _:
-                params.append(_param(program, arg, spec))
+                params.append(_param(program, arg, spec, extern.language))
     options = dict(extern.options)
     return LaunchCode(
         entry=extern.name,
@@ -88,7 +89,7 @@ def _device_launch(program: Program, extern: Extern, spec: Specialization) -> La
         params=tuple(
             KernelParam(arg.name, "null", 0, "ptr")
             if arg.kind == "constant"
-            else _param(program, arg, spec)
+            else _param(program, arg, spec, extern.language)
             for arg in extern.args
         ),
         grid=extern.grid[0],
@@ -105,9 +106,19 @@ def _device_launch(program: Program, extern: Extern, spec: Specialization) -> La
     )
 
 
-def _param(program: Program, arg: ExternArg, spec: Specialization) -> KernelParam:
+def _descriptor(pointer: KernelParam, seen: TensorMap, language: str) -> KernelParam:
+    described = TensorMapSpec(
+        seen.box, seen.shape, seen.strides, seen.swizzle,
+        foreign=language if language in ("triton", "gluon") else "cuda",
+        layout=seen.layout, nans=seen.nans, tf32=seen.tf32,
+    )  # fmt: skip
+    return replace(pointer, kind="tensormap", type="tensordesc", aligned=False, tensormap=described)
+
+
+def _param(program: Program, arg: ExternArg, spec: Specialization, language: str) -> KernelParam:
     if isinstance(arg.value, Buffer):
-        return _pointer(program, arg.name, arg.value, spec)
+        pointer = _pointer(program, arg.name, arg.value, spec)
+        return pointer if arg.map is None else _descriptor(pointer, arg.map, language)
     if not isinstance(arg.value, Expr):
         raise InternalError(f"codegen: {arg.text()} is no argument of a launch")
     value, declared = arg.value, _TYPES.get(arg.type, arg.type)

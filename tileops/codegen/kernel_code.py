@@ -21,12 +21,20 @@ class TensorMapSpec:
 
     ``swizzle`` is that of the shared layout, in bytes. ``problem`` says which boxes do not work.
     The driver refuses a map with an extent of 0, so the call fails unless its grid is empty too.
+
+    The maps of foreign kernels are ``foreign``: triton, gluon or cuda. Triton's and Gluon's read
+    the extents and strides that follow a map, Gluon's have a ``layout``, and the code says which
+    swizzle they have. ``nans``: what is outside is NaN. ``tf32``: f32 is rounded to tf32.
     """
 
     box: tuple[int, ...]
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]  # elements; the last is 1
     swizzle: int = 128
+    foreign: str = ""
+    layout: str = ""
+    nans: bool = False
+    tf32: bool = False
 
     def problem(self, dtype: str) -> str | None:
         """Why no copy moves this box of ``dtype``, or None.
@@ -77,7 +85,9 @@ class KernelParam:
 
         Triton passes a descriptor's extents and strides after its map; the text does not read them.
         """
-        return 1 if self.tensormap is None else 1 + 2 * len(self.tensormap.box)
+        if self.tensormap is None or self.tensormap.foreign == "cuda":
+            return 1
+        return 1 + 2 * len(self.tensormap.box)
 
 
 def scalar_type(dtype: DType) -> str:

@@ -25,6 +25,14 @@ LANGUAGES = ("cuda", "ptx", "cubin")
 _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS = {4: "f32", 8: "f64"}
 _POINTER_BYTES = 8
+_MAP_BYTES = 128
+# The driver's numbers (cuda.h: CUtensorMapDataType, CUtensorMapSwizzle).
+_ELEMENTS = {
+    "uint8": 0, "int8": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "uint16": 1, "int16": 1,
+    "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8,
+    "bfloat16": 9,
+}  # fmt: skip
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 _Code = tuple[dict[str, bytes], str]  # files by stage, and the kernel's symbol
 
@@ -128,8 +136,23 @@ def _image(
         registers=registers,
         spills=spills,
         types=_types(launch, notes),
+        tensormaps=tuple(_map(p) for p in launch.params if p.tensormap is not None),
         notes=tuple(_unwritten(launch, foreign, symbol)),
     )
+
+
+def _map(param: KernelParam) -> dict[str, object]:
+    """How the map of a parameter is encoded, in the driver's numbers."""
+    spec, dtype = param.tensormap, param.dtype or ""
+    assert spec is not None
+    if dtype not in _ELEMENTS:
+        raise StageError(f"argument {param.name}: no tensor map has elements of {dtype}")
+    return {
+        "box": list(spec.box),
+        "swizzle": _SWIZZLES[spec.swizzle],
+        "elem_type": _ELEMENTS[dtype],
+        **({"nans": True} if spec.nans else {}),
+    }
 
 
 def _unwritten(launch: LaunchCode, foreign: ForeignKernel, symbol: str) -> Iterator[str]:
@@ -189,7 +212,9 @@ def _types(launch: LaunchCode, notes: KernelNotes) -> tuple[str, ...]:
 
 
 def _type(entry: str, param: KernelParam, size: int) -> str:
-    if param.type in ("f16", "bf16"):
+    if param.kind == "tensormap":
+        found = param.type if size == _MAP_BYTES else None
+    elif param.type in ("f16", "bf16"):
         found = param.type if size == 2 else None
     elif param.type.startswith("f"):
         found = _FLOATS.get(size)
@@ -200,7 +225,9 @@ def _type(entry: str, param: KernelParam, size: int) -> str:
     else:
         found = _INTEGERS.get(size)
     if found is None:
-        what = "a pointer" if param.type == "ptr" else f"a number ({param.type})"
+        what = {"ptr": "a pointer", "tensordesc": "a tensor map"}.get(
+            param.type, f"a number ({param.type})"
+        )
         raise StageError(
             f"argument {param.name} of {entry} is {what}, and the kernel declares {size} bytes"
         )

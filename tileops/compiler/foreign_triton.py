@@ -11,7 +11,7 @@ from typing import Any
 from tileops.codegen.kernel_code import ForeignKernel, LaunchCode
 from tileops.compiler.artifact import OneError, StageError
 from tileops.compiler.stages import stages_of
-from tileops.compiler.triton_params import signature_of, spelled
+from tileops.compiler.triton_params import signature_of, spelled, tensor_maps, widths
 from tileops.compiler.written_arguments import written_arguments
 from tileops.dtypes import DType
 from tileops.errors import SharedMemoryError
@@ -53,7 +53,7 @@ def compile_foreign(
             expected=f"at most {target.shared_limit} bytes",
             found=f"{metadata['shared']} bytes",
         )
-    _check_writes(function, launch, foreign, found)
+    _check_writes(function, launch, foreign, found, metadata)
     for name in _TEXTS:
         if name in found:
             found[name] = _PLACES.sub("", found[name].decode()).encode()
@@ -138,11 +138,17 @@ def _before_def(lines: Any) -> Any:
 
 
 def _check_writes(
-    function: Any, launch: LaunchCode, foreign: ForeignKernel, found: Mapping[str, bytes]
+    function: Any,
+    launch: LaunchCode,
+    foreign: ForeignKernel,
+    found: Mapping[str, bytes],
+    metadata: Mapping[str, Any],
 ) -> None:
     text = found.get("ttir") or found.get("ttgir") or b""
-    # A descriptor is one argument there and several in the signature.
-    params = [p.name for p in function.params if p.name in {q.name for q in launch.params}]
+    # A descriptor is several arguments there.
+    counts = widths(launch, tensor_maps(launch, metadata))
+    each = {p.name: n for p, n in zip(launch.params, counts, strict=True)}
+    params = [p.name for p in function.params for _ in range(each.get(p.name, 0))]
     written = {params[n] for n in written_arguments(text.decode()) if n < len(params)}
     kinds = {p.name for p in launch.params if p.kind in ("tensor", "workspace", "tensormap")}
     undeclared = sorted((written & kinds) - foreign.written)

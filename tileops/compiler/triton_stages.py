@@ -325,16 +325,17 @@ def _line_of(error: BaseException, source: str) -> int | None:
 def _image(number: int, launch: LaunchCode, target: Target, built: _Compiled) -> LaunchImage:
     metadata = built.metadata
     ptx = built.stages.get("ptx")
+    maps = tensor_maps(launch, metadata)
     return LaunchImage(
         image=f"launch{number}.{_BINARY[target.kind]}",
         entry=str(metadata.get("name", launch.entry)),
         # Triton adds the warps of `warp_specialize` to those that it was given.
         threads=int(metadata["num_warps"]) * target.warp_size,
         shared_bytes=int(metadata["shared"]),
-        hidden=hidden_pointers(launch, ptx.decode() if ptx else None),
+        hidden=hidden_pointers(launch, ptx.decode() if ptx else None, maps),
         global_scratch_bytes=int(metadata.get("global_scratch_size") or 0),
         registers=built.registers,
         spills=built.spills,
-        tensormaps=tensor_maps(launch, metadata),
+        tensormaps=maps,
         notes=(*launch.notes, *built.notes),
     )

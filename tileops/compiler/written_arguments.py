@@ -13,6 +13,8 @@ _FUNCTION = re.compile(r"(?:tt|llvm)\.func (?:public|private)? ?@(\"[^\"]*\"|[\w
 _VALUE = re.compile(r"%[\w$.]+(?:#\d+)?")
 _RESULTS = re.compile(r"^\s*(%[\w$.]+(?::\d+)?(?:, %[\w$.]+(?::\d+)?)*) = ")
 _ASSIGNED = re.compile(r"(%[\w$.]+) = (%[\w$.]+(?:#\d+)?)")
+_BLOCK = re.compile(r"^\s*\^(\w+)\((.*?)\):")
+_JUMP = re.compile(r"\^(\w+)\(([^)]*)\)")
 _CALL = re.compile(r"tt\.call @(\"[^\"]*\"|[\w$.]+)\((.*?)\)")
 
 
@@ -21,14 +23,16 @@ def written_arguments(text: str) -> frozenset[int]:
 
     ``text`` is the kernel's IR, public function first or last. A value counts as made from each
     operand of the operation that makes it, but for loops and branches, whose values are matched
-    one by one; so an argument can be named that is not written, and none is missed.
+    one by one, and, unless the kernel makes pointers of numbers, for offsets of pointers and what
+    is loaded; so an argument can be named that is not written, and none is missed.
     """
     functions = {f.name: f for f in _functions(text)}
+    has_numbers = "int_to_ptr" in text
     changed = True
     while changed:  # functions call each other
         changed = False
         for function in functions.values():
-            found = function.written_through(functions)
+            found = function.written_through(functions, has_numbers)
             changed |= found != function.written
             function.written = found
     public = [f for f in functions.values() if f.is_public]
@@ -47,11 +51,11 @@ class _Function:
         self.lines = lines
         self.written: frozenset[int] = frozenset()
 
-    def written_through(self, functions: dict[str, _Function]) -> frozenset[int]:
+    def written_through(self, functions: dict[str, _Function], has_numbers: bool) -> frozenset[int]:
         """The numbers of the arguments that reach an operation that writes."""
         parents: dict[str, set[str]] = {}
         sinks: set[str] = set()
-        _Flow(parents, sinks, functions).read(self.lines)
+        _Flow(parents, sinks, functions, has_numbers).read(self.lines)
         pending, seen = list(sinks), set(sinks)
         while pending:
             for parent in parents.get(pending.pop(), ()):
@@ -65,14 +69,22 @@ class _Flow:
     """From each value to those that it is made of, and the values that are written through."""
 
     def __init__(
-        self, parents: dict[str, set[str]], sinks: set[str], functions: dict[str, _Function]
+        self,
+        parents: dict[str, set[str]],
+        sinks: set[str],
+        functions: dict[str, _Function],
+        has_numbers: bool,
     ) -> None:
+        self._has_numbers = has_numbers  # of which pointers are made
+        self._blocks: dict[str, list[str]] = {}  # the names that a block gets
         self._parents = parents
         self._sinks = sinks
         self._functions = functions
         self._open: list[tuple[list[str], list[str]]] = []  # results and carried names of regions
 
     def read(self, lines: list[str]) -> None:
+        heads = (match for line in lines if (match := _BLOCK.match(line)) is not None)
+        self._blocks = {m.group(1): re.findall(r"(%[\w$.]+): ", m.group(2)) for m in heads}
         for line in lines:
             self._line(line)
 
@@ -98,14 +110,33 @@ class _Flow:
         if (call := _CALL.search(body)) is not None:
             self._call(call, results)
             return
+        if body.startswith(("cf.br", "cf.cond_br")):
+            self._jumped(body)
+            return
         operands = _VALUE.findall(code)
-        for result in results:
-            self._link(result, operands)
         name = code.split("(")[0].split(" ")[0].strip('"')
+        for result in results:
+            self._link(result, self._pointers(name, operands, body))
         writes = _WRITES.search(name) is not None and _ON_CHIP.search(name) is None
         if writes or _IMPURE.search(body):
             # A store names its pointer first, a copy to global memory too; a scatter as well.
             self._sinks.update(operands if _IMPURE.search(body) else operands[:1])
+
+    def _jumped(self, body: str) -> None:
+        for block, given in _JUMP.findall(body):
+            for inner, value in zip(
+                self._blocks.get(block, []), _VALUE.findall(given), strict=False
+            ):
+                self._link(inner, [value])
+
+    def _pointers(self, name: str, operands: list[str], body: str) -> list[str]:
+        """The operands that a pointer which the operation makes can come from."""
+        if not self._has_numbers:
+            if name == "tt.addptr":
+                return operands[:1]
+            if name == "tt.load" and "ptr<!tt.ptr" not in body:
+                return []
+        return operands
 
     def _carry(self, body: str) -> None:
         """The head of a loop: what its carried names start with."""

@@ -22,6 +22,17 @@ _INCLUDE = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\"|(\S+))", re.MULTILINE
 )
 _STANDARD = "--std=c++17"
+# Headers of the C library that cuda.h and kernels include. NVRTC has none; it knows size_t.
+_OF_C = {
+    "stddef.h": "",
+    "stdlib.h": "",
+    "stdint.h": "#pragma once\n"
+    + "".join(
+        f"typedef signed {kind} int{bits}_t;\ntypedef unsigned {kind} uint{bits}_t;\n"
+        for kind, bits in (("char", 8), ("short", 16), ("int", 32), ("long long", 64))
+    )
+    + "typedef signed long long intptr_t;\ntypedef unsigned long long uintptr_t;\n",
+}
 
 
 @dataclass(frozen=True)
@@ -138,11 +149,12 @@ class _Closure:
                     expected="its name and text in tileops.cuda(headers={...})",
                 )
             if wanted := angle or quoted:
-                self._include(wanted, path if quoted else None)
+                self._include(wanted, path, is_quoted=bool(quoted))
 
-    def _include(self, wanted: str, includer: Path | None) -> None:
+    def _include(self, wanted: str, includer: Path | None, *, is_quoted: bool) -> None:
+        beside = includer if is_quoted else None
         for folder, is_own in (
-            *(((includer.parent, self._is_own[includer]),) if includer is not None else ()),
+            *(((beside.parent, self._is_own[beside]),) if beside is not None else ()),
             *self._folders,
         ):
             path = folder / wanted
@@ -162,6 +174,9 @@ class _Closure:
                 self.found[wanted] = text = _text_of(path)
                 self.add(text, wanted, path, is_own=is_own)
             return
+        if wanted in _OF_C:
+            self.system.add(wanted)
+            self.found.setdefault(wanted, _OF_C[wanted])
 
 
 _texts: dict[str, tuple[tuple[int, int], str]] = {}

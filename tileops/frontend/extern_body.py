@@ -26,6 +26,12 @@ def is_extern(node: ast.With) -> bool:
     return len(node.items) == 1 and name == "Extern"
 
 
+def makes_descriptor(node: ast.Call) -> bool:
+    """True for ``TensorDescriptor(...)`` and ``x.from_tensor(...)``, by their spelling."""
+    name = str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+    return name == "from_tensor" or name.startswith("TensorDescriptor")
+
+
 def plain_body(body: Sequence[ast.stmt], rewriter: Rewriter) -> list[ast.stmt]:
     """The statements as they are, each with its place; expressions go through the hooks.
 
@@ -77,7 +83,7 @@ class _Body(ast.NodeTransformer):
 
 
 class _WithLambdas(ast.NodeTransformer):
-    """Rewrites the lambdas of an expression, which the hooks leave alone."""
+    """Rewrites the lambdas and comprehensions of an expression, which the hooks leave alone."""
 
     def __init__(self, rewrite: Callable[[ast.expr], ast.expr]) -> None:
         self._rewrite = rewrite
@@ -85,3 +91,29 @@ class _WithLambdas(ast.NodeTransformer):
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         node.body = self._rewrite(node.body)
         return node
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.GeneratorExp:
+        self._comprehended(node)
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.ListComp:
+        self._comprehended(node)
+        return node
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.SetComp:
+        self._comprehended(node)
+        return node
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.DictComp:
+        node.key, node.value = self._rewrite(node.key), self._rewrite(node.value)
+        self._loops(node.generators)
+        return node
+
+    def _comprehended(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> None:
+        node.elt = self._rewrite(node.elt)
+        self._loops(node.generators)
+
+    def _loops(self, generators: list[ast.comprehension]) -> None:
+        for loop in generators:
+            loop.iter = self._rewrite(loop.iter)
+            loop.ifs = [self._rewrite(test) for test in loop.ifs]

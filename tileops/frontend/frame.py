@@ -21,6 +21,7 @@ from tileops.ir.expr import Const, Expr
 from tileops.ir.stmt import Assert, Break, Continue, If, Stmt, While
 from tileops.language.arithmetic import maximum, minimum
 from tileops.language.buffers import BufferRef, Element, RegionRef, VarRef
+from tileops.language.descriptors import descriptor_maker
 from tileops.language.extern import ExternFrame, launcher
 from tileops.language.launch import KernelFrame
 from tileops.language.loops import REWRITTEN, LoopFrame, not_a_loop, range_, serial
@@ -304,6 +305,10 @@ class _Frame:
     def launcher(self, kernel: object, grid: object) -> Callable[..., object]:
         """``kernel[grid]`` where it is called."""
         return launcher(kernel, grid)
+
+    def descriptor(self, function: object) -> Callable[..., object]:
+        """A function that by its name makes a descriptor, where it is called."""
+        return descriptor_maker(function)
 
     # -- branches ----------------------------------------------------------------------------------
     def then(self, cond: object, names: Mapping[str, object] | None = None) -> bool:

@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple, cast
 
 from tileops.errors import ProgramSyntaxError
-from tileops.frontend.extern_body import is_extern, plain_body
+from tileops.frontend.extern_body import is_extern, makes_descriptor, plain_body
 from tileops.frontend.scopes import (
     assigned_names,
     carried_names,
@@ -448,6 +448,8 @@ class _Rewriter:
     def _call(self, node: ast.Call) -> ast.AST:
         """A call; that of a subscript, ``kernel[grid](...)``, may launch a foreign kernel."""
         out = self._inside(node)
+        if isinstance(out, ast.Call) and makes_descriptor(node):
+            return ast.Call(hook("descriptor", out.func), out.args, out.keywords)
         if not isinstance(node.func, ast.Subscript) or isinstance(node.func.slice, ast.Slice):
             return out
         function = self.expr(node.func)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ONE, DIVISIBLE, WIDE = 1, 2, 4
 DIVISOR = 16
 _INT32 = range(-(1 << 31), 1 << 31)
-ARG_KINDS = ("tensor", "int", "float", "bool", "choice", "constant")
+ARG_KINDS = ("tensor", "descriptor", "int", "float", "bool", "choice", "constant")
+_OF_TENSORS = ("tensor", "descriptor")
 
 
 def fact_of(value: int, mask: int) -> int:
@@ -35,12 +36,39 @@ def fact_of(value: int, mask: int) -> int:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How the copy engine of a GPU sees a tensor: ``box`` is what one copy moves, in elements.
+
+    ``shape`` and ``strides``, in elements, are evaluated at each call. Elements outside are 0, or
+    NaN with ``nans``. ``swizzle`` in bytes is for kernels that are not Triton's; ``layout`` is the
+    text of Gluon's layout. ``tf32``: copies round f32 to tf32.
+    """
+
+    box: tuple[int, ...]
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    swizzle: int = 0
+    nans: bool = False
+    layout: str = ""
+    tf32: bool = False
+
+    def text(self) -> str:
+        """The canonical text, a part of a line."""
+        words = [f"box {list(self.box)}", f"of [{comma_separated(self.shape)}]"]
+        words.append(f"by [{comma_separated(self.strides)}]")
+        words += [f"swizzle {self.swizzle}"] if self.swizzle else []
+        words += [word for word, is_so in (("nans", self.nans), ("tf32", self.tf32)) if is_so]
+        return " ".join([*words, self.layout]).rstrip()
+
+
+@dataclass(frozen=True)
 class ExternArg:
     """One argument of a foreign kernel, by the name of its parameter.
 
     ``kind`` tensor: ``value`` is a global buffer, ``is_written`` tells whether the kernel may write
-    it. int, float, bool: an expression that each call evaluates. choice: an integer expression
-    whose number is a compile-time constant. constant: the text of a Python value.
+    it. descriptor: the same, and the kernel gets ``map`` of it. int, float, bool: an expression
+    that each call evaluates. choice: an integer expression whose number is a compile-time constant.
+    constant: the text of a Python value.
 
     ``mask`` has the bits of the facts on which code for an int may depend. ``fact`` is the fact
     assumed of an int and the number of a choice; None while it is open. ``type`` is the type that
@@ -54,6 +82,7 @@ class ExternArg:
     fact: int | None = None
     is_written: bool = False
     type: str = ""
+    map: TensorMap | None = None
 
     def text(self) -> str:
         """The canonical text of one line."""
@@ -61,7 +90,14 @@ class ExternArg:
         mask = f" facts {self.mask}" if self.kind == "int" else ""
         known = "" if self.fact is None else f" is {self.fact}"
         written = " written" if self.is_written else ""
-        return f"{self.kind} {self.name}{declared} = {self.value}{mask}{known}{written}"
+        seen = "" if self.map is None else f" {self.map.text()}"
+        return f"{self.kind} {self.name}{declared} = {self.value}{seen}{mask}{known}{written}"
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The expressions that each call evaluates for it."""
+        own = (self.value,) if isinstance(self.value, Expr) else ()
+        return own if self.map is None else (*own, *self.map.shape, *self.map.strides)
 
     @property
     def key(self) -> ChoiceKey | None:
@@ -133,8 +169,10 @@ class Extern:
         for arg in self.args:
             if arg.kind not in ARG_KINDS:
                 yield f"{arg.name} is an argument of the unknown kind {arg.kind!r}"
-            if (arg.kind == "tensor") != isinstance(arg.value, Buffer):
+            if (arg.kind in _OF_TENSORS) != isinstance(arg.value, Buffer):
                 yield f"{arg.name} is a {arg.kind} and its value is {arg.value}"
+            if (arg.kind == "descriptor") != (arg.map is not None):
+                yield f"{arg.name} is a {arg.kind} and its map is {arg.map}"
         for buffer in self.buffers():
             if buffer.is_on_chip:
                 yield f"{buffer.name} is an argument and on chip"

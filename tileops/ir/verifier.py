@@ -64,7 +64,9 @@ class _Verifier:
         for extern in p.externs:
             self._where = None
             self._require(0 <= extern.after <= len(p.launches), f"{extern.name} is out of order")
-            self._operand((*extern.grid, *(a.value for a in extern.args)))
+            self._operand(
+                (*extern.grid, *extern.buffers(), *(e for a in extern.args for e in a.exprs))
+            )
             self._no_fault(extern.faults())
 
     def _returns(self) -> None:

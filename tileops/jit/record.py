@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,9 @@ class _Recorder:
         for number, param in enumerate(launch.params):
             if image.types:
                 param = replace(param, type=image.types[number])
-            params.append(self._param(param, maps))
-            params += [{"kind": "null"}] * (param.width - 1)
+            params += (
+                self._described(param, next(maps)) if param.tensormap else [self._param(param)]
+            )
         params += [{"kind": kind} for kind in image.hidden]
         more = [_Ref(self.host.add(extent)) for extent in launch.more_grid]
         return {
@@ -115,7 +116,33 @@ class _Recorder:
             **({"dependent": True} if launch.dependent else {}),
         }
 
-    def _param(self, param: KernelParam, maps: Iterator[Mapping[str, Any]]) -> Json:
+    def _described(self, param: KernelParam, encoded: Mapping[str, Any]) -> list[Json]:
+        """A tensor map, and the numbers that follow it."""
+        spec, found = param.tensormap, dict(encoded)
+        assert spec is not None
+
+        def slots(exprs: tuple[Expr, ...], kind: str) -> list[Json]:
+            return [{"kind": "slot", "slot": _Ref(self.host.add(e)), "type": kind} for e in exprs]
+
+        numbers = slots(spec.shape, "i32") + slots(spec.strides, "i64")
+        if "flags" in found:  # for a GPU without maps
+            flags = [fold.const(value) for value in (spec.nans, spec.tf32)][: found["flags"]]
+            wide = slots((*spec.shape, *spec.strides), "i64")
+            tensor = {"kind": "tensor", "index": param.index}
+            return [tensor, *wide, *slots(tuple(flags), "i1"), *numbers]
+        described = {
+            "kind": "tensormap",
+            "index": param.index,
+            "box": list(found.pop("box", spec.box)),
+            "shape": [_Ref(self.host.add(e)) for e in spec.shape],
+            "strides": [_Ref(self.host.add(e)) for e in spec.strides],
+            **found,
+        }
+        if not spec.foreign:
+            numbers = [{"kind": "null"}] * (param.width - 1)
+        return [described, *(numbers if param.width > 1 else [])]
+
+    def _param(self, param: KernelParam) -> Json:
         match param.kind:
             case "tensor" | "workspace":
                 return {"kind": param.kind, "index": param.index}
@@ -134,16 +161,6 @@ class _Recorder:
                 return {"kind": "number", "value": param.number, "type": param.type}
             case "null":
                 return {"kind": "null"}
-            case "tensormap" if param.tensormap is not None:
-                found = dict(next(maps))
-                return {
-                    "kind": "tensormap",
-                    "index": param.index,
-                    "box": list(found.pop("box", param.tensormap.box)),
-                    "shape": [_Ref(self.host.add(e)) for e in param.tensormap.shape],
-                    "strides": [_Ref(self.host.add(e)) for e in param.tensormap.strides],
-                    **found,
-                }
             case _:
                 raise InternalError(f"parameter {param.name} of kind {param.kind!r} is incomplete")
 

@@ -18,6 +18,7 @@ from tileops.language.barriers import *
 from tileops.language.conversions import *
 from tileops.language.copies import *
 from tileops.language.definitions import *
+from tileops.language.descriptors import *
 from tileops.language.extern import *
 from tileops.language.foreign import *
 from tileops.language.hints import *

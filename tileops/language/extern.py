@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
@@ -16,6 +16,7 @@ from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.extern import Extern as ExternLaunch
 from tileops.ir.extern import ExternArg, fact_of
 from tileops.language.buffers import BufferRef
+from tileops.language.parameter_types import OpenDType
 from tileops.language.tracer import Tracer, require_tracer
 from tileops.language.value import (
     Value,
@@ -100,16 +101,24 @@ def launcher(kernel: object, grid: object) -> Callable[..., object]:
     return launch
 
 
-def open_recorder(what: str) -> Recorder:
+def open_recorder(what: str, done: str = "launched") -> Recorder:
     """What records launches in the open block; ProgramValueError for ``what`` outside of one."""
     tracer = require_tracer(what)
     if not isinstance(tracer.extern, ExternFrame):
-        raise ProgramValueError(f"{what} is launched inside `with T.Extern():`")
+        raise ProgramValueError(f"{what} is {done} inside `with T.Extern():`")
     if tracer.conditional_depth:
         raise ProgramValueError(
-            f"{what} cannot be launched under a condition that is known only at run time"
+            f"{what} cannot be {done} under a condition that is known only at run time"
         )
     return Recorder(tracer, tracer.extern)
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """A value that says itself which argument it is: a tensor map."""
+
+    def argument(self, recorder: Recorder, name: str, what: str) -> ExternArg:
+        """The argument for the parameter ``name``."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,8 @@ class Recorder:
             return ExternArg(param.name, "constant", "None")
         if isinstance(value, BufferRef):
             return self.tensor(param.name, value, what)
+        if isinstance(value, Describing):
+            return value.argument(self, param.name, what)
         if is_scalar(value):
             return self._number(param, value, what)
         if isinstance(value, str) or _is_tritons(value):
@@ -199,6 +210,8 @@ class Recorder:
             value = number_of(value.expr, "number")
         if isinstance(value, BufferRef):
             raise ProgramTypeError(f"{what} is a tl.constexpr", found=describe(value))
+        if isinstance(value, OpenDType):
+            value = value.now()
         return ExternArg(param.name, "constant", text_of(value, param.name))
 
     def _number(self, param: Parameter, value: object, what: str) -> ExternArg:

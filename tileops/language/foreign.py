@@ -22,7 +22,7 @@ from tileops.ir.expr import Const, Expr, Var
 from tileops.ir.extern import Extern as ExternLaunch
 from tileops.ir.extern import ExternArg
 from tileops.language.buffers import BufferRef
-from tileops.language.extern import Recorder, open_recorder
+from tileops.language.extern import Describing, Recorder, open_recorder
 from tileops.language.value import as_dtype, as_int, as_tuple, describe, is_scalar, to_expr
 
 __all__ = ["cpp"]
@@ -145,6 +145,8 @@ def _argument(recorder: Recorder, kernel: str, number: int, value: object) -> Ex
         return ExternArg(name, "constant", "None")
     if isinstance(value, BufferRef):
         return recorder.tensor(name, value, what)
+    if isinstance(value, Describing):
+        return value.argument(recorder, name, what)
     if not is_scalar(value):
         raise ProgramTypeError(f"{what} must be a tensor, a number or None", found=describe(value))
     expr = to_expr(value, what)
