@@ -51,6 +51,8 @@ nightly: build $(STAMPS)/triton36
 	TILEOPS_REAL_PAIRS=1 $(BIN)/python -m pytest tests/pairs/test_programs.py -k sm_90 $(PYTEST_ARGS)
 	TILEOPS_KILLS=200 $(BIN)/python -m pytest tests/cache/test_processes.py $(PYTEST_ARGS)
 	TILEOPS_FORKS=1000 $(BIN)/python -m pytest tests/forks $(PYTEST_ARGS)
+	TILEOPS_FLEET_CALLS=10000 TILEOPS_FLEET_NODES=64 TILEOPS_MUTATED_ENVELOPES=100000 \
+	    $(BIN)/python -m pytest tests/fleet $(PYTEST_ARGS)
 	$(MAKE) fuzz
 
 lint: $(STAMPS)/tools

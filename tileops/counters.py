@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 
 from tileops import forks, log
 
-NAMES = ("compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", "tunings")
+NAMES = (
+    "compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", "tunings",
+    "remote_hits", "remote_misses", "remote_damaged", "remote_untrusted", "remote_unavailable",
+    "remote_puts", "remote_dropped", "remote_lease_waits", "remote_leases_expired",
+)  # fmt: skip
 
 _counts: dict[str, int] = dict.fromkeys(NAMES, 0)
 _milliseconds: dict[str, float] = {}
@@ -66,7 +70,7 @@ def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:
 def stats(reset: bool = False) -> dict[str, object]:
     """Counters since the start or the last reset, and ``"ms"``: milliseconds by stage.
 
-    Keys: compiles, memory_hits, disk_hits, misses, loads, launches, tunings, ms.
+    Keys: ``NAMES`` and ``ms``.
     """
     global _provider_base
     with forks.guard:

@@ -28,7 +28,9 @@ from importlib import _bootstrap
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 # What a first call imports.
-_IMPORTED_LATE = frozenset({"tileops", "filelock", "triton"})
+_IMPORTED_LATE = frozenset({"tileops", "filelock", "triton"}) | {
+    "redis", "fsspec", "s3fs", "gcsfs", "aiobotocore", "aiohttp", "botocore", "cryptography"
+}  # fmt: skip
 # The import system's own table of the modules that some thread is importing, by name.
 _module_locks: dict[str, Callable[[], Any]] = getattr(_bootstrap, "_module_locks", {})
 # What is under the guard takes microseconds, the registration of an op a millisecond. A fork that

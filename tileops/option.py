@@ -90,6 +90,33 @@ def toolchain_match(match: str) -> Override:
         ) from None
 
 
+def remote(
+    url: str | None,
+    *,
+    mode: str = "read",
+    sign: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+) -> Override:
+    """Use the fleet cache at ``url`` on a miss; None goes back to the environment.
+
+    ``mode="readwrite"`` writes what is compiled here, signed with the key ``sign`` (default: the
+    only one in the keys file that can). ``keys`` is the keys file, else TILEOPS_REMOTE_KEYS.
+    ArgumentError for another scheme or mode.
+    """
+    if url is None:
+        return Override(remote=settings.UNSET, remote_mode=settings.UNSET)
+    try:
+        values: dict[str, object] = {"remote": settings.remote_url(url)}
+        values["remote_mode"] = settings.remote_mode(mode)
+    except ValueError as error:
+        raise ArgumentError(f"option.remote: expected {error}") from None
+    if sign is not None:
+        values["remote_sign"] = sign
+    if keys is not None:
+        values["remote_keys"] = _path(keys)
+    return Override(**values)
+
+
 def strict(enable: bool = True) -> Override:
     """Turn every compile from now on into a CompileMissError that names op and key."""
     return Override(strict=bool(enable))

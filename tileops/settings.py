@@ -108,6 +108,30 @@ def _text(text: str) -> str | None:
     return text or None
 
 
+REMOTE_SCHEMES = ("redis", "rediss", "unix", "s3", "gs", "file")
+REMOTE_MODES = ("read", "readwrite")
+
+
+def remote_url(text: str) -> str | None:
+    """The URL of a remote; ValueError if it has another scheme or names nothing."""
+    if not text:
+        return None
+    scheme, separator, rest = text.partition("://")
+    # The text itself is not in the error: it may hold a password.
+    if scheme not in REMOTE_SCHEMES or not separator or not rest.strip("/"):
+        raise ValueError(f"a URL with one of the schemes {', '.join(REMOTE_SCHEMES)}")
+    if scheme == "file" and not rest.startswith("/"):
+        raise ValueError("file:// with an absolute path")
+    return text
+
+
+def remote_mode(text: str) -> str:
+    """``read`` or ``readwrite``; ValueError for another word."""
+    if text not in REMOTE_MODES:
+        raise ValueError(" or ".join(REMOTE_MODES))
+    return text
+
+
 def _positive(text: str) -> int | None:
     value = int(text) if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else 0
     if value < 1:
@@ -169,6 +193,22 @@ class Settings:
         "missing",
         "Take a program that another compiler made: never (`exact`), where the compiler is "
         "`missing`, or before a compile (`any`).",
+    )
+    remote: str | None = _read_by(
+        remote_url, None, "The fleet cache: `redis://`, `rediss://`, `s3://`, `gs://`, `file://`."
+    )
+    remote_mode: str = _read_by(
+        remote_mode, "read", "`read`, or `readwrite` to write there what is compiled here."
+    )
+    remote_keys: str | None = _read_by(_path, None, "The keys file that says whom to believe.")
+    remote_sign: str | None = _read_by(
+        _text, None, "Name of the key that signs; by default the only one that can."
+    )
+    remote_unsigned: bool = _read_by(
+        _flag, False, "Believe whoever can write to the fleet cache. What it holds is code."
+    )
+    remote_lease_seconds: float = _read_by(
+        _seconds, 10.0, "Time after which another machine takes over from one that died compiling."
     )
     bundle: tuple[str, ...] = _read_by(
         _paths, (), "Bundles searched before a compile, and what `tileops.load_bundle()` loads."
@@ -320,7 +360,8 @@ def _read() -> Settings:
         try:
             values[variable.field] = variable.parse(text)
         except ValueError as error:
-            raise ArgumentError(f"environment variable {name}={text!r}: expected {error}") from None
+            given = "" if variable.parse is remote_url else f"={text!r}"  # it may hold a password
+            raise ArgumentError(f"environment variable {name}{given}: expected {error}") from None
     with forks.guard:
         values.update(_overrides)
     return Settings(**values)

@@ -55,6 +55,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("tileops.child", "parents_pipe"): "a worker's own process, which runs no code of the user",
     ("tileops.child", "serve"): "a worker's own process, which runs no code of the user",
     ("tileops.jit.compiling", "run_all"): "of one call; the pool's module has fork hooks of its own",
+    ("tileops.cache.remote.stores", "within"): "of one operation, whose thread does not exist in the child",
+    ("tileops.cache.remote.writeback", "WriteBack.__init__"): "a child makes its own: fleet._Current.renew",
     ("tileops.cache.locks", "file_lock"): _OF_THE_KERNEL,
     ("tileops.cache.usage", "_lock"): _OF_THE_KERNEL,
     ("tileops.cache.usage", "_is_abandoned"): _OF_THE_KERNEL,

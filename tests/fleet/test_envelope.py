@@ -79,7 +79,7 @@ WRONG_SECRET = keys.parse(
         (blobs.hmac_ring(revoked={"kids": ["team"]}), 0, "the key team is revoked"),
         (blobs.hmac_ring(revoked={"entries": [blobs.entry(0).hash]}), 0, "is revoked"),
         (keys.parse({"keys": [{**blobs.HMAC_FILE["keys"][0], "not_after": "2020-01-01"}]}), 0, "the key team has expired"),
-        (blobs.hmac_ring(), 1, "signed for the entry"),
+        (blobs.hmac_ring(), 1, "signed for another entry"),
     ],
     ids=["unknown_key", "wrong_secret", "no_keys", "revoked_key", "revoked_entry", "expired", "swapped"],
 )  # fmt: skip
@@ -176,7 +176,7 @@ def test_pointers_are_bound_to_their_identity() -> None:
     name = identity(entry.key.fields)
     data = pack_alias(Alias(name, entry.hash, entry.key.fields["toolchain"]), blobs.signer(ring))
     assert unpack_alias(data, name, ring).key == entry.hash
-    with pytest.raises(UntrustedEnvelopeError, match="signed for the identity"):
+    with pytest.raises(UntrustedEnvelopeError, match="signed for another identity"):
         unpack_alias(data, "0" * 64, ring)
     with pytest.raises(UntrustedEnvelopeError, match="is revoked"):
         unpack_alias(data, name, blobs.hmac_ring(revoked={"entries": [entry.hash]}))

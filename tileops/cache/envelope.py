@@ -107,9 +107,9 @@ def unpack(blob: bytes, expected: str, ring: Keyring) -> Entry:
         if content["format"] != FORMAT:
             raise DamagedError(f"format {content['format']!r:.20}")
         if content["key"] != expected:
-            raise UntrustedEnvelopeError(f"signed for the entry {content['key']!r:.20}")
+            raise UntrustedEnvelopeError("signed for another entry")
         if expected in ring.revoked_entries:
-            raise UntrustedEnvelopeError(f"the entry {expected[:12]} is revoked")
+            raise UntrustedEnvelopeError("the entry is revoked")
         files = _files(blob, len(_member(ENVELOPE, envelope)), content["files"], expected)
         key = Key({**content["fields"], "ir": files[PROGRAM].decode("utf-8")})
         links = _links(content["links"], files)
@@ -169,9 +169,9 @@ def unpack_alias(blob: bytes, expected: str, ring: Keyring) -> Alias:
         raise DamagedError(f"a pointer with the fields {sorted(content)!r:.99}")
     alias = Alias(content["identity"], content["key"], content["toolchain"])
     if alias.identity != expected:
-        raise UntrustedEnvelopeError(f"signed for the identity {alias.identity[:12]!r}")
+        raise UntrustedEnvelopeError("signed for another identity")
     if alias.key in ring.revoked_entries:
-        raise UntrustedEnvelopeError(f"the entry {alias.key[:12]} is revoked")
+        raise UntrustedEnvelopeError("the entry is revoked")
     return alias
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,14 @@ class Store:
             found = self._look(key, where, hit)
             if found is not None:
                 return found
-            counters.add("misses")
-            return self._publish(key, build(), where)
+            if current.remote is None:
+                counters.add("misses")
+                return self._publish(key, build(), where)
+            # Imported where there is a remote and something is missing.
+            from tileops.cache.remote import flight
+
+            publish = partial(self._publish, key, where=where)
+            return flight.obtained(key, build, publish, partial(self._keep, where=where), hit)
 
     def clear_memory(self) -> None:
         """Forget the entries in memory."""
