@@ -149,6 +149,10 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _some_seconds(text: str) -> float | None:
+    return _seconds(text) if text.strip() else None
+
+
 def _read_by(parse: Callable[[str], Any], default: object, doc: str) -> Any:  # noqa: ANN401
     """A setting that an environment variable gives: how its text is read, its line in the docs."""
     return field(default=default, metadata={"parse": parse, "doc": doc})
@@ -206,6 +210,11 @@ class Settings:
     )
     remote_unsigned: bool = _read_by(
         _flag, False, "Believe whoever can write to the fleet cache. What it holds is code."
+    )
+    remote_timeout_seconds: float | None = _read_by(
+        _some_seconds,
+        None,
+        "Longest wait for one answer of it; by default 0.25 from Redis, 0.5 from others.",
     )
     remote_lease_seconds: float = _read_by(
         _seconds, 10.0, "Time after which another machine takes over from one that died compiling."

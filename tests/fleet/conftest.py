@@ -69,8 +69,12 @@ def keys_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    """Each test has its own connection, breaker and counters, and gives its warnings anew."""
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test has its own connection, breaker and counters, and gives its warnings anew.
+
+    A busy machine has time: only the tests of failures set the usual limits.
+    """
+    monkeypatch.setenv("TILEOPS_REMOTE_TIMEOUT_SECONDS", "30")
     fleet._current.fleet = None
     log._warned.clear()
     counters.stats(reset=True)

@@ -31,8 +31,9 @@ SLACK_SECONDS = 2.0
 
 
 @pytest.fixture(autouse=True)
-def _short_waits_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "BACKGROUND_BOUNDS", Bounds(0.2, 0.7))
+    monkeypatch.delenv("TILEOPS_REMOTE_TIMEOUT_SECONDS")
 
 
 @dataclass

@@ -120,16 +120,16 @@ def test_a_file_that_is_a_link_or_a_fifo_is_not_read(
 def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in {
         "": "s3://bucket/x", "_MODE": "readwrite", "_KEYS": str(tmp_path / "k.json"), "_SIGN": "ci",
-        "_UNSIGNED": "1", "_LEASE_SECONDS": "3",
+        "_UNSIGNED": "1", "_LEASE_SECONDS": "3", "_TIMEOUT_SECONDS": "2",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"TILEOPS_REMOTE{name}", value)
     found = fleet.config_of(settings.current())
     assert found == fleet.Config(
-        "s3://bucket/x", True, str(tmp_path / "k.json"), "ci", True, 3.0, False
+        "s3://bucket/x", True, str(tmp_path / "k.json"), "ci", True, 3.0, 2.0, False
     )
     assert {k: v for k, v in settings.as_environment().items() if "REMOTE" in k} == {
         k: v for k, v in os.environ.items() if k.startswith("TILEOPS_REMOTE")
-    } | {"TILEOPS_REMOTE_LEASE_SECONDS": "3.0"}
+    } | {"TILEOPS_REMOTE_LEASE_SECONDS": "3.0", "TILEOPS_REMOTE_TIMEOUT_SECONDS": "2.0"}
     with option.remote("redis://h", mode="read"):
         assert fleet.config_of(settings.current()).url == "redis://h"  # type: ignore[union-attr]
         assert not fleet.config_of(settings.current()).writes  # type: ignore[union-attr]
@@ -237,14 +237,14 @@ def test_pointers_lead_from_an_identity_to_its_entry(share: Path, node: Node) ->
     assert one is not None
     assert one.write_back.flush(10)
     identity = fleet.identity_of(samples.key().fields)
-    answer = one.look_up_alike(identity, fleet.Budget())
+    answer = one.look_up_alike(identity, one.budget())
     assert answer.result == "hit"
     assert is_whole(answer.entry)
-    assert one.look_up_alike("0" * 64, fleet.Budget()).result == "miss"
+    assert one.look_up_alike("0" * 64, one.budget()).result == "miss"
     # A pointer that leads nowhere is mended by the next machine that compiles.
     (share / "1" / "e" / samples.key().hash()).unlink()
-    assert one.look_up_alike(identity, fleet.Budget()).result == "miss"
+    assert one.look_up_alike(identity, one.budget()).result == "miss"
     other = samples.key(toolchain={"triton": "3.8.0"})
     node(f"file://{share}").fetch(other, samples.built)
     assert fleet.current().write_back.flush(10)  # type: ignore[union-attr]
-    assert fleet.current().look_up_alike(identity, fleet.Budget()).entry.hash == other.hash()  # type: ignore[union-attr]
+    assert fleet.current().look_up_alike(identity, one.budget()).entry.hash == other.hash()  # type: ignore[union-attr]

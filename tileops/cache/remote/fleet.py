@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tileops.cache.remote.stores import (
     ALIASES,
     BACKGROUND_BOUNDS,
     ENTRIES,
+    Bounds,
     Lease,
     RefusedError,
     RemoteError,
@@ -49,6 +51,7 @@ class Config:
     sign: str | None
     unsigned: bool
     lease_seconds: float
+    timeout: float | None
     trust_shared: bool
 
 
@@ -67,7 +70,7 @@ class Answer:
 class Budget:
     """The time that one miss may spend on a remote."""
 
-    def __init__(self, seconds: float = MISS_SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
@@ -99,12 +102,25 @@ class Fleet:
         if not self.breaker.allows():
             raise UnavailableError(_NOT_YET)
         try:
-            store = open_store(self.config.url, BACKGROUND_BOUNDS if in_background else None)
+            store = open_store(self.config.url, self._bounds(in_background))
         except UnavailableError:
             self.breaker.failed()
             raise
         self.breaker.succeeded()
         return store
+
+    def _bounds(self, in_background: bool) -> Bounds | None:
+        given = self.config.timeout
+        if in_background:
+            bounds = BACKGROUND_BOUNDS
+            return (
+                bounds if given is None else Bounds(*(max(given, s) for s in vars(bounds).values()))
+            )
+        return None if given is None else Bounds(given, given)
+
+    def budget(self) -> Budget:
+        """The time for one miss from now on."""
+        return Budget(max(MISS_SECONDS, 2 * (self.config.timeout or 0)))
 
     def ring(self) -> Keyring:
         """The keys of this moment, read again when their file changes; CacheError if unusable."""
@@ -261,6 +277,9 @@ class _Current:
     def renew(self) -> None:
         """Forget the parent's connections, queue and leases: see ``forks.renew_in_child``."""
         self.fleet = None
+        client = sys.modules.get("fsspec.asyn")
+        if client is not None:
+            client.reset_lock()  # another thread may have been starting its loop
 
 
 _current = _Current()
@@ -277,6 +296,7 @@ def config_of(now: settings.Settings) -> Config | None:
         now.remote_sign,
         now.remote_unsigned,
         now.remote_lease_seconds,
+        now.remote_timeout_seconds,
         now.cache_trust_shared,
     )
 

@@ -58,7 +58,7 @@ def obtained(
 def _asked(fleet: Fleet, name: str) -> tuple[Answer, Lease | None]:
     """What the remote has; where it has nothing, the lease to compile, or None to go without."""
     fleet.prepare()
-    budget = Budget()
+    budget = fleet.budget()
     answer = fleet.look_up(name, budget)
     has_answered = answer.result in ("miss", "damaged", "untrusted")
     if not has_answered or settings.current().strict or not fleet.writes():
@@ -95,4 +95,4 @@ def _led_or_waited(
             has_waited = True
             counters.add("remote_lease_waits")
         time.sleep(pause * random.uniform(0.5, 1.0))
-        pause, budget = min(pause * 1.5, _MOST_PAUSE), Budget()
+        pause, budget = min(pause * 1.5, _MOST_PAUSE), fleet.budget()

@@ -48,7 +48,7 @@ class ObjectStore:
         self._files.retries = 1
         if hasattr(self._files, "connect"):
             # Reads the store's description and looks for credentials, once.
-            within(_CONNECT_SECONDS, self._files.connect)
+            within(max(_CONNECT_SECONDS, bounds.operation), self._files.connect)
 
     def get(self, name: str) -> bytes | None:
         """See ``RemoteStore``."""
