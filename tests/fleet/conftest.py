@@ -13,7 +13,8 @@ from tests.fleet import blobs, servers
 from tileops import counters, log, option
 from tileops.cache import Store
 from tileops.cache.remote import fleet
-from tileops.cache.remote.stores import RemoteStore, open_store
+from tileops.cache.remote.opening import open_store
+from tileops.cache.remote.stores import RemoteStore
 
 NO_SERVERS = servers.lacks()
 if NO_SERVERS is not None and os.environ.get("TILEOPS_REQUIRE_SERVERS"):

@@ -19,7 +19,8 @@ from tests.fleet.conftest import NO_SERVERS
 from tileops import counters, option
 from tileops.cache import Store
 from tileops.cache.remote import fleet
-from tileops.cache.remote.stores import ALIASES, ENTRIES, Bounds, open_store
+from tileops.cache.remote.opening import open_store
+from tileops.cache.remote.stores import ALIASES, ENTRIES, Bounds
 from tileops.cache.remote.writeback import MOST_BYTES, MOST_ENTRIES, provenance
 from tileops.errors import CompileMissError
 

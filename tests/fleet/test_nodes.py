@@ -15,7 +15,8 @@ import pytest
 from tests.cache import samples
 from tests.fleet import blobs, servers
 from tileops.cache import envelope
-from tileops.cache.remote.stores import ENTRIES, open_store
+from tileops.cache.remote.opening import open_store
+from tileops.cache.remote.stores import ENTRIES
 
 # `make nightly` has 64 machines and 20 programs.
 NODES = int(os.environ.get("TILEOPS_FLEET_NODES", "4"))

@@ -10,12 +10,12 @@ import pytest
 
 from tests.fleet import servers
 from tileops.cache.remote.lease import BucketLease
+from tileops.cache.remote.opening import open_store
 from tileops.cache.remote.stores import (
     Bounds,
     RefusedError,
     RemoteStore,
     UnavailableError,
-    open_store,
     scrubbed,
     shown,
     within,

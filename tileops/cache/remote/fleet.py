@@ -19,6 +19,7 @@ from tileops.cache.files import Trust
 from tileops.cache.identity import identity as identity_of
 from tileops.cache.keys import Keyring, SigningKey
 from tileops.cache.remote.breaker import Breaker
+from tileops.cache.remote.opening import open_store
 from tileops.cache.remote.stores import (
     ALIASES,
     BACKGROUND_BOUNDS,
@@ -29,7 +30,6 @@ from tileops.cache.remote.stores import (
     RemoteError,
     RemoteStore,
     UnavailableError,
-    open_store,
     shown,
     within,
 )

@@ -1,4 +1,4 @@
-"""What a remote must do, the errors by which it fails, and the remote that a URL names."""
+"""What a remote must do, the errors by which it fails, and its URL in messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
-
-from tileops.errors import CacheError
-from tileops.settings import REMOTE_SCHEMES
 
 _T = TypeVar("_T")
 
@@ -95,32 +92,6 @@ class RemoteStore(Protocol):
 
     def abandon(self) -> None:
         """Let who still waits for an answer end, where the client can."""
-
-
-def open_store(url: str, bounds: Bounds | None = None) -> RemoteStore:
-    """A client of the remote ``url``; connects at its first use.
-
-    CacheError if a package is missing, which the text names, or the URL cannot be used.
-    """
-    scheme = url.partition(":")[0]
-    if scheme == "file":
-        from tileops.cache.remote.folder_store import FolderStore
-
-        return FolderStore(folder_of(url), bounds or OBJECT_BOUNDS)
-    if scheme in ("redis", "rediss", "unix"):
-        from tileops.cache.remote.redis_store import RedisStore
-
-        return RedisStore(url, bounds or REDIS_BOUNDS)
-    if scheme in REMOTE_SCHEMES:
-        from tileops.cache.remote.object_store import ObjectStore
-
-        return ObjectStore(url, bounds or OBJECT_BOUNDS)
-    raise CacheError(f"remote {shown(url)}: expected one of {', '.join(REMOTE_SCHEMES)}")
-
-
-def folder_of(url: str) -> str:
-    """The folder that a ``file://`` URL names."""
-    return urllib.parse.unquote(urllib.parse.urlsplit(url).path)
 
 
 def shown(url: str) -> str:
