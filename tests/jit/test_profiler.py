@@ -88,9 +88,30 @@ def test_supply(supply: TensorSupplyType, dtype: torch.dtype) -> None:
         assert not values.any()
     if supply is TensorSupplyType.One:
         assert bool((values == 1).all())
-    if supply is TensorSupplyType.Auto:
-        assert values.abs().max() <= 2
+    if supply in (TensorSupplyType.Auto, TensorSupplyType.Integer):
+        assert values.abs().max() <= (128 if dtype == torch.float8_e4m3fn else 2)
         assert values.unique().numel() > 1
+    if supply is TensorSupplyType.Integer:
+        assert torch.equal(values, values.round())
+
+
+def test_normal_has_the_mean_that_tolerances_of_programs_rely_on() -> None:
+    made = make_tensor(param(torch.float32, 200, 200), TensorSupplyType.Normal, "cpu")
+    # 40,000 draws: the mean of the draws is within six deviations, 6 / 200, of theirs.
+    assert abs(made.double().mean().item() + 1) < 0.03
+    randn = make_tensor(param(torch.float32, 200, 200), TensorSupplyType.Randn, "cpu")
+    assert abs(randn.double().mean().item()) < 0.03
+
+
+@pytest.mark.parametrize("supply", [TensorSupplyType.Uniform, TensorSupplyType.Normal])
+def test_int8_is_all_ones_where_most_draws_would_be_zero(supply: TensorSupplyType) -> None:
+    assert bool((make_tensor(param(torch.int8, 9), supply, "cpu") == 1).all())
+
+
+def test_integers_of_8_bit_floats_have_the_range_of_int8() -> None:
+    made = make_tensor(param(torch.float8_e5m2, 4000), TensorSupplyType.Auto, "cpu").double()
+    assert made.min() < -100
+    assert made.max() > 100
 
 
 def test_a_supply_makes_inputs_for_parameters() -> None:

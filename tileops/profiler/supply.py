@@ -12,9 +12,11 @@ from tileops.errors import ArgumentError
 
 
 class TensorSupplyType(Enum):
-    """How inputs are filled.
+    """How inputs are filled, with the ranges that tolerances of TileLang programs rely on.
 
-    Auto: uniform in (-1, 1) for 16- and 32-bit floats, small integers for the others.
+    Uniform: in (-1, 1). Normal: mean -1 and deviation 1. Randn: mean 0 and deviation 1. int8 is
+    all ones for Uniform and Normal. Integer: -2 to 2; unsigned types 0 to 2; 8-bit floats the
+    integers from -128 to 127, rounded. Auto: uniform for floats of 16 bits and more, else Integer.
     """
 
     Integer = 1
@@ -43,6 +45,10 @@ class Param(Protocol):
 
 
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+_FLOAT8 = tuple(
+    getattr(torch, name)
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+)
 _UNIFORM = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -66,7 +72,7 @@ def make_tensor(
 
 
 def get_tensor_supply(
-    supply: TensorSupplyType = TensorSupplyType.Auto, device: str | torch.device | None = None
+    supply: TensorSupplyType = TensorSupplyType.Integer, device: str | torch.device | None = None
 ) -> Callable[[Param], torch.Tensor]:
     """A function from a kernel's parameter to an input for it.
 
@@ -102,6 +108,8 @@ def fill(
         return _packed(size, supply, device, generator).view(dtype)
     if supply == TensorSupplyType.Auto:
         supply = TensorSupplyType.Uniform if dtype in _UNIFORM else TensorSupplyType.Integer
+    if dtype == torch.int8 and supply in (TensorSupplyType.Uniform, TensorSupplyType.Normal):
+        supply = TensorSupplyType.One  # few of the values would be anything but 0
     match supply:
         case TensorSupplyType.Zero:
             values = torch.zeros(size, device=device)
@@ -109,13 +117,23 @@ def fill(
             values = torch.ones(size, device=device)
         case TensorSupplyType.Uniform:
             values = torch.rand(size, device=device, generator=generator) * 2 - 1
-        case TensorSupplyType.Normal | TensorSupplyType.Randn:
+        case TensorSupplyType.Normal:
+            values = torch.randn(size, device=device, generator=generator) - 1
+        case TensorSupplyType.Randn:
             values = torch.randn(size, device=device, generator=generator)
         case _:
-            low = 0 if dtype in _UNSIGNED or dtype == torch.bool else -2
-            high = 2 if dtype == torch.bool else 3
-            values = torch.randint(low, high, size, device=device, generator=generator)
+            low, high = _integers(dtype)
+            values = torch.randint(low, high + 1, size, device=device, generator=generator)
     return values.to(dtype)
+
+
+def _integers(dtype: torch.dtype) -> tuple[int, int]:
+    """The least and the greatest of the integers that fill a tensor of ``dtype``."""
+    if dtype == torch.bool:
+        return 0, 1
+    if dtype in _UNSIGNED:
+        return 0, 2
+    return (-128, 127) if dtype in _FLOAT8 else (-2, 2)
 
 
 def _packed(
