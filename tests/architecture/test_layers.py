@@ -50,11 +50,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     "autotuner": frozenset({"runtime", "profiler"}),
     "layout": frozenset({"language"}),
     "transform": frozenset({"jit"}),
+    "roofline": frozenset({"ir"}),
+    "dialect": frozenset({"autotuner", "ir", "jit", "language", "layout", "profiler", "roofline"}),
     "arch": frozenset(),
     "cli": frozenset(
         {
             "jit", "cache", "runtime", "profiler", "compiler", "op", "autotuner", "codegen",
-            "frontend", "ir", "language",
+            "frontend", "ir", "language", "roofline",
         }
     ),
     "testing": frozenset(

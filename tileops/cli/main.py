@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tileops.cli import cache_commands, check, environment, tune_commands
+from tileops.cli import analyze, cache_commands, check, environment, tune_commands
 from tileops.errors import TileopsError
 
 
@@ -16,12 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for a finding, 2 for an error."""
     parser = argparse.ArgumentParser(
         prog="tileops",
-        description="Tile programs: what this machine has, the cache, what a file uses, tunings.",
+        description="Tile programs: what this machine has, the cache, what files use and take.",
     )
     parser.add_argument("--version", action="version", version=f"tileops {environment.version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     environment.add_parser(commands)
     cache_commands.add_parser(commands)
+    analyze.add_parser(commands)
     check.add_parser(commands)
     tune_commands.add_parser(commands)
     options = parser.parse_args(arguments)
