@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tileops import ops as ops
     from tileops import option as option
     from tileops import profiler as profiler
+    from tileops import roofline as roofline
     from tileops import transform as transform
     from tileops.alias import install_alias as install_alias
     from tileops.autotuner.decorator import AutoTuner as AutoTuner
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from tileops.language.foreign import cubin as cubin
     from tileops.language.foreign import cuda as cuda
     from tileops.language.foreign import ptx as ptx
+    from tileops.log import set_log_level as set_log_level
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
     from tileops.op.bundle_ops import load_bundle as load_bundle
@@ -88,12 +90,22 @@ _HOMES = {
     "load_bundle": "op.bundle_ops",
     "install_alias": "alias",
     **dict.fromkeys(("on_compile", "stats"), "counters"),
+    "set_log_level": "log",
     "warmup": "jit.warmup",
+}
+# Names that TileLang programs find on their package. None of them is a name of tileops' own.
+_OF_PROGRAMS = {
+    "DataType": ("dialect.tvm", "DataType"),
+    "engine": ("dialect.lowering", None),
+    "env": ("dialect.environment", "env"),
+    "lower": ("dialect.lowering", "lower"),
+    "tools": ("dialect.tools", None),
+    "tvm": ("dialect.tvm", None),
 }
 _MODULES = frozenset(
     (
         "autotuner", "cache", "errors", "jit", "language", "layout", "math", "option", "ops",
-        "profiler", "testing", "transform",
+        "profiler", "roofline", "testing", "transform",
     )
 )  # fmt: skip
 
@@ -137,6 +149,10 @@ _offer_operators()
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name in _MODULES:
         return importlib.import_module(f"tileops.{name}")
+    if name in _OF_PROGRAMS:
+        place, inner = _OF_PROGRAMS[name]
+        module = importlib.import_module(f"tileops.{place}")
+        return module if inner is None else getattr(module, inner)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'tileops' has no attribute {name!r}")

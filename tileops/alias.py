@@ -20,15 +20,50 @@ from tileops.errors import ArgumentError, TileopsError
 
 _PACKAGE = "tileops"
 
-# Modules that have another place here. None: a folder that only leads to others.
+# Modules that have another place here, with all that is below them. None: a folder that only leads
+# to others.
 _ELSEWHERE: dict[str, str | None] = {
     "carver": None,
     "carver.arch": "arch",
+    "carver.roller": None,
+    "carver.roller.hint": "dialect.templates",
+    "carver.roller.rasterization": "dialect.rasterization",
+    "carver.template": "dialect.templates",
+    "contrib": None,
+    "contrib.nvcc": "dialect.nvcc",
+    "backend": None,
+    "backend.target": "dialect.tvm.target",
+    "cuda": "dialect.cuda",
+    **dict.fromkeys(
+        (
+            "cuda.intrinsics",
+            "cuda.intrinsics.layout",
+            "cuda.intrinsics.layout.mma_layout",
+            "cuda.intrinsics.layout.utils",
+            "cuda.intrinsics.macro",
+            "cuda.intrinsics.macro.mma_macro_generator",
+        ),
+        "dialect.mma",
+    ),
+    **dict.fromkeys(
+        ("engine", "engine.callback", "engine.lower", "engine.param"), "dialect.lowering"
+    ),
+    "env": "dialect.environment",
+    "language.dtypes": "dialect.dtypes",
     "tileop": None,
     "tileop.base": "language",
+    "tools": "dialect.tools",
+    "tools.cuda": None,
+    "tools.cuda.iket": "dialect.iket",
+    "tvm": "dialect.tvm",
+    "tvm.testing": "testing",
     "utils": None,
+    "utils.device": "devices",
+    "utils.target": "dialect.tvm.target",
     "utils.tensor": "testing",
 }
+# Packages that programs of an alias import beside it; used where no real one can be imported.
+_COMPANIONS = {"tilelang": ("tvm",)}
 
 
 class _SameModule(Loader):
@@ -49,40 +84,72 @@ class _SameModule(Loader):
         module.__spec__ = self._spec
 
 
+class _Companion(MetaPathFinder):
+    """Finds a package that goes with an alias, after everybody else has failed to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_loaded(self) -> bool:
+        """True if the package was imported, and from here."""
+        module = sys.modules.get(self.name)
+        return module is not None and module.__name__ == f"{_PACKAGE}.{elsewhere(self.name)}"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where the package comes from; None for all others."""
+        return _spec_of(fullname, elsewhere(fullname)) if fullname == self.name else None
+
+
+def _spec_of(fullname: str, place: str) -> ModuleSpec | None:
+    """The module of tileops at ``place`` under another name; None where there is none."""
+    real = f"{_PACKAGE}.{place}" if place else _PACKAGE
+    try:
+        found = importlib.util.find_spec(real)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        return None
+    is_package = found.submodule_search_locations is not None
+    return ModuleSpec(fullname, _SameModule(real), origin=found.origin, is_package=is_package)
+
+
 class Alias(AbstractContextManager["Alias"], MetaPathFinder):
     """An installed alias. ``undo()``, or leaving a ``with`` block on it, removes the name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._companions = [_Companion(package) for package in _COMPANIONS.get(name, ())]
+
+    def install(self) -> None:
+        """Put the alias before, and what goes with it after, all that finds modules."""
+        sys.meta_path.insert(0, self)
+        sys.meta_path.extend(self._companions)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Where a module of the alias comes from; None for other modules and those not there."""
         first, _, rest = fullname.partition(".")
+        if rest and any(c.name == first and c.is_loaded() for c in self._companions):
+            return _spec_of(fullname, elsewhere(fullname))
         if first != self.name:
             return None
-        place = _ELSEWHERE.get(rest, rest)
-        if place is None:
+        if rest in _ELSEWHERE and _ELSEWHERE[rest] is None:
             return ModuleSpec(fullname, None, is_package=True)
-        real = f"{_PACKAGE}.{place}" if place else _PACKAGE
-        try:
-            found = importlib.util.find_spec(real)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            return None
-        is_package = found.submodule_search_locations is not None
-        return ModuleSpec(fullname, _SameModule(real), origin=found.origin, is_package=is_package)
+        return _spec_of(fullname, elsewhere(rest))
 
     def undo(self) -> None:
         """Remove the name: later imports of it find what is installed. May be called again."""
         with forks.guard:
             if _installed.get(self.name) is self:
                 del _installed[self.name]
-                sys.meta_path.remove(self)
-                for module in _loaded(self.name):
-                    del sys.modules[module]
+                finders: list[Alias | _Companion] = [self, *self._companions]
+                for finder in finders:
+                    sys.meta_path.remove(finder)
+                    for module in _loaded(finder.name):
+                        del sys.modules[module]
 
     def __exit__(self, *error: object) -> None:
         self.undo()
@@ -115,7 +182,7 @@ def install_alias(name: str = "tilelang") -> Alias:
             )
         alias = Alias(name)
         _installed[name] = alias
-        sys.meta_path.insert(0, alias)
+        alias.install()
         return alias
 
 

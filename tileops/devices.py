@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["get_device_name", "get_max_dynamic_shared_size_bytes", "get_num_sms"]
+__all__ = [
+    "get_current_device",
+    "get_device_name",
+    "get_max_dynamic_shared_size_bytes",
+    "get_num_sms",
+]
 
 
 def get_num_sms(device: int | torch.device | None = None) -> int:
@@ -26,6 +31,15 @@ def get_max_dynamic_shared_size_bytes(device: int | torch.device | None = None) 
     """Bytes of shared memory that one block of a CUDA device may ask for."""
     found: int = _properties(device).shared_memory_per_block_optin  # type: ignore[attr-defined]
     return found
+
+
+def get_current_device() -> torch.device:
+    """The current CUDA device; the CPU on a machine without one."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def get_device_name(device: int | torch.device | None = None) -> str:

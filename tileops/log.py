@@ -8,6 +8,7 @@ import sys
 import warnings
 
 from tileops import forks, settings
+from tileops.errors import ArgumentError
 
 logger = logging.getLogger("tileops")
 _warned: set[str] = set()
@@ -35,6 +36,17 @@ def emit(topic: str, line: str) -> None:
 
 def _is_named(topic: str) -> bool:
     return not {topic, "all"}.isdisjoint(settings.current().log)
+
+
+def set_log_level(level: str | int) -> None:
+    """Set the level of the logger ``tileops`` by name, such as ``"DEBUG"``, or number.
+
+    ArgumentError for a name that no level has.
+    """
+    number = logging.getLevelName(level.upper()) if isinstance(level, str) else level
+    if not isinstance(number, int):
+        raise ArgumentError(f"set_log_level: expected a level such as 'INFO', got {level!r}")
+    logger.setLevel(number)
 
 
 def write(line: str) -> None:

@@ -51,8 +51,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "layout": frozenset({"language"}),
     "transform": frozenset({"jit"}),
     "roofline": frozenset({"ir"}),
-    "dialect": frozenset({"autotuner", "ir", "jit", "language", "layout", "profiler", "roofline"}),
-    "arch": frozenset(),
+    "dialect": frozenset({"arch", "autotuner", "cache", "ir", "jit", "language", "layout", "profiler", "roofline"}),
+    "arch": frozenset({"roofline"}),
     "cli": frozenset(
         {
             "jit", "cache", "runtime", "profiler", "compiler", "op", "autotuner", "codegen",

@@ -235,23 +235,27 @@ def test_columns_count_characters() -> None:
 def test_modules_and_names_that_do_not_exist() -> None:
     text = """
         import tilelang
-        import tilelang.engine
+        import tilelang.autodd
         from tilelang.profiler import do_bench, frobnicate
         from tilelang import tvm
-        import tvm
+        from tvm import te, tirx, DataType
         tilelang.jit
         tilelang.nonsense()
         tilelang.PassConfigKey.TL_ENABLE_FAST_MATH
         from tilelang.carver.arch import driver
         from tilelang.transform.below_a_module import something
+        import tvm.script
+        tirx.const(1, "int32") + tirx.Evaluate
+        from tilelang.cuda.intrinsics.layout.mma_layout import make_mma_swizzle_layout
     """
     assert found(text) == [
-        (2, 8, "tileops.engine"),
+        (2, 8, "tileops.autodd"),
         (3, 41, "tileops.profiler.frobnicate"),
-        (4, 22, "tileops.tvm"),
-        (5, 1, "tvm"),
+        (5, 17, "tvm.te"),
         (7, 1, "tileops.nonsense"),
         (10, 47, "tileops.transform.below_a_module"),
+        (11, 8, "tvm.script"),
+        (12, 26, "tvm.tirx.Evaluate"),
     ]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tileops import language
-from tileops.cli.check_forms import LANGUAGE, Form, Found, Names, forms, missing_part
+from tileops.cli.check_forms import LANGUAGE, TVM, Form, Found, Names, forms, missing_part
 from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.errors import TileopsError
 from tileops.language import missing
@@ -92,7 +92,7 @@ def analyze(source: str, file: str = "<program>") -> Report:
     """What is not supported in a file's text. SyntaxError if it is not Python."""
     tree = ast.parse(source, file)
     names = Names(tree)
-    if not names.imports:
+    if all(path.startswith(TVM) for _, path in names.imports):
         return Report(False, ())
     lines = source.splitlines()
     found = {
@@ -109,7 +109,7 @@ def _column(lines: list[str], node: Form) -> int:
 
 
 def _everything(tree: ast.Module, names: Names) -> Found:
-    yield from _imports(tree, names)
+    yield from _imports(names)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             yield from _reference(node, names)
@@ -119,22 +119,20 @@ def _everything(tree: ast.Module, names: Names) -> Found:
 
 
 # -- names -------------------------------------------------------------------------------------
-def _imports(tree: ast.Module, names: Names) -> Found:
+def _imports(names: Names) -> Found:
     for node, path in names.imports:
         name = path.removeprefix(f"{LANGUAGE}.")
         if name != path and "." not in name:
             yield from _unusable_name(node, name)
         elif (part := missing_part(path)) is not None:
-            yield node, part, _NO_NAME
-    for statement in ast.walk(tree):
-        if isinstance(statement, ast.Import):
-            modules = [alias.name for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom) and not statement.level:
-            modules = [statement.module or ""]
-        else:
-            continue
-        if any(module.split(".")[0] == "tvm" for module in modules):
-            yield statement, "tvm", "tileops is not built on TVM and takes none of its objects"
+            yield node, *_absent(part)
+
+
+def _absent(part: str) -> tuple[str, str]:
+    """A path that tileops does not have, as a program writes it, and why."""
+    if part.startswith(f"{TVM}."):
+        return part.removeprefix("tileops.dialect."), "tileops is not built on TVM"
+    return part, _NO_NAME
 
 
 def _reference(node: ast.Attribute, names: Names) -> Found:
@@ -142,7 +140,7 @@ def _reference(node: ast.Attribute, names: Names) -> Found:
     if name is not None:
         yield from _unusable_name(node, name)
     elif path and not path.startswith(f"{LANGUAGE}.") and missing_part(path) == path:
-        yield node, path, _NO_NAME
+        yield node, *_absent(path)
 
 
 def _unusable_name(node: Form, name: str) -> Found:

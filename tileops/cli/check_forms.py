@@ -1,6 +1,7 @@
 """The names of a file that are the tile language's, and the forms that a program may not use.
 
-Both spellings of the package, ``tileops`` and ``tilelang``, are read as ``tileops``.
+Both spellings of the package, ``tileops`` and ``tilelang``, are read as ``tileops``, and ``tvm`` as
+its stand-in, ``TVM``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tileops.frontend.rewrite import REFUSED
 from tileops.language import missing
 
 LANGUAGE = "tileops.language"
+TVM = "tileops.dialect.tvm"
 _PACKAGES = ("tileops", "tilelang")
 
 Form = ast.expr | ast.stmt | ast.alias
@@ -35,7 +37,7 @@ class Names:
 
     def __init__(self, tree: ast.Module) -> None:
         self._paths: dict[str, str] = {}
-        self.imports: list[tuple[ast.alias | ast.stmt, str]] = []
+        self.imports: list[tuple[ast.alias | ast.stmt, str]] = []  # of TVM, too
         for node in ast.walk(tree):
             match node:
                 case ast.Import(names=aliases):
@@ -43,7 +45,8 @@ class Names:
                         if path := _canonical(alias.name):
                             self.imports.append((alias, path))
                             first = alias.name.split(".")[0]
-                            self._paths[alias.asname or first] = path if alias.asname else "tileops"
+                            whole = _canonical(first) or "tileops"
+                            self._paths[alias.asname or first] = path if alias.asname else whole
                 case ast.ImportFrom(module=str(module), level=0) if home := _canonical(module):
                     self._add_from(node, home)
         for node in ast.walk(tree):
@@ -84,6 +87,8 @@ class Names:
 
 def _canonical(module: str) -> str | None:
     first, _, rest = module.partition(".")
+    if first == "tvm":
+        return f"tileops.{elsewhere(module)}"
     if first not in _PACKAGES:
         return None
     if first != "tileops":
