@@ -30,6 +30,10 @@ def suite_results(
         from benchmarks import suite_ops
 
         return suite_ops.results(peers, args.only)
+    if suite == "foreign":
+        from benchmarks import suite_foreign
+
+        return suite_foreign.results()
     if suite == "gpu":
         from benchmarks import suite_gpu
 
@@ -69,8 +73,8 @@ def main() -> int:
     parser.add_argument(
         "--suite",
         action="append",
-        choices=("gpu", "host", "cpu", "warm", "tune", "compile", "pairs", "ops"),
-        help="default: all but tune, compile and pairs",
+        choices=("gpu", "host", "cpu", "warm", "tune", "compile", "pairs", "ops", "foreign"),
+        help="default: gpu, host and warm; without a GPU host, cpu and warm",
     )
     parser.add_argument(
         "--peers",

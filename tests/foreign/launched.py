@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from tileops import cache, runtime
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler.elf import kernel_notes
@@ -12,6 +14,8 @@ from tileops.jit.choosing import Words
 from tileops.jit.compiling import obtain_listed
 from tileops.jit.provider import Wanted
 from tileops.jit.targets import requested_target
+from tileops.op.fake import sizes_given
+from tileops.op.spec import bound_dtypes
 
 TARGET = "cuda:sm_90"
 
@@ -24,6 +28,19 @@ class Launched:
         static = self.provider.static_of(self.op.spec, values, dtypes or {})
         self.variant = self.op.variant(static)
         self.number = self.op.publish_variant(static)
+
+    @classmethod
+    def of_call(cls, program: Any, inputs: Sequence[Any], **given: Any) -> tuple[Launched, Wanted]:
+        """The op, and what a call with ``inputs`` wants of it."""
+        _, op, _ = program.routed(given)
+        names = [arg.name for arg in op.spec.args if arg.role != "static"]
+        values = dict(zip(names, inputs, strict=True))
+        found = bound_dtypes(op.spec, values)
+        dtypes = {r.name: str(d) for r, d in zip(op.spec.dtype_rules, found, strict=True)}
+        self = cls(program, dtypes, **given)
+        sizes = sizes_given(op.spec, self.variant, values)
+        scalars = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
+        return self, self.wanted(sizes, scalars=scalars)
 
     def wanted(
         self,
