@@ -117,6 +117,14 @@ def remote(
     return Override(**values)
 
 
+def bundle(*paths: str | os.PathLike[str]) -> Override:
+    """Look into these bundles before a compile, in order, in place of those of ``TILEOPS_BUNDLE``.
+
+    Without a path, none of the settings' bundles is looked into. Kernels that are loaded stay.
+    """
+    return Override(bundle=tuple(_path(path) for path in paths))
+
+
 def strict(enable: bool = True) -> Override:
     """Turn every compile from now on into a CompileMissError that names op and key."""
     return Override(strict=bool(enable))

@@ -123,7 +123,7 @@ def test_bundles_of_the_settings(bundle: Path, part: str, tmp_path: Path, run_py
     )
     environment = {"TILEOPS_BUNDLE": str(bundle), "TILEOPS_CACHE_DIR": str(tmp_path / "cache")}
     out = run_python(text, **environment)
-    assert out.startswith(f"TILEOPS_BUNDLE: {path} can be written by every user")
+    assert out.startswith(f"bundle: {path} can be written by every user")
     assert run_python(text, TILEOPS_CACHE_TRUST_SHARED="1", **environment) == "True 0"
 
 

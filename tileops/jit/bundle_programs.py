@@ -73,7 +73,7 @@ def _require(trust: Trust, *paths: Path) -> None:
             continue  # the read says what is wrong
         except UntrustedError as error:
             raise ArgumentError(
-                f"TILEOPS_BUNDLE: {error}, and what a bundle holds is code "
+                f"bundle: {error}, and what a bundle holds is code "
                 "(TILEOPS_CACHE_TRUST_SHARED=1 allows it)"
             ) from None
 
@@ -93,7 +93,7 @@ def _warn_of_another(bundle: Path, named: Named, trust: Trust) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
-        log.warn_once(f"bundle:{file}", f"TILEOPS_BUNDLE: {file}: {error!s:.200}")
+        log.warn_once(f"bundle:{file}", f"bundle: {file}: {error!s:.200}")
         return
     identity = named.identity()
     if definition is not None and definition != identity.digest:
@@ -117,7 +117,7 @@ def _index_of(programs: Path, trust: Trust) -> dict[_Content, str]:
     try:
         status = (programs.parent / "bundle.json").stat()
     except OSError as error:
-        log.warn_once(f"bundle:{programs}", f"TILEOPS_BUNDLE: {programs.parent}: {error.strerror}")
+        log.warn_once(f"bundle:{programs}", f"bundle: {programs.parent}: {error.strerror}")
         return {}
     _require(trust, programs.parent / "bundle.json")
     key = (str(programs), status.st_ino, status.st_mtime_ns)
@@ -132,7 +132,7 @@ def _read_index(programs: Path, trust: Trust) -> dict[_Content, str]:
     try:
         folders = sorted(programs.iterdir())
     except OSError as error:
-        log.warn_once(f"bundle:{programs}", f"TILEOPS_BUNDLE: {programs}: {error.strerror}")
+        log.warn_once(f"bundle:{programs}", f"bundle: {programs}: {error.strerror}")
         return index
     for folder in folders:
         _require(trust, folder, *sorted(folder.iterdir()))

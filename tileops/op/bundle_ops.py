@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 import torch
 
@@ -77,12 +77,38 @@ class _BundledOp:
             bundle_paths.add(path, shared=shared)
 
 
+Ops = dict[str, torch._ops.OpOverload]
+Digests = dict[str, str | None]
+_Path = str | os.PathLike[str] | None
+
+
+@overload
 def load_bundle(
-    path: str | os.PathLike[str] | None = None,
+    path: _Path = None,
     *,
     namespace: str | None = None,
     trust: Trusted | None = None,
-) -> dict[str, torch._ops.OpOverload]:
+    as_fallback: Literal[False] = False,
+) -> Ops: ...
+
+
+@overload
+def load_bundle(
+    path: _Path = None,
+    *,
+    namespace: None = None,
+    trust: Trusted | None = None,
+    as_fallback: Literal[True],
+) -> Digests: ...
+
+
+def load_bundle(
+    path: _Path = None,
+    *,
+    namespace: str | None = None,
+    trust: Trusted | None = None,
+    as_fallback: bool = False,
+) -> Ops | Digests:
     """Register the ops of the bundle in folder ``path``; returns them by qualified name.
 
     The ops need neither their source nor a compiler, and ``torch.compile`` and ``torch.export``
@@ -93,6 +119,11 @@ def load_bundle(
     digests in both bundles tell. The op of a program with source is left as it is, and takes its
     kernels from the bundle before it compiles. ``namespace`` registers the ops under it instead,
     beside those of other bundles: ``torch.ops.<namespace>.<name>``.
+
+    ``as_fallback`` registers nothing: programs with source look into the bundle before they
+    compile, as into those of ``TILEOPS_BUNDLE``, and take its kernels if program and options are
+    equal. The result is then the digest of each op's program by qualified name; None for an op
+    of an older bundle, which has none.
 
     A bundle is code. ``trust`` is ``"user"`` for a bundle that only this user and root can write,
     ``"shared"`` for any; None is ``"user"``, or as ``TILEOPS_CACHE_TRUST_SHARED`` says.
@@ -113,7 +144,24 @@ def load_bundle(
         raise ArgumentError(f'load_bundle: trust is "user" or "shared", got {trust!r}')
     shared = trust == "shared" if trust is not None else settings.current().cache_trust_shared
     # Not resolve(), which would follow links.
-    return _load([os.path.abspath(p) for p in found], namespace or "", shared)  # noqa: PTH100
+    paths = [os.path.abspath(p) for p in found]  # noqa: PTH100
+    if not as_fallback:
+        return _load(paths, namespace or "", shared)
+    if namespace is not None:
+        raise ArgumentError(
+            "load_bundle: as_fallback registers no ops, so there is nothing to put into "
+            f"namespace={namespace!r}"
+        )
+    return _serve(paths, shared)
+
+
+def _serve(paths: list[str], shared: bool) -> Digests:
+    """Let programs with source look into bundles, once all of them have been read."""
+    with _lock:
+        found = _parts(runtime.read_bundles(paths, shared=shared))
+        for path in paths:
+            bundle_paths.add(path, shared=shared)
+    return {name: each[0].definition for name, each in found.items()}
 
 
 def _load(paths: list[str], namespace: str, shared: bool) -> dict[str, torch._ops.OpOverload]:

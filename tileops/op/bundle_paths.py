@@ -8,7 +8,7 @@ _loaded: dict[str, bool] = {}  # by folder: whether others may have written it
 
 
 def add(path: str, *, shared: bool) -> None:
-    """Look into a bundle that was loaded and holds an op of a program with source."""
+    """Look into a bundle that was loaded for programs with source, as a fallback or for an op."""
     _loaded.setdefault(path, shared)
 
 
