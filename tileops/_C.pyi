@@ -122,6 +122,13 @@ def read_bundles(
 ) -> list[BundledOp]:
     """The ops that ``load_bundles`` would register; the same errors, except those about names."""
 
+def adopt_op(handle: int) -> None:
+    """Give the op of a bundle to the program behind its resolver, which must be set before.
+
+    Its calls ask the resolver for variants and kernels from now on; those inside finish with what
+    they found. To later bundles the name is that of a program.
+    """
+
 # -- calls -----------------------------------------------------------------------------------------
 
 def direct_call(

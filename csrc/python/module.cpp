@@ -304,6 +304,7 @@ PYBIND11_MODULE(_C, m) {
       py::arg("device_index"), py::arg("consts"), py::arg("fast"), py::arg("index64"), NoGil());
   m.def("set_resolver", &set_python_resolver, py::arg("handle"), py::arg("resolver").none(true));
   m.def("keep_given", &keep_given, py::arg("handle"), NoGil());
+  m.def("adopt_op", &adopt_op, py::arg("handle"), NoGil());
   m.def("retire_op", &retire_op, py::arg("handle"), py::arg("message"), NoGil());
   m.def("detach", &detach, py::arg("handle"), NoGil());
   m.def("release", &release, py::arg("handle"), NoGil());

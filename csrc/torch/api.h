@@ -80,6 +80,10 @@ TILEOPS_API std::vector<LoadedOp> load_bundles(const std::vector<std::string>& p
 TILEOPS_API std::vector<LoadedOp> read_bundles(const std::vector<std::string>& paths,
                                                const BundleOptions& options);
 
+// Gives the op of a bundle to the program behind its resolver, which must be set: its calls ask it
+// for variants and kernels from now on, and to later bundles the name is that of a program.
+TILEOPS_API void adopt_op(uint64_t handle);
+
 // In strict mode a missing kernel is an error instead of a compile.
 TILEOPS_API void set_strict(bool strict);
 TILEOPS_API bool strict();

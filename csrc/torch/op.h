@@ -94,6 +94,7 @@ class Op {
   // Where the op's kernels come from if nothing can make more of them; null for other ops.
   const std::string* sealed() const { return sealed_.load(std::memory_order_acquire); }
   void seal(const std::string& origin);
+  void unseal() { sealed_.store(nullptr, std::memory_order_release); }
 
   uint32_t add_variant(const json::Value& description);
   void add_entry(uint32_t variant, const json::Value& description,

@@ -225,8 +225,7 @@ def test_names_that_are_taken(sample_bundle: Path, run_python: Run) -> None:
         "print(torch.equal(torch.ops.tileops.sample_axpy(torch.ones(3), torch.ones(3), 1.0), torch.full((3,), 2.0)))\n"
     )
     name, value = run_python(after, sample_bundle).splitlines()
-    assert re.fullmatch(r"tileops::sample_axpy__[0-9a-f]{8}", name)
-    assert value == "True"
+    assert (name, value) == ("tileops::sample_axpy", "True")
 
 
 def host() -> str:

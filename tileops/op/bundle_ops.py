@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -15,14 +15,14 @@ from tileops.errors import ArgumentError, CompileMissError, RedefinedOpError
 from tileops.op import bundle_paths, names
 from tileops.op.fake import fake_of
 from tileops.op.overload import Overload, packet_of
-from tileops.op.registration import static_key
+from tileops.op.registration import Op, static_key
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant
 
 Trusted = Literal["user", "shared"]
 
 _lock = forks.renewed_lock()  # over files; a second load in a child finds what is there
-_loaded: dict[str, _BundledOp] = {}  # by qualified name
+_loaded: dict[str, BundledOp] = {}  # by qualified name
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class _Part:
     """What one bundle says of an op, read before anything is registered."""
 
     spec: OpSpec
+    handle: int  # 0 until it is registered
     path: str
     file: str
     aliases: tuple[str, ...]
@@ -38,11 +39,17 @@ class _Part:
     parts: Mapping[str, str]
 
 
-class _BundledOp:
-    """One op that bundles brought, with the rules that its fake needs."""
+class BundledOp:
+    """One op that bundles brought, with the rules that its fake needs.
+
+    ``calls`` are its Python side, by name. ``source`` is set once a program has taken it over.
+    """
 
     def __init__(self, part: _Part) -> None:
         self.spec = part.spec
+        self.handle = part.handle
+        self.calls: dict[str, Overload] = {}
+        self.source: Op | None = None
         self.first = part
         self.origins: dict[str, bool] = {}  # by folder: whether others may have written it
         self.names: set[str] = set()
@@ -57,6 +64,8 @@ class _BundledOp:
 
     def variant(self, static: tuple[object, ...]) -> Variant:
         """The rules for compile-time arguments; CompileMissError where no bundle has them."""
+        if self.source is not None:
+            return self.source.variant(static)
         static = self.spec.normal(static)
         found = self._variants.get(static_key(static))
         if found is None:
@@ -69,6 +78,14 @@ class _BundledOp:
                 f"{' and '.join(self.origins)}; add this combination with tileops.bundle"
             )
         return found
+
+    def variants(self) -> Iterable[Variant]:
+        """The variants that bundles brought."""
+        return self._variants.values()
+
+    def rules(self) -> str:
+        """A digest of what else than variants a traced graph takes of the op."""
+        return "" if self.source is None else self.source.rules()
 
     def meet(self, holder: names.Holder) -> None:
         """Refuse a program with source that asks for the op's name, unless it is the same."""
@@ -192,6 +209,7 @@ def _parts(texts: Sequence[runtime.BundledOp]) -> dict[str, list[_Part]]:
         found.setdefault(item.name, []).append(
             _Part(
                 replace(spec, namespace=namespace),
+                item.handle,
                 item.path,
                 os.path.join(item.path, "ops", folder, "op.json"),  # noqa: PTH118
                 tuple(document.get("aliases", ())),
@@ -229,7 +247,7 @@ def _require_same(part: _Part, holder: names.Holder) -> None:
 
 
 def _adopt(name: str, parts: Sequence[_Part], shared: bool) -> None:
-    op = _loaded.get(name) or _BundledOp(parts[0])
+    op = _loaded.get(name) or BundledOp(parts[0])
     _loaded[name] = op
     spec = op.spec
     origin = names.Origin("the bundle", f"<locals> {op.first.path}", "")
@@ -238,9 +256,12 @@ def _adopt(name: str, parts: Sequence[_Part], shared: bool) -> None:
         for each in (spec.name, *part.aliases):
             if each not in op.names:
                 op.names.add(each)
-                holder = names.Holder(origin, _cannot_retire, meet=op.meet)
+                # A further name of the op cannot be taken over: programs have one name.
+                adopted = op if each == spec.name else None
+                holder = names.Holder(origin, _cannot_retire, meet=op.meet, adopted=adopted)
                 names.hold(spec.namespace, each, holder)
-                Overload(replace(spec, name=each), fake_of(spec, op.variant))
+                fake = fake_of(spec, op.variant, op.rules)
+                op.calls[each] = Overload(replace(spec, name=each), fake)
 
 
 def _cannot_retire(message: str) -> None:

@@ -8,12 +8,16 @@ import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from tileops import forks, log
 from tileops.errors import ArgumentError
 from tileops.op.spec import OpSpec
+
+if TYPE_CHECKING:
+    from tileops.op.bundle_ops import BundledOp
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # The namespace of programs, and that of the operators that come with tileops.
@@ -115,25 +119,29 @@ class Origin:
 class Holder:
     """The program that holds a name. ``retire`` is called with a message when it is replaced.
 
-    ``meet`` is called with the holder of a program that asks for the name, and may refuse it.
+    ``meet`` is called with the holder of a program that asks for the name, and refuses another one
+    than its own; ``adopted`` is the op that the same program takes over with the name.
     """
 
     origin: Origin
     retire: Callable[[str], None]
     identity: Callable[[], Identity] | None = None
     meet: Callable[[Holder], None] | None = None
+    adopted: BundledOp | None = None
 
 
 @dataclass(frozen=True)
 class Claim:
     """The outcome of asking for a name: the one to register, and that by which users reach it.
 
-    The two differ only for a redefinition; ``replaced`` held the address before.
+    The two differ only for a redefinition; ``replaced`` held the address before. ``adopted`` is an
+    op that exists and is the program's from now on.
     """
 
     name: str
     address: str
     replaced: Holder | None = None
+    adopted: BundledOp | None = None
     warning: tuple[str, str] | None = None  # its key and its text
 
     def warn(self) -> None:
@@ -152,6 +160,9 @@ def claim(namespace: str, name: str, holder: Holder) -> Claim:
         current = holder_of(namespace, name)
         if current is not None and current.meet is not None:
             current.meet(holder)
+            if current.adopted is not None:
+                _take(namespace, name, name, holder)
+                return Claim(name, name, adopted=current.adopted)
         if current is None:
             _refuse_foreign(namespace, name, holder.origin)
         elif not current.origin.is_replaced_by(holder.origin):
@@ -181,11 +192,31 @@ def _beside_operator(namespace: str, name: str) -> tuple[str, str] | None:
 
 
 def take_derived(namespace: str, name: str, holder: Holder) -> Claim:
-    """Take ``<name>__<digest>`` for ``holder``."""
+    """Take ``<name>__<digest>`` for ``holder``, with the op if a bundle has the same program."""
     with forks.guard:
-        derived = _free(namespace, f"{name}__{holder.origin.digest}")
+        derived = derived_name(name, holder.origin)
+        adopted = _bundled(namespace, derived, holder)
+        if adopted is None:
+            derived = _free(namespace, derived)
         _take(namespace, derived, derived, holder)
-        return Claim(derived, derived)
+        return Claim(derived, derived, adopted=adopted)
+
+
+def derived_name(name: str, origin: Origin) -> str:
+    """The name of a program that does not get ``name`` itself."""
+    return f"{name}__{origin.digest}"
+
+
+def _bundled(namespace: str, name: str, holder: Holder) -> BundledOp | None:
+    """The op of a bundle with this name, if it is the program of ``holder``."""
+    current = holder_of(namespace, name)
+    if current is None or current.meet is None:
+        return None
+    try:
+        current.meet(holder)
+    except ArgumentError:
+        return None  # nobody chose the name: the program gets another one
+    return current.adopted
 
 
 def _take(namespace: str, address: str, name: str, holder: Holder) -> None:

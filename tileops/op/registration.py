@@ -5,9 +5,9 @@ from __future__ import annotations
 import bisect
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -21,6 +21,9 @@ from tileops.op.names import Identity
 from tileops.op.overload import Overload, packet_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
+
+if TYPE_CHECKING:
+    from tileops.op.bundle_ops import BundledOp
 
 # Target, values of the const sizes, fast, 64-bit offsets, buckets of the sizes that have some, and
 # the facts that foreign kernels assume.
@@ -87,6 +90,11 @@ class Op:
                 found = variant_of(program, self.spec, static)
                 self._variants[key] = found
             return found
+
+    def expect(self, variants: Iterable[Variant]) -> None:
+        """Know the numbers of variants that the runtime has: calls that are inside may ask."""
+        for variant in variants:
+            self._by_number[runtime.add_variant(self.handle, variant.to_json())] = variant
 
     def keep_variant(self, static: Sequence[object], program: Program) -> None:
         """Remember a symbolic trace that was made anyway."""
@@ -222,15 +230,21 @@ def register(
 
     ``place`` is where the program was defined, for errors of the device. ``prepare`` gets the op
     before others see it. ``is_differentiable`` False: a backward pass through it is not an error. A
-    replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one.
+    replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one. Where a
+    bundle brought an op of the same program, it becomes the program's: no other one is made.
     """
     holder = names.Holder(origin, provider.retire, lambda: provider.identity(spec))
-    holder = names.ready_to_meet(spec.namespace, spec.name, holder)
+    asked = names.derived_name(spec.name, origin) if is_derived else spec.name
+    holder = names.ready_to_meet(spec.namespace, asked, holder)
     take = names.take_derived if is_derived else names.claim
     # A child has the name, the op, its rules and its provider's state, or none of them.
     with forks.guard:
         claim = take(spec.namespace, spec.name, holder)
-        op = _created(replace(spec, name=claim.name), provider, place, is_differentiable)
+        named = replace(spec, name=claim.name)
+        if claim.adopted is None:
+            op = _created(named, provider, place, is_differentiable)
+        else:
+            op = _adopted(claim.adopted, named, provider, place, is_differentiable)
         if claim.address != claim.name:
             space = getattr(torch.ops, spec.namespace)
             setattr(space, claim.address, getattr(space, claim.name))
@@ -247,16 +261,40 @@ def register(
 
 def _created(spec: OpSpec, provider: Provider, place: str, is_differentiable: bool) -> Op:
     op = Op(spec, provider)
+    op.handle = runtime.create_op(spec.to_json())
+    _keep(op, place)
+    fake = fake_of(spec, op.variant, lambda: op.rules())
+    op.calls = Overload(spec, fake, is_differentiable=is_differentiable)
+    return op
+
+
+def _keep(op: Op, place: str) -> None:
     if not _ops:
         counters.set_provider(runtime.counters)
         settings.on_code_change(_detach_all)
-    op.handle = runtime.create_op(spec.to_json())
     _ops.append(op)
     runtime.set_sync(settings.current().sync)
     runtime.set_origin(op.handle, place)
     runtime.set_resolver(op.handle, lambda handle, request: op.resolve(request))
-    fake = fake_of(spec, op.variant, lambda: op.rules())
-    op.calls = Overload(spec, fake, is_differentiable=is_differentiable)
+
+
+def _adopted(
+    bundled: BundledOp, spec: OpSpec, provider: Provider, place: str, is_differentiable: bool
+) -> Op:
+    """The op of a bundle as that of the program, which answers its misses from now on.
+
+    The kernels that the bundle brought are set aside: the program looks for its own by their code,
+    in that bundle too.
+    """
+    op = Op(spec, provider)
+    op.handle, op.calls = bundled.handle, bundled.calls[spec.name]
+    op.calls.is_differentiable = is_differentiable
+    if [a.standard for a in spec.args] != [a.standard for a in bundled.spec.args]:
+        op.keep_given()  # one of the two is tuned: the runtime does not know the program's defaults
+    op.expect(bundled.variants())
+    _keep(op, place)
+    runtime.adopt_op(op.handle)
+    bundled.source = op
     return op
 
 
