@@ -23,6 +23,7 @@ L0 = frozenset(
         "pass_configs",
         "math",
         "devices",
+        "optional_torch",
     }
 )
 

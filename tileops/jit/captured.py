@@ -307,7 +307,7 @@ def _state(value: object) -> dict[str, object]:
 
 def _bytes_of(value: object) -> str | None:
     """Dtype, shape and content of an array or tensor; None for anything else."""
-    import torch
+    from tileops.optional_torch import torch
 
     array: Any = value
     if isinstance(value, torch.Tensor):

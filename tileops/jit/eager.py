@@ -6,8 +6,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import torch
-
 from tileops import forks, frontend
 from tileops.codegen.kernel_code import Specialization
 from tileops.dtypes import DType
@@ -27,6 +25,7 @@ from tileops.op.registration import Buckets, Op, digest_of, register
 from tileops.op.spec import OpSpec, spec_of, written_parameters
 from tileops.op.transforms import Transforms, pass_autograd
 from tileops.op.variant import Variant
+from tileops.optional_torch import torch
 from tileops.target import Target
 
 

@@ -8,9 +8,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
-from torch.autograd import forward_ad
-
 from tileops import runtime
 from tileops.errors import ArgumentError, ArgumentTypeError, ProgramError
 from tileops.ir.program import Program
@@ -33,6 +30,7 @@ from tileops.jit.statics import (
 from tileops.jit.targets import requested_target
 from tileops.op import call_inputs, gradient
 from tileops.op.registration import Op, refuse_capture
+from tileops.optional_torch import IS_HERE, forward_ad, torch
 
 # What a value of a schema type is to Python, exactly: such values need no conversion.
 _EXACT: dict[str | None, type] = {"int": int, "bool": bool, "float": float, "str": str}
@@ -107,6 +105,8 @@ class JITImpl(GivenOptions, Transformable):
             op = self._eager.register({}, is_derived=self._is_derived)
         except ProgramError:
             return  # only some arguments make it a program; the first call says what is wrong
+        if not IS_HERE:
+            return
         self._exact = {p.name: _EXACT[p.kind] for p in statics if p.kind in _EXACT}
         self._is_direct = not self._eager.wraps_result
         if self._is_direct and not self._optional:

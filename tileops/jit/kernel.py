@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-from torch.autograd import forward_ad
-
 from tileops import forks, settings
 from tileops.cache import staging
 from tileops.errors import ArgumentError, ArgumentTypeError, ToolchainError
@@ -26,6 +23,7 @@ from tileops.jit.statics import constant
 from tileops.op import call_inputs, gradient
 from tileops.op.registration import refuse_capture
 from tileops.op.variant import pack_of
+from tileops.optional_torch import forward_ad, torch
 
 if TYPE_CHECKING:
     from tileops.codegen.kernel_code import KernelCode

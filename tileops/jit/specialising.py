@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from tileops import frontend
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentError, ArgumentTypeError
@@ -17,6 +15,7 @@ from tileops.op import call_inputs
 from tileops.op.fake import sizes_given
 from tileops.op.spec import OpSpec, bound_dtypes, spec_of
 from tileops.op.variant import TensorRule, Variant, variant_of
+from tileops.optional_torch import torch
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,8 @@ def _sizes_from_tensors(
             call_inputs.refuse_tensor(definition.name, name, value)
     casts = bool(definition.options.autocast)
     given = {rule.name: _as_tensor(rule, values.get(rule.name), casts) for rule in variant.tensors}
+    if all(tensor is None for tensor in given.values()):
+        return {}  # an ahead-of-time build need not have torch
     return sizes_given(spec, variant, given)
 
 

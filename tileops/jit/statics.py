@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-
 from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentTypeError
 from tileops.language.value import Value
 from tileops.op.call_inputs import is_carried, shown
 from tileops.op.spec import ArgSpec, standard_of
+from tileops.optional_torch import torch
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 EMPTY = inspect.Parameter.empty

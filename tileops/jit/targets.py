@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from tileops import settings
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.optional_torch import IS_HERE, torch
 from tileops.target import Target, host_cpu_level, parse_target
 
 TargetLike = str | Mapping[str, str] | Target | None
@@ -35,8 +36,6 @@ def requested_target(value: TargetLike) -> Target | None:
     if not isinstance(value, str):
         raise ArgumentTypeError(f"target must be a string, a mapping or None, got {value!r}")
     if value == "cuda":
-        import torch
-
         if not torch.cuda.is_available():
             raise ArgumentError(
                 "target 'cuda' needs a GPU to take its architecture from, and torch sees none; "
@@ -48,9 +47,7 @@ def requested_target(value: TargetLike) -> Target | None:
 
 def default_target() -> Target:
     """The target of a compile without a named target or tensors: the current GPU, else this CPU."""
-    import torch
-
-    if torch.cuda.is_available():
+    if IS_HERE and torch.cuda.is_available():
         return device_target("cuda", torch.cuda.current_device())
     return device_target("cpu", 0)
 
@@ -66,8 +63,6 @@ def device_target(device_type: str, device_index: int) -> Target:
 def _known_target(device_type: str, device_index: int) -> Target:
     if device_type == "cpu":
         return Target("cpu", host_cpu_level())
-    import torch
-
     if torch.version.hip is not None:
         name = torch.cuda.get_device_properties(device_index).gcnArchName
         return parse_target(f"hip:{name.partition(':')[0]}")
@@ -84,8 +79,6 @@ def is_runnable_on(target: Target, device_type: str, device_index: int) -> bool:
 
 def device_for(target: Target) -> tuple[str, int] | None:
     """A device here that runs code for ``target``: the CPU, the current GPU, or None."""
-    import torch
-
     if target.kind == "cpu":
         return ("cpu", 0)
     if not torch.cuda.is_available():

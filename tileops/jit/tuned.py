@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError
 from tileops.jit.definition import Definition, split_config, with_options
@@ -19,6 +17,7 @@ from tileops.jit.lazy import LazyKernels
 from tileops.jit.provider import Build, reaches_index64, state_of
 from tileops.jit.specialising import Specialised, specialise
 from tileops.jit.targets import default_target, device_for
+from tileops.optional_torch import torch
 
 if TYPE_CHECKING:
     from tileops.ir.program import Program

@@ -6,8 +6,6 @@ import operator
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from tileops.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -15,6 +13,7 @@ from tileops.errors import (
     is_of_torchs_parser,
 )
 from tileops.op.spec import ArgSpec, OpSpec
+from tileops.optional_torch import torch
 
 # An op takes integers as 64-bit signed ones, whatever the parameter's dtype.
 _LEAST, _MOST = -(2**63), 2**63 - 1

@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from tileops.errors import ArgumentError, ArgumentTypeError
+from tileops.optional_torch import torch
 
 if TYPE_CHECKING:
     from tileops.op.registration import Op

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
-from torch.autograd import forward_ad
-
 from tileops.errors import ArgumentError, NotDifferentiableError
+from tileops.optional_torch import forward_ad, torch
 
 # What a backward pass runs in place of a gradient. It is an op so that torch.compile takes it into
 # the graph of the backward pass, where it raises when that graph runs.

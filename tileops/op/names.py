@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from tileops import forks, log
 from tileops.errors import ArgumentError
 from tileops.op.spec import OpSpec
+from tileops.optional_torch import IS_HERE, torch
 
 if TYPE_CHECKING:
     from tileops.op.bundle_ops import BundledOp
@@ -32,8 +31,8 @@ def check(namespace: str, name: str, arguments: Iterable[str], *, program: str) 
             raise ArgumentError(
                 f"{program}: the name of an op: {_EXPECTED}, got {part!r}; pass name= to jit"
             )
-    space = torch._ops._OpNamespace(namespace)
-    if hasattr(type(space), name) or name in vars(space):
+    space = torch._ops._OpNamespace(namespace) if IS_HERE else None
+    if space is not None and (hasattr(type(space), name) or name in vars(space)):
         raise ArgumentError(
             f"{program}: an op's name cannot be {name!r}, which torch.ops.{namespace} has for "
             "itself; pass name= to jit"

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-import torch
-from torch.autograd import forward_ad
-
 from tileops import runtime
 from tileops.errors import ArgumentError
 from tileops.op import call_inputs, compile_cache, gradient
 from tileops.op.spec import OpSpec
+from tileops.optional_torch import forward_ad, torch
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

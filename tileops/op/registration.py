@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-from tileops import counters, forks, runtime, settings
+from tileops import counters, forks, optional_torch, runtime, settings
 from tileops.errors import ArgumentError
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
@@ -21,6 +19,7 @@ from tileops.op.names import Identity
 from tileops.op.overload import Overload, packet_of
 from tileops.op.spec import OpSpec
 from tileops.op.variant import Variant, variant_of
+from tileops.optional_torch import torch
 
 if TYPE_CHECKING:
     from tileops.op.bundle_ops import BundledOp
@@ -233,6 +232,8 @@ def register(
     replaced op raises RedefinedOpError from now on, and ``torch.ops`` leads to the new one. Where a
     bundle brought an op of the same program, it becomes the program's: no other one is made.
     """
+    if not optional_torch.IS_HERE:
+        return _without_torch(spec, provider, origin, prepare, is_derived)
     holder = names.Holder(origin, provider.retire, lambda: provider.identity(spec))
     asked = names.derived_name(spec.name, origin) if is_derived else spec.name
     holder = names.ready_to_meet(spec.namespace, asked, holder)
@@ -265,6 +266,23 @@ def _created(spec: OpSpec, provider: Provider, place: str, is_differentiable: bo
     _keep(op, place)
     fake = fake_of(spec, op.variant, lambda: op.rules())
     op.calls = Overload(spec, fake, is_differentiable=is_differentiable)
+    return op
+
+
+def _without_torch(
+    spec: OpSpec,
+    provider: Provider,
+    origin: names.Origin,
+    prepare: Callable[[Op], None],
+    is_derived: bool,
+) -> Op:
+    """An op that no call reaches: what a bundle is written from."""
+    name = names.derived_name(spec.name, origin) if is_derived else spec.name
+    with forks.guard:
+        op = Op(replace(spec, name=name), provider)
+        op.handle = len(_ops)
+        _ops.append(op)
+        prepare(op)
     return op
 
 

@@ -7,12 +7,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from tileops.dtypes import dtype_of
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.op import fallbacks
 from tileops.op.spec import OpSpec
+from tileops.optional_torch import IS_HERE, torch
 
 if TYPE_CHECKING:
     from tileops.op.registration import Op
@@ -72,6 +71,8 @@ class Transforms:
     def install(self, op: Op) -> None:
         """Give ``op`` the rules that it does not have yet."""
         op.rules = self._digest
+        if not IS_HERE:
+            return
         name = op.spec.qualified_name
         if self._gradient is not None:
             _check_functional(op.spec)
@@ -144,7 +145,7 @@ def pass_autograd(spec: OpSpec) -> None:
     torch's own rule for ops without a gradient looks at each input of each call (0.2 us) in order
     to warn in the backward pass; it is for programs that say nothing about gradients.
     """
-    if any(a.role == "tensor" for a in spec.args):
+    if IS_HERE and any(a.role == "tensor" for a in spec.args):
         library: Any = _library(spec.namespace)
         for device in _DEVICE_KEYS.values():
             library.impl(spec.name, torch.library.fallthrough_kernel, f"Autograd{device}")
