@@ -70,7 +70,9 @@ class Launched:
             assert notes is not None
             sizes = " ".join(map(str, notes.parameters))
             images[launch["image"]] = f"FAKE\n{launch['entry']} {sizes}\n".encode()
-        runtime.add_entry(self.op.handle, self.number, wanted.entry_of(entry), images)
+        described = wanted.entry_of(entry)
+        described["consts"] += self.op.bucket(self.variant, wanted.sizes)
+        runtime.add_entry(self.op.handle, self.number, described, images)
         return entry
 
     def run(self, sizes: Mapping[str, int], tensors: Sequence[int], **fields: Any) -> None:
