@@ -53,6 +53,7 @@ nightly: build $(STAMPS)/triton36
 	TILEOPS_FORKS=1000 $(BIN)/python -m pytest tests/forks $(PYTEST_ARGS)
 	TILEOPS_FLEET_CALLS=10000 TILEOPS_FLEET_NODES=64 TILEOPS_MUTATED_ENVELOPES=100000 \
 	    $(BIN)/python -m pytest tests/fleet $(PYTEST_ARGS)
+	TILEOPS_BUILDS=1 $(BIN)/python -m pytest tests/packages $(PYTEST_ARGS)
 	$(MAKE) fuzz
 
 lint: $(STAMPS)/tools

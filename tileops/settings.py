@@ -222,6 +222,9 @@ class Settings:
     bundle: tuple[str, ...] = _read_by(
         _paths, (), "Bundles searched before a compile, and what `tileops.load_bundle()` loads."
     )
+    installed_bundles: bool = _read_by(
+        _flag, True, "Search the bundles of installed packages before a compile."
+    )
     strict: bool = _read_by(_flag, False, "Turn every compile into an error naming op and key.")
     sync: bool = _read_by(
         _flag,

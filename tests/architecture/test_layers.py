@@ -48,6 +48,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         }
     ),
     "ops": frozenset({"jit", "language"}),
+    "packaging": frozenset({"jit"}),
     "autotuner": frozenset({"runtime", "profiler"}),
     "layout": frozenset({"language"}),
     "transform": frozenset({"jit"}),
@@ -57,7 +58,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
             "jit", "cache", "runtime", "profiler", "compiler", "op", "autotuner", "codegen",
-            "frontend", "ir", "language", "roofline",
+            "frontend", "ir", "language", "packaging", "roofline",
         }
     ),
     "testing": frozenset(

@@ -8,7 +8,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tileops.cli import analyze, cache_commands, check, environment, tune_commands
+from tileops.cli import (
+    analyze,
+    build_command,
+    cache_commands,
+    check,
+    environment,
+    tune_commands,
+)
 from tileops.errors import TileopsError
 
 
@@ -24,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache_commands.add_parser(commands)
     analyze.add_parser(commands)
     check.add_parser(commands)
+    build_command.add_parser(commands)
     tune_commands.add_parser(commands)
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):

@@ -60,7 +60,8 @@ def find(
                 log.warn_once(
                     f"bundle:{found}", f"damaged program in a bundle, compiling anew: {error}"
                 )
-        if named is not None:
+        # Installed packages may have ops of one name.
+        if named is not None and not bundle_paths.is_installed(text):
             _warn_of_another(programs.parent, named, trust)
     return None
 

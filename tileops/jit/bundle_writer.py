@@ -30,7 +30,7 @@ from tileops.jit.targets import TargetLike, default_target, requested_target
 from tileops.op.registration import Op, digest_of
 from tileops.op.spec import DTypeRule
 from tileops.op.variant import Variant
-from tileops.target import Target
+from tileops.target import Target, parse_target
 
 FORMAT = 1  # of the index
 OP_FORMAT = 2  # of op.json
@@ -50,6 +50,7 @@ def bundle(
     targets: Iterable[TargetLike] | TargetLike = None,
     *,
     index64: bool = False,
+    ptx: str | None = None,
 ) -> Path:
     """Compile ops for ``targets`` and write them to the folder ``path``, which it returns.
 
@@ -62,6 +63,9 @@ def bundle(
     ``targets`` are as in ``jit`` (``"cuda:sm_90"``, ``"cpu:x86-64-v3"``); None is the program's own
     target, else the current device. An older bundle at ``path`` is replaced in one step.
 
+    ``ptx`` names an architecture among them, such as ``"sm_80"``, whose kernels are kept as PTX
+    too, which the drivers of later GPUs compile.
+
     Before anything is compiled: ArgumentError for a folder that holds something else or cannot be
     written, a program without a combination, and a target that bundles do not hold.
     """
@@ -70,6 +74,7 @@ def bundle(
     if os.path.lexists(final) and not is_bundle:
         raise ArgumentError(f"bundle: {final} exists and is not a bundle; choose another folder")
     chosen = _targets(targets)
+    portable = _portable(ptx, chosen)
     items: list[object] = [ops] if _is_one(ops) else list(cast("Iterable[Bundled]", ops))
     jobs: dict[object, _Job] = {}
     for item in items:
@@ -87,7 +92,8 @@ def bundle(
         entries = run_all([partial(obtain, request) for _, request in jobs.values()], None, False)
         wanted = [one for one, _ in jobs.values()]
         with _writing(final):
-            _write(stage, list(zip(wanted, cast("list[cache.Entry]", entries), strict=True)))
+            made = list(zip(wanted, cast("list[cache.Entry]", entries), strict=True))
+            _write(stage, made, portable)
             _put(stage, final)
     finally:
         remove(stage)
@@ -116,6 +122,22 @@ def _targets(targets: Iterable[TargetLike] | TargetLike) -> list[Target | None]:
         if target is not None and target.kind not in ("cpu", "cuda"):
             raise ArgumentError(f"bundle: a bundle holds cpu and cuda kernels, not {target}")
     return found
+
+
+def _portable(ptx: str | None, targets: Sequence[Target | None]) -> Target | None:
+    """The target whose PTX is kept."""
+    if ptx is None:
+        return None
+    target = parse_target(f"cuda:{ptx}")
+    if target.arch.endswith("a"):
+        raise ArgumentError(
+            f"bundle: ptx={ptx!r}: code for {target} uses instructions of that GPU alone, so its "
+            "PTX runs on no later one; name sm_80, sm_86 or sm_89"
+        )
+    if target not in targets:
+        named = ", ".join(str(each) for each in targets if each is not None) or "none"
+        raise ArgumentError(f"bundle: ptx={ptx!r}: {target} is not among the targets ({named})")
+    return target
 
 
 # -- what to compile -----------------------------------------------------------------------------
@@ -262,7 +284,9 @@ def _with_general(provider: CodeProvider, wanted: Wanted) -> Iterator[_Job]:
 
 
 # -- what to write -------------------------------------------------------------------------------
-def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
+def _write(
+    stage: Path, made: Sequence[tuple[Wanted, cache.Entry]], portable: Target | None
+) -> None:
     for part in (stage, stage / "ops", stage / "programs"):
         make_directories(part)
     manifests: dict[str, object] = {}
@@ -272,6 +296,8 @@ def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
         folder = stage / "programs" / entry.hash
         if entry.hash not in manifests:  # two variants of an op can share a program
             images = {launch["image"] for launch in entry.manifest["record"]["launches"]}
+            if wanted.target == portable:
+                images |= _ptx_of(wanted, entry, images)
             kept = {n: d for n, d in entry.files.items() if n in (*images, PROGRAM, OPTIONS)}
             write_entry(folder, replace(entry, files=kept, links={}))
             manifests[entry.hash] = fact_of((folder / MANIFEST).read_bytes())
@@ -286,6 +312,18 @@ def _write(stage: Path, made: Sequence[tuple[Wanted, cache.Entry]]) -> None:
     write_file(stage / INDEX, _rendered({"format": FORMAT, "ops": index}))
     for part in (stage / "ops", stage / "programs", stage):
         sync_directory(part)
+
+
+def _ptx_of(wanted: Wanted, entry: cache.Entry, images: set[str]) -> set[str]:
+    """The files that hold the PTX of images."""
+    names = {f"{image.rpartition('.')[0]}.ptx" for image in images}
+    lacking = sorted(names - set(entry.files))
+    if lacking:
+        raise ArgumentError(
+            f"bundle: {wanted.op.spec.title} has no PTX for {wanted.target} ({lacking[0]}): the "
+            "cache keeps none (TILEOPS_CACHE_KEEP), or a kernel is a cubin of the user's"
+        )
+    return names
 
 
 def _op_document(

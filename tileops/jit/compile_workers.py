@@ -66,7 +66,9 @@ class CompilePool:
             "TILEOPS_CACHE_DISABLE": "0",
             "TILEOPS_STRICT": "0",
             "TILEOPS_LOG": "",
-            "TILEOPS_BUNDLE": "",  # what is compiled must be in the cache
+            # What is compiled must be in the cache.
+            "TILEOPS_BUNDLE": "",
+            "TILEOPS_INSTALLED_BUNDLES": "0",
         }
         self._guard = threading.Lock()
         self._idle: list[Child] = []

@@ -32,7 +32,7 @@ from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
 from tileops.ir.stmt import Assert
 from tileops.ir.walk import locations, walk
-from tileops.jit import bundle_programs, tool_versions
+from tileops.jit import bundle_programs, discovery, tool_versions
 from tileops.jit.bundle_programs import Named
 from tileops.jit.look_up import LookUp, from_alias, miss_error
 from tileops.jit.record import built_of
@@ -188,6 +188,8 @@ def _obtained(request: Request, looked: LookUp) -> cache.Entry:
     entry = None
     if key is not None:
         entry = cache.store().find(key, partial(looked.hit, name=key.hash()))
+    if entry is None:
+        discovery.look()
     if entry is None and bundle_paths.serving():
         entry = bundle_programs.find(texts, request.target, request.named)
         if entry is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tileops import settings
 
 _loaded: dict[str, bool] = {}  # by folder: whether others may have written it
+_installed: dict[str, bool] = {}
 
 
 def add(path: str, *, shared: bool) -> None:
@@ -12,8 +13,23 @@ def add(path: str, *, shared: bool) -> None:
     _loaded.setdefault(path, shared)
 
 
+def add_installed(path: str) -> None:
+    """Look into the bundle of an installed package, whose modules are code of the same origin."""
+    _installed.setdefault(path, True)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a bundle is that of an installed package."""
+    return path in _installed
+
+
 def serving() -> tuple[tuple[str, bool], ...]:
-    """The bundles of the settings, then loaded ones; each with ``shared`` as ``Trust`` takes it."""
+    """The bundles of the settings, loaded ones, then those of installed packages.
+
+    Each comes with ``shared`` as ``Trust`` takes it.
+    """
     now = settings.current()
-    named = dict.fromkeys(now.bundle, now.cache_trust_shared)
-    return tuple({**named, **{p: s for p, s in _loaded.items() if p not in named}}.items())
+    found = dict.fromkeys(now.bundle, now.cache_trust_shared)
+    for path, shared in (*_loaded.items(), *(_installed.items() if now.installed_bundles else ())):
+        found.setdefault(path, shared)
+    return tuple(found.items())
