@@ -19,7 +19,7 @@ TESTS ?= tests
 TEST_WORKERS ?= 2
 IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
 
-.PHONY: quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help \
+.PHONY: kernels release quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help \
     sanitize fuzz test-torch-next gpu-sanitize
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
 	@echo "make wheel        write a wheel to dist/, with the torch and Triton of $(PYTHON) if it has them"
+	@echo "make release      the wheel with the kernels of tileops.ops (make kernels) inside"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
 	@echo "make sanitize     the C++ unit tests of the core under ASan and UBSan"
 	@echo "make fuzz         mutated descriptions to the C++ readers for FUZZ_SECONDS (600), envelopes for a sixth"
@@ -83,6 +84,16 @@ wheel:
 	    if ! $(CAN_BUILD); then $(MAKE) --no-print-directory $(STAMPS)/tools; python=$(BIN)/python; fi; \
 	    echo "building the wheel with $$python"; $$python $(BUILD_WHEEL) >dist/build.log 2>&1 || \
 	    { cat dist/build.log; exit 1; }; rm dist/build.log; ls dist
+
+# The operators of tileops.ops for common sizes, compiled for each target without a GPU: an hour on
+# two cores. KERNELS=--sizes 4096 --targets cuda:sm_90 for a part. `make wheel` needs none of it.
+KERNELS ?=
+kernels: build
+	rm -rf build/kernels
+	$(BIN)/python .ci/kernels.py build/kernels $(KERNELS)
+
+release: wheel kernels
+	set -e; for wheel in dist/*.whl; do $(BIN)/python .ci/add_kernels.py $$wheel build/kernels; done
 
 # Nothing of this folder may be seen: another environment, another working directory, only the wheel.
 # Where $(PYTHON) built it, that environment sees the packages of $(PYTHON) and no network is needed.
