@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import Alloc, Copy, For, Gemm
 from tileops.ir.walk import walk
+from tileops.optional_torch import torch
 from tileops.pass_configs import SCHEDULE
 from tileops.target import Target
 
