@@ -315,3 +315,20 @@ def test_the_same_bytes_from_another_folder(tmp_path: Path) -> None:
         with option.cache_dir(tmp_path / f"cache-{name}"):
             found.append(op.compiled(op.wanted({"N": 4})).files["launch0.cubin"])
     assert found[0] == found[1]
+
+
+@needs_nvrtc
+def test_each_nvrtc_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        folder / name
+        for folder in nvrtc_library._folders("lib")
+        for name in nvrtc_library._NAMES
+        if (folder / name).is_file()
+    ]
+    versions = set()
+    for path in found:
+        monkeypatch.setenv("TILEOPS_NVRTC", str(path))
+        source = tileops.cuda(SCALE, headers={"my/vec.h": VEC})
+        op = Launched(scaled(source), {"D": "float16"})
+        versions.add(op.compiled(op.wanted({"N": 4})).manifest["toolchain"]["nvrtc"].split(".")[0])
+    assert versions == {path.name.rpartition(".")[2] for path in found} <= {"12", "13"}
