@@ -35,7 +35,10 @@ def test_views(case: Case, view: str) -> None:
     }[view]
     whole = results(case.call(first.contiguous(), *inputs[1:]))
     for a, b in zip(results(case.call(first, *inputs[1:])), whole, strict=True):
-        assert torch.equal(a, b)
+        if case.info.flops:  # torch's product of another layout may sum in another order
+            torch.testing.assert_close(a, b)
+        else:
+            assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("case", PLAIN, ids=str)
@@ -54,7 +57,9 @@ def test_a_compiled_training_step(case: Case) -> None:
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("case", [c for c in PLAIN if c.info.name != "cross_entropy"], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in PLAIN if not c.info.name.endswith("cross_entropy")], ids=str
+)
 def test_vmap(case: Case) -> None:
     batch = torch.stack([case.inputs(4, 6, torch.float32, "cpu")[0] for _ in range(3)], 1)
     others = case.inputs(4, 6, torch.float32, "cpu")[1:]

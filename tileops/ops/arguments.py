@@ -53,15 +53,20 @@ def is_like(op: str, name: str, value: object, other: str, tensor: torch.Tensor)
     """Raise unless ``value`` is a tensor of the shape and dtype of ``tensor``, called ``other``."""
     if not isinstance(value, torch.Tensor):
         raise ArgumentTypeError(f"{op}: {name}: expected a tensor, got {type(value).__name__}")
-    if value.dtype != tensor.dtype:
-        raise ArgumentTypeError(
-            f"{op}: {name}: expected the dtype of {other}, {_word(tensor.dtype)}, "
-            f"got {_word(value.dtype)}"
-        )
+    has_dtype(op, name, value, other, tensor)
     if value.shape != tensor.shape:
         raise ArgumentError(
             f"{op}: {name}: expected the shape of {other}, {tuple(tensor.shape)}, "
             f"got {tuple(value.shape)}"
+        )
+
+
+def has_dtype(op: str, name: str, value: torch.Tensor, other: str, tensor: torch.Tensor) -> None:
+    """ArgumentTypeError unless ``value`` has the dtype of ``tensor``, called ``other``."""
+    if value.dtype != tensor.dtype:
+        raise ArgumentTypeError(
+            f"{op}: {name}: expected the dtype of {other}, {_word(tensor.dtype)}, "
+            f"got {_word(value.dtype)}"
         )
 
 

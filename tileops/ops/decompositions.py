@@ -134,3 +134,14 @@ def cross_entropy(
     elif reduction == "sum":
         loss = loss.sum()
     return (loss, log_sum) if return_aux else loss
+
+
+def linear_cross_entropy(
+    input: torch.Tensor, linear_weight: torch.Tensor, target: torch.Tensor, *,
+    linear_bias: torch.Tensor | None = None, weight: torch.Tensor | None = None,
+    reduction: str = "mean", ignore_index: int | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """See ``tileops.ops.linear_cross_entropy``."""
+    logits = F.linear(input, linear_weight, linear_bias)
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(logits, target, weight, None, ignored, None, reduction, **options)

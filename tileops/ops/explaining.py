@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tileops.errors import ArgumentError
 from tileops.ops import NAMESPACE, choosing
+from tileops.ops.chunks import CHUNK_BYTES
 from tileops.ops.info import OpInfo, infos
 from tileops.ops.programs import rows
 
@@ -133,6 +134,10 @@ def _choice(call: ProgramCall) -> ProgramChoice:
     elif call.name.startswith("cross_entropy"):
         config = {"rows": 1, "columns": rows.PART, "threads": 256}
         reason = "rows of logits are read in parts"
+    elif call.name == "linear_cross_entropy":
+        logits = int(call.arguments[1].shape[0]) * first.element_size()
+        config = {"rows": max(1, CHUNK_BYTES // max(1, logits))}
+        reason = f"logits of so many rows take {CHUNK_BYTES >> 20} MiB"
     else:
         config = {"elements": 2048, "threads": 256}
         reason = "elements are independent; a block has a fixed number"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -53,7 +54,7 @@ def cross_entropy(
     (ArgumentTypeError) names what does not fit.
     """
     op = "cross_entropy"
-    _check(op, input, target, weight, label_smoothing, softcap)
+    check(op, input, getattr(input, "shape", ()), target, weight, label_smoothing, softcap)
     arguments.is_one_of(op, "reduction", reduction, REDUCTIONS)
     for name, value in (("size_average", size_average), ("reduce", reduce)):
         if value is not None:
@@ -77,21 +78,22 @@ def cross_entropy(
     return CrossEntropy(loss, log_sum) if return_aux else loss
 
 
-def _check(
-    op: str, input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
-    label_smoothing: float, softcap: float | None,
+def check(
+    op: str, input: torch.Tensor, shape: Sequence[int], target: torch.Tensor,
+    weight: torch.Tensor | None, label_smoothing: float, softcap: float | None,
 ) -> None:  # fmt: skip
+    """Raise unless the arguments fit logits of this shape, of the dtype of ``input``."""
     arguments.is_float(op, "input", input)
-    if input.dim() == 0:
+    if len(shape) == 0:
         raise ArgumentError(f"{op}: input: expected at least one dimension, got a number")
     if not isinstance(target, torch.Tensor) or target.dtype != torch.int64:
         got = target.dtype if isinstance(target, torch.Tensor) else type(target).__name__
         raise ArgumentTypeError(f"{op}: target: expected class numbers of int64, got {got}")
-    classes = min(1, input.dim() - 1)
-    arguments.has_shape(op, "target", target, input.shape[:classes] + input.shape[classes + 1 :])
+    classes = min(1, len(shape) - 1)
+    arguments.has_shape(op, "target", target, (*shape[:classes], *shape[classes + 1 :]))
     if weight is not None:
         arguments.is_float(op, "weight", weight)
-        arguments.has_shape(op, "weight", weight, (input.shape[classes],))
+        arguments.has_shape(op, "weight", weight, (shape[classes],))
     if not 0.0 <= arguments.is_number(op, "label_smoothing", label_smoothing) <= 1.0:
         raise ArgumentError(f"{op}: label_smoothing: expected 0 to 1, got {label_smoothing}")
     if softcap is not None:
