@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tileops.math import cdiv as cdiv
     from tileops.math import next_power_of_2 as next_power_of_2
     from tileops.op.bundle_ops import load_bundle as load_bundle
+    from tileops.patching import patch as patch
     from tileops.profiler import Profiler as Profiler
     from tileops.profiler import TensorSupplyType as TensorSupplyType
 
@@ -91,6 +92,7 @@ _HOMES = {
     "install_alias": "alias",
     **dict.fromkeys(("on_compile", "stats"), "counters"),
     "set_log_level": "log",
+    "patch": "patching",
     "warmup": "jit.warmup",
 }
 # Names that TileLang programs find on their package. None of them is a name of tileops' own.

@@ -49,6 +49,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "ops": frozenset({"jit", "language"}),
     "packaging": frozenset({"jit"}),
+    "patching": frozenset({"ops"}),
     "autotuner": frozenset({"runtime", "profiler"}),
     "layout": frozenset({"language"}),
     "transform": frozenset({"jit"}),
