@@ -17,6 +17,7 @@ from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.passes.context import Context
 from tileops.passes.hopper import Choices, Unfit, check_schedule, schedule_launch
+from tileops.passes.load_ahead import load_ahead
 from tileops.target import Target
 
 _HOPPER = 90
@@ -45,7 +46,7 @@ def generate_plain(
         entry: str,
         workspaces: int,
     ) -> Written:
-        written = write_launch(program, launch, known, spec, entry, workspaces)
+        written = _plain(program, launch, known, spec, entry, workspaces)
         return _noted(written, f"{entry}: Triton path: {refused}")
 
     return with_foreign(partial(generate_with, write, target=target, spec=spec), program, spec)
@@ -75,8 +76,22 @@ def _write(
                 ) from None
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
             note = f"{entry}: Triton path: {line}{unfit.reason}"
-    written = write_launch(program, launch, known, spec, entry, workspaces)
+    written = _plain(program, launch, known, spec, entry, workspaces)
     return written if note is None else _noted(written, note)
+
+
+def _plain(
+    program: Program,
+    launch: Launch,
+    known: Context,
+    spec: Specialization,
+    entry: str,
+    workspaces: int,
+) -> Written:
+    """A launch without roles."""
+    number = next(n for n, x in enumerate(program.launches) if x is launch)
+    program = load_ahead(program, launch, address_sizes(program) if spec.fast else None)
+    return write_launch(program, program.launches[number], known, spec, entry, workspaces)
 
 
 def _noted(written: Written, note: str) -> Written:
