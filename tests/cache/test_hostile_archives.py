@@ -18,7 +18,7 @@ MIB = 1 << 20
 ENTRY = "programs/" + "0" * 64
 TUNING = "op/" + "a" * 16 + "/tuning/" + "b" * 64
 KINDS = {"cache": f"{ENTRY}/kernel_lib.so", "tune": f"{TUNING}/configs.jsonl"}
-SIZE = 256 * MIB
+SIZE = 128 * MIB
 
 # One process an archive: it tells what it said and how much its memory grew at most.
 IMPORT = """

@@ -21,6 +21,7 @@ import tileops.language as T
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const
 from tests.cache import samples
 from tests.cache.injected import CODES, Call, Injector, never
+from tests.kit.effort import IS_NIGHTLY, effort
 from tileops import compiler, log, option
 from tileops.cache import Store, memo, scripts, usage
 from tileops.cache import store as store_module
@@ -197,12 +198,12 @@ def scene(
     store_module().clear_memory()
 
 
-# All six errors at each turn take minutes: by default each turn meets one, the next turn the next.
-EVERY_CODE = os.environ.get("TILEOPS_FAULTS") == "all"
+# All six errors at each turn take minutes: with each change every third turn meets one.
+_STRIDE = effort(3, 1)
 
 
 def _codes(number: int) -> tuple[int, ...]:
-    return CODES if EVERY_CODE else (CODES[number % len(CODES)],)
+    return CODES if IS_NIGHTLY else (CODES[number % len(CODES)],)
 
 
 def _said(found: Injector) -> list[str]:
@@ -214,8 +215,8 @@ def _said(found: Injector) -> list[str]:
 def test_one_fault_at_each_turn(name: str, scene: Callable[..., Injector]) -> None:
     calls = scene(name).calls
     assert len(calls) > 5
-    for turn in range(len(calls)):
-        for code in _codes(turn + len(name)):
+    for turn in range(len(name) % _STRIDE, len(calls), _STRIDE):
+        for code in _codes(turn // _STRIDE + len(name)):
             found = scene(name, lambda call, n=turn: call.number == n, code)
             assert len(_said(found)) <= 1, (calls[turn], found.warnings)
 
@@ -230,7 +231,7 @@ def test_a_fault_that_stays(name: str, scene: Callable[..., Injector]) -> None:
     folders = {"/".join(call.path.split("/")[:depth]) for call in calls for depth in (1, 2, 3)}
     for folder in sorted(folders):
         picks.append((folder, lambda call, f=folder: call.path.startswith(f)))
-    for turn in range(0, len(calls), 7):
+    for turn in range(0, len(calls), effort(14, 7)):
         picks.append((turn, lambda call, n=turn: call.number >= n))
     for number, (label, fails) in enumerate(picks):
         for code in _codes(number):

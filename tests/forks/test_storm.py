@@ -15,7 +15,7 @@ import pytest
 from tests.forks.storm import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
-FORKS = int(os.environ.get("TILEOPS_FORKS", "40"))
+FORKS = int(os.environ.get("TILEOPS_FORKS", "12"))
 A_PROCESS = 250  # forks of one process, which holds every op that it has registered
 # One compile takes a second, and there are two to a fork.
 SLOW = {"compiling_with_triton": 20}
