@@ -219,6 +219,9 @@ class Settings:
     remote_lease_seconds: float = _read_by(
         _seconds, 10.0, "Time after which another machine takes over from one that died compiling."
     )
+    record: str | None = _read_by(
+        _path, None, "File to which each program that is looked up is added, for `prewarm`."
+    )
     bundle: tuple[str, ...] = _read_by(
         _paths, (), "Bundles searched before a compile, and what `tileops.load_bundle()` loads."
     )

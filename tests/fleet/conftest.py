@@ -14,7 +14,7 @@ from tileops import counters, log, option
 from tileops.cache import Store
 from tileops.cache.remote import fleet
 from tileops.cache.remote.opening import open_store
-from tileops.cache.remote.stores import RemoteStore
+from tileops.cache.remote.stores import COMMAND_BOUNDS, RemoteStore
 
 NO_SERVERS = servers.lacks()
 if NO_SERVERS is not None and os.environ.get("TILEOPS_REQUIRE_SERVERS"):
@@ -61,7 +61,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def remote(url: str) -> RemoteStore:
-    return open_store(url)
+    return open_store(url, COMMAND_BOUNDS)
 
 
 @pytest.fixture

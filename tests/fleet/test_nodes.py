@@ -16,7 +16,7 @@ from tests.cache import samples
 from tests.fleet import blobs, servers
 from tileops.cache import envelope
 from tileops.cache.remote.opening import open_store
-from tileops.cache.remote.stores import ENTRIES
+from tileops.cache.remote.stores import COMMAND_BOUNDS, ENTRIES
 
 # `make nightly` has 64 machines and 20 programs.
 NODES = int(os.environ.get("TILEOPS_FLEET_NODES", "4"))
@@ -166,7 +166,7 @@ def test_a_failed_compile_gives_its_lease_back(url: str, keys_file: Path, tmp_pa
     failing = Node(url, keys_file, tmp_path / "failing", script=FAILING)
     failing.go()
     assert failing.result() is not None
-    assert open_store(url).lease(samples.key(0).hash(), 10).acquire()
+    assert open_store(url, COMMAND_BOUNDS).lease(samples.key(0).hash(), 10).acquire()
 
 
 @pytest.mark.parametrize("url", ["file", "redis", "s3"], indirect=True)
@@ -176,7 +176,7 @@ def test_what_was_compiled_last_is_written_before_the_process_ends(
     script = NODE.replace('"flush": fleet.current().write_back.flush(30)', '"flush": 0')
     node = Node(url, keys_file, tmp_path / "node", 3, 0, 0, script=script)
     run_all([node])
-    assert len(list(open_store(url).items(ENTRIES))) == 3
+    assert len(list(open_store(url, COMMAND_BOUNDS).items(ENTRIES))) == 3
 
 
 def test_a_server_that_stops_does_not_keep_a_process(keys_file: Path, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_kill_at_any_moment_leaves_whole_entries_or_none(
         time.sleep(pick.uniform(0.05, 0.6))
         node.process.kill()
         node.process.wait()
-        store = open_store(url)
+        store = open_store(url, COMMAND_BOUNDS)
         for item in store.items(ENTRIES):
             blob = store.get(item.name)
             assert blob is not None
@@ -254,4 +254,4 @@ def test_children_have_their_own_connection_queue_and_leases(
     result = Node(url, keys_file, tmp_path / "node", script=FORKS).result()
     assert result["codes"] == [0] * 4, result
     assert result["puts"] == 4
-    assert len(list(open_store(url).items(ENTRIES))) == 8
+    assert len(list(open_store(url, COMMAND_BOUNDS).items(ENTRIES))) == 8

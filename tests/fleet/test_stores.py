@@ -233,7 +233,7 @@ def test_what_s3_answers(
 ) -> None:
     refuser = servers.Refuser(status)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{servers.HOST}:{refuser.port}")
-    store = open_store("s3://bucket/x", Bounds(1, 5))
+    store = open_store("s3://bucket/x", Bounds(5, 30))
     with pytest.raises(on_get):
         store.get("1/e/a")
     with pytest.raises(on_put):

@@ -70,6 +70,10 @@ class Store:
         """Publish files and manifest under ``key``; InternalError for unusable names."""
         return self._publish(key, Built(files, manifest), here())
 
+    def add(self, entry: Entry) -> Entry:
+        """Publish an entry that came from elsewhere and was verified."""
+        return self._keep(dataclasses.replace(entry, path=None), here())
+
     def fetch(
         self, key: Key, build: Callable[[], Built], hit: Callable[[str], None] | None = None
     ) -> Entry:

@@ -14,6 +14,8 @@ from tileops.cli import (
     cache_commands,
     check,
     environment,
+    prewarm_commands,
+    remote_commands,
     tune_commands,
 )
 from tileops.errors import TileopsError
@@ -33,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check.add_parser(commands)
     build_command.add_parser(commands)
     tune_commands.add_parser(commands)
+    prewarm_commands.add_parser(commands)
+    remote_commands.add_parser(commands)
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         # Names of folders are bytes of any kind, and a terminal may know ASCII alone.

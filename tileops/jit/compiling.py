@@ -32,7 +32,7 @@ from tileops.ir.printer import collected_dumps, dump, print_program
 from tileops.ir.program import Program
 from tileops.ir.stmt import Assert
 from tileops.ir.walk import locations, walk
-from tileops.jit import bundle_programs, discovery, tool_versions
+from tileops.jit import bundle_programs, discovery, recording, tool_versions
 from tileops.jit.bundle_programs import Named
 from tileops.jit.look_up import LookUp, from_alias, miss_error
 from tileops.jit.record import built_of
@@ -158,6 +158,9 @@ def obtain(request: Request) -> cache.Entry:
             f"op {request.title or request.op}: target='interpreter' has no torch op; call the "
             "program or kernel itself"
         )
+    lock_file = settings.current().record
+    if lock_file is not None:
+        recording.note(request.to_json(), lock_file)
     request = replace(request, program=checked(request.program, request.target))
     request = _with_used_facts(request)
     entry = _obtained(request, LookUp(request.op, request.target))
