@@ -19,15 +19,20 @@ def write_bundle(
     op: dict[str, Any],
     variants: list[tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]],
     files: dict[str, bytes],
+    definition: str | None = None,
+    trace: str = "",
 ) -> Path:
-    """One op and one program. ``variants`` pair a variant with (target, entry) pairs."""
+    """One op and one program. ``variants`` pair a variant with (target, entry) pairs.
+
+    With ``definition`` and ``trace``, which tell its program from others, it is of format 2.
+    """
     program = folder / "programs" / PROGRAM
     program.mkdir(parents=True)
     for name, data in files.items():
         (program / name).write_bytes(data)
     manifest = json.dumps({"format": 1, "files": {n: fact(d) for n, d in files.items()}}).encode()
     (program / "manifest.json").write_bytes(manifest)
-    document = {
+    document: dict[str, Any] = {
         "format": 1,
         "op": op,
         "variants": [
@@ -41,6 +46,11 @@ def write_bundle(
             for variant, entries in variants
         ],
     }  # fmt: skip
+    if definition is not None:
+        digest = hashlib.sha256(definition.encode()).hexdigest()
+        document.update(format=2, definition=digest, parts={"source": digest}, aliases=[])
+        for item in document["variants"]:
+            item["digest"] = hashlib.sha256(trace.encode()).hexdigest()
     text = json.dumps(document).encode()
     path = folder / "ops" / op["name"] / "op.json"
     path.parent.mkdir(parents=True)
