@@ -11,6 +11,7 @@ import pytest
 
 from tests.frontend import bad_programs
 from tileops.cli import check
+from tileops.cli.check_paths import paths_of
 from tileops.cli.main import main
 from tileops.language import missing
 
@@ -290,7 +291,8 @@ def test_the_command_prints_places_and_reasons(
 ) -> None:
     assert main(["check", str(bad_file)]) == 1
     assert capsys.readouterr().out == (
-        f"{bad_file}:3:1: T.address_of: a raw pointer; tileops does not have it, on any target\n"
+        f"{bad_file}:3:1: T.address_of: a raw pointer; tileops does not have it, on any target; "
+        "instead: pass the tensor; T.make_tensor makes one of an address\n"
         f"{bad_file}: 1 thing is not supported\n"
     )
 
@@ -303,11 +305,41 @@ def test_the_command_prints_json(bad_file: Path, capsys: pytest.CaptureFixture[s
     assert first["findings"] == [
         {
             "line": 3, "column": 1, "construct": "T.address_of",
-            "reason": "a raw pointer; tileops does not have it, on any target",
+            "reason": "a raw pointer; tileops does not have it, on any target; instead: pass the "
+            "tensor; T.make_tensor makes one of an address",
         }
     ]  # fmt: skip
     assert second["supported"]
     assert second["findings"] == []
+    uses = {use["construct"]: use["paths"] for use in second["uses"]}
+    assert uses["T.gemm"].endswith("on sm_90 Gluon in roles where a schedule fits the launch")
+
+
+def test_each_construct_has_the_paths_that_take_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import tilelang.language as T\n"
+        "T.exp(T.exp(x))\n"
+        "T.barrier_wait(b, 0)\n"
+        "T.use_swizzle(10); tx = T.get_thread_binding(0)\n"
+        "T.exp\n"
+    )
+    assert main(["check", "--constructs", str(path)]) == 0
+    assert capsys.readouterr().out == (
+        f"{path}: T.barrier_wait, line 3: Gluon in roles for sm_90, C++ in one order for CPUs\n"
+        f"{path}: T.exp, line 2, 5: Triton for GPUs, C++ for CPUs\n"
+        f"{path}: T.get_thread_binding, line 4: loops over the threads of a block: Triton for "
+        "GPUs, C++ for CPUs; on sm_90 roles where it chooses them\n"
+        f"{path}: T.use_swizzle, line 4: a hint, accepted everywhere; results do not depend on it\n"
+        f"{path}: everything that can be told without running it is supported\n"
+    )
+
+
+def test_every_construct_has_paths_and_every_refusal_an_instead() -> None:
+    assert all(paths_of(name) for name in check.language.__all__)
+    assert {r for r in missing.by_reason() if r not in missing.INSTEAD_OF} == set()
 
 
 def test_the_status_of_a_supported_file(capsys: pytest.CaptureFixture[str]) -> None:

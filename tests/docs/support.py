@@ -15,6 +15,7 @@ from typing import Any
 
 import tileops.language as T
 from tests.docs.examples import ROOT
+from tileops.language.missing import INSTEAD_OF, by_reason
 
 PAGE = ROOT / "docs/support.md"
 RECORDED = Path(__file__).parent / "recorded.json"
@@ -172,7 +173,23 @@ def page(recorded: dict[str, Any]) -> str:
             for (name, executor), reason in REASONS.items()
         ]
         parts.append("## What has no test, and why\n\n" + "\n".join(reasons))
+    parts.append(refused())
     return "\n\n".join(parts) + "\n"
+
+
+def refused() -> str:
+    """The section on TileLang's names that raise an error: how many, why, and what to write."""
+    groups = by_reason()
+    count = sum(map(len, groups.values()))
+    rows = [
+        f"| {reason} | {len(names)}: {', '.join(f'`{n}`' for n in sorted(names))} | {INSTEAD_OF[reason]} |"
+        for reason, names in sorted(groups.items())
+    ]
+    return (
+        f"## What is refused\n\nThe language has {len(T.__all__)} names. {count} more of TileLang are refused, each with a "
+        "located error. `python -m tileops\ncheck --constructs FILE` says for a file which path takes each "
+        "construct.\n\n| what | names | write instead |\n|---|---|---|\n" + "\n".join(rows)
+    )
 
 
 def _row(names: list[str], found: dict[str, set[str]]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tileops import language
 from tileops.cli.check_forms import LANGUAGE, TVM, Form, Found, Names, forms, missing_part
+from tileops.cli.check_paths import paths_of
 from tileops.dtypes import is_dtype_like, vector_parts
 from tileops.errors import TileopsError
 from tileops.language import missing
@@ -38,17 +39,33 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
+class Use:
+    """A construct of the file: where it is, and which paths take it."""
+
+    construct: str
+    lines: tuple[int, ...]
+    paths: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
-    """What was found in one file; ``has_language`` is False for a file without the language."""
+    """What was found in one file; ``has_language`` is False for a file without the language.
+
+    ``uses`` are the constructs that are supported.
+    """
 
     has_language: bool
     findings: tuple[Finding, ...]
+    uses: tuple[Use, ...] = ()
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is private)
     """Add the command ``check``."""
     parser = commands.add_parser("check", help="what in a file of tile programs is not supported")
     parser.add_argument("file", nargs="+", type=Path, help="a Python file; it is not run")
+    parser.add_argument(
+        "--constructs", action="store_true", help="also print which path takes each construct"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     parser.set_defaults(run=check_files)
 
@@ -64,6 +81,10 @@ def check_files(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1))
     else:
         for path, report in reports.items():
+            if options.constructs:
+                for use in report.uses:
+                    lines = ", ".join(map(str, use.lines))
+                    print(f"{path}: {use.construct}, line {lines}: {use.paths}")
             _print(path, report)
     return int(any(report.findings for report in reports.values()))
 
@@ -99,7 +120,18 @@ def analyze(source: str, file: str = "<program>") -> Report:
         Finding(node.lineno, _column(lines, node), construct, reason)
         for node, construct, reason in _everything(tree, names)
     }
-    return Report(True, tuple(sorted(found)))
+    return Report(True, tuple(sorted(found)), tuple(_uses(tree, names)))
+
+
+def _uses(tree: ast.Module, names: Names) -> Iterator[Use]:
+    lines: dict[str, set[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load):
+            name = names.construct(node)
+            if name is not None and name in language.__all__:
+                lines.setdefault(name, set()).add(node.lineno)
+    for name in sorted(lines):
+        yield Use(f"T.{name}", tuple(sorted(lines[name])), paths_of(name))
 
 
 def _column(lines: list[str], node: Form) -> int:
@@ -149,7 +181,9 @@ def _unusable_name(node: Form, name: str) -> Found:
         return
     found = missing.lookup(name)
     if found is not None and vector_parts(name) is None:
-        yield node, f"T.{name}", f"{found.reason}; {_NO_TARGET}"
+        instead = missing.INSTEAD_OF.get(found.reason)
+        use = f"; instead: {instead}" if instead else ""
+        yield node, f"T.{name}", f"{found.reason}; {_NO_TARGET}{use}"
     elif missing_part(f"{LANGUAGE}.{name}") is not None:
         like = missing.nearest(name, language.__all__)
         hint = f"; did you mean T.{like}?" if like else ""

@@ -286,6 +286,28 @@ a random number generator <- rng_init rng_rand rng_rand_float
 TIR <- evaluate attr alloc_buffer block reads writes block_attr Buffer buffer_store decl_buffer
     While let LetStmt func_attr preflattened_buffer allocate axis q_multiply_shift
 """)
+# Reason to what a program may write instead.
+INSTEAD_OF = {
+    "a raw pointer": "pass the tensor; T.make_tensor makes one of an address",
+    "C or CUDA source text": "T.Extern launches a kernel of tileops.cuda(source), and T.cast, "
+    "T.reinterpret, T.vectorized and T.dp4a are what such text mostly does",
+    "a barrier": "T.alloc_barrier, T.barrier_arrive and T.barrier_wait",
+    "Blackwell tensor memory": "T.gemm into a fragment, which Triton keeps there on sm_100",
+    "an asynchronous copy or gemm": "T.copy and T.gemm in T.Pipelined, or T.tma_copy and "
+    "T.wgmma_gemm with barriers",
+    "warp specialisation": "T.Pipelined, which divides a block by itself on sm_90, or T.ws",
+    "a cluster of blocks": "blocks that each read what they need; T.use_swizzle keeps it in L2",
+    "the sparse tensor cores": "T.gemm of unpacked tiles",
+    "a thread index": "T.get_thread_binding",
+    "a synchronisation of threads": "T.sync_threads for the block, two T.Kernel for the grid",
+    "an exchange between threads": "T.reduce_sum and its kin over a tile, or a shared tile and "
+    "T.sync_threads",
+    "an instruction of one thread": "T.copy, or elements in T.vectorized, which become the widest "
+    "accesses",
+    "vector arithmetic": "elements in T.vectorized, or T.float16x2(a, b) and T.add2",
+    "a random number generator": "random numbers in a tensor of torch",
+    "TIR": "the statements of the language",
+}
 VECTOR_TYPE = "a vector type"
 _VECTOR_BASES = ("bool", "int", "uint", "float", "bfloat")
 
@@ -306,8 +328,10 @@ class UnsupportedName:
 
     def error(self) -> UnsupportedConstructError:
         """The error for using this name, at the statement being traced."""
+        instead = INSTEAD_OF.get(self.reason)
         return UnsupportedConstructError(
             f"T.{self.name} ({self.reason}) is not supported by tileops{on_which_target()}"
+            + (f"; instead: {instead}" if instead else "")
         )
 
     def describe(self) -> str:
@@ -333,6 +357,14 @@ def lookup(name: str) -> UnsupportedName | None:
     if separator and lanes.isdigit() and base.startswith(_VECTOR_BASES):
         return UnsupportedName(name, VECTOR_TYPE)
     return None
+
+
+def by_reason() -> dict[str, list[str]]:
+    """Reason to the names that are not supported for it."""
+    found: dict[str, list[str]] = {}
+    for name, reason in _REASONS.items():
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def all_names() -> tuple[str, ...]:
