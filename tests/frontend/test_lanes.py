@@ -67,7 +67,7 @@ def test_a_while_loop_that_each_thread_ends_for_itself_is_refused() -> None:
     assert caught.value.location is not None
 
 
-def test_a_name_that_outlives_its_run_is_refused() -> None:
+def test_a_name_that_outlives_its_run_is_an_element_of_each_thread() -> None:
     def program(A):
         N = T.const("N")
         A: T.Tensor((N,), T.float32)
@@ -77,7 +77,76 @@ def test_a_name_that_outlives_its_run_is_refused() -> None:
             T.sync_threads()
             A[31 - tx] = before
 
-    with pytest.raises(UnsupportedConstructError, match="more than choose elements"):
+    assert body_of(program) == lines("""
+        parallel tx.3 in [32]:
+          %before.5[tx.3] = %A.1[tx.3]
+        parallel tx.3 in [32]:
+          %A.1[(31 - tx.3)] = %before.5[tx.3]
+    """)
+
+
+def test_threads_wait_where_they_read_what_others_write() -> None:
+    def program(A, B):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        B: T.Tensor((N,), T.float32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((64,), T.float32)
+            for i in T.serial(2):
+                tile[tx * 2 + i] = A[tx * 2 + i]
+            tile[tx * 2] = tile[tx * 2] + 1.0
+            B[tx] = tile[31 - tx]
+
+    assert body_of(program) == lines("""
+        parallel tx.4 in [32]:
+          serial i.6: i32 in 0 .. 2:
+            %tile.5[((tx.4 * 2) + i.6)] = %A.1[((tx.4 * 2) + i.6)]
+        parallel tx.4 in [32]:
+          %tile.5[(tx.4 * 2)] = (%tile.5[(tx.4 * 2)] + 1.0f32)
+        parallel tx.4 in [32]:
+          %B.2[tx.4] = %tile.5[(31 - tx.4)]
+    """)
+
+
+def test_a_loop_in_which_threads_wait_is_one_of_the_block() -> None:
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((2, 32), T.float32)
+            tile[0, tx] = A[tx]
+            for _round in T.serial(5):
+                value = tile[0, tx] + tile[0, (tx + 1) % 32]
+                tile[0, tx] = value
+            A[tx] = tile[0, tx]
+
+    assert body_of(program) == lines("""
+        parallel tx.3 in [32]:
+          %tile.4[0, tx.3] = %A.1[tx.3]
+        serial _round.5: i32 in 0 .. 5:
+          parallel tx.3 in [32]:
+            %value.7[tx.3] = (%tile.4[0, tx.3] + %tile.4[0, ((tx.3 + 1) % 32)])
+          parallel tx.3 in [32]:
+            %tile.4[0, tx.3] = %value.7[tx.3]
+        parallel tx.3 in [32]:
+          %A.1[tx.3] = %tile.4[0, tx.3]
+    """)
+
+
+def test_threads_that_would_wait_for_some_only_are_refused() -> None:
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((32,), T.float32)
+            if A[tx] > 0:
+                tile[tx] = A[tx]
+                A[tx] = tile[31 - tx]
+
+    with pytest.raises(UnsupportedConstructError, match="threads read what others write"):
         body_of(program)
 
 

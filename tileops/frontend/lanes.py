@@ -7,7 +7,12 @@ from collections.abc import Iterable
 
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.roles import Threads, parted, require_one_each, settled_roles
-from tileops.frontend.thread_variables import with_elements_of_threads, with_named_values
+from tileops.frontend.thread_clashes import Clashes
+from tileops.frontend.thread_variables import (
+    with_elements_of_threads,
+    with_kept_names,
+    with_named_values,
+)
 from tileops.ir import fold, walk
 from tileops.ir.explicit import Role
 from tileops.ir.expr import Expr, Region, Var
@@ -42,15 +47,35 @@ def over_threads(launch: Launch, lanes: tuple[tuple[Var, int], ...]) -> Launch:
     if lanes:
         body = with_named_values(body, {var.id for var, _ in lanes})
         body = with_elements_of_threads(body, lanes)
-        body = _Distributor(lanes).body(body)
+        body = _distributed(body, lanes)
     return dataclasses.replace(launch, body=settled_roles(body))
+
+
+def _distributed(body: Body, lanes: tuple[tuple[Var, int], ...]) -> Body:
+    """``body`` with its runs of per-thread statements in loops over the threads."""
+    kept: set[int] = set()
+    distributor = _Distributor(lanes, body, kept)
+    found = distributor.body(body)
+    if not kept:
+        return found
+    # Names that a later loop reads become an element for each thread.
+    body = with_kept_names(body, lanes, kept)
+    return _Distributor(lanes, body, set()).body(body)
 
 
 class _Distributor:
     """Splits statement lists into runs for all threads and statements for the block as a whole."""
 
-    def __init__(self, lanes: tuple[tuple[Var, int], ...], threads: Threads | None = None) -> None:
-        self._lanes, self._threads = lanes, threads
+    def __init__(
+        self,
+        lanes: tuple[tuple[Var, int], ...],
+        whole: Body,
+        kept: set[int],
+        threads: Threads | None = None,
+    ) -> None:
+        """``kept`` gets the names that a run binds and a later one reads."""
+        self._lanes, self._whole, self._kept, self._threads = lanes, whole, kept, threads
+        self._clashes = Clashes([var for var, _ in lanes], walk.view_roots(whole), whole)
         self._vars = tuple(var for var, _ in lanes)
         self._extents: tuple[Expr, ...] = tuple(fold.const(threads) for _, threads in lanes)
         if threads is not None:
@@ -69,7 +94,10 @@ class _Distributor:
             elif not any(self._depends(walk.exprs(s)) for s in walk.walk((stmt,))):
                 self._close(run, out)
                 out.append(walk.map_bodies(stmt, self.body))
-            elif self._is_elementwise(stmt):
+            elif self._is_elementwise(stmt) and not self._must_split(stmt):
+                if self._clashes.between(run, stmt):
+                    self._close(run, out)
+                self._is_elementwise(stmt)  # notes the names that this run no longer has
                 run.append(stmt)
                 self._private.update(_bound(stmt))
             else:
@@ -77,6 +105,22 @@ class _Distributor:
                 out += self._split(stmt)
         self._close(run, out)
         return tuple(out)
+
+    def _must_split(self, stmt: Stmt) -> bool:
+        """True for a loop or condition of the block in which threads wait for each other.
+
+        UnsupportedConstructError where only some of the threads would wait.
+        """
+        if not self._clashes.within(stmt):
+            return False
+        if not self._depends(walk.exprs(stmt)):
+            return True
+        raise UnsupportedConstructError(
+            "threads read what others write under a condition or in a loop that a thread index "
+            f"decides, which is not supported by tileops{on_which_target()}; end the condition "
+            "between the write and the read",
+            location=stmt.loc,
+        )
 
     def _close(self, run: list[Stmt], out: list[Stmt]) -> None:
         if run:
@@ -119,7 +163,7 @@ class _Distributor:
             )
         if threads == self._threads:
             return list(self.body(body))
-        inner = _Distributor(self._lanes, threads).body(body)
+        inner = _Distributor(self._lanes, self._whole, self._kept, threads).body(body)
         if all(isinstance(s, Role) for s in inner):
             return list(inner)
         return [Role(*threads, inner, **stmt.provenance)]
@@ -141,8 +185,7 @@ class _Distributor:
                 return False  # one element with another value in each thread
             if isinstance(inner, Bind) and _reads((inner.value,), varying):
                 varying.add(inner.var.id)
-            if _reads(walk.exprs(inner), self._ended):
-                return False
+            self._kept |= _read(walk.exprs(inner), self._ended)
         return True
 
 
@@ -154,7 +197,12 @@ def _is_own_value(stmt: Stmt, varying: set[int]) -> bool:
 
 
 def _reads(exprs: Iterable[Expr], vars_: set[int]) -> bool:
-    return any(isinstance(e, Var) and e.id in vars_ for x in exprs for e in walk.walk_expr(x))
+    return bool(_read(exprs, vars_))
+
+
+def _read(exprs: Iterable[Expr], vars_: set[int]) -> set[int]:
+    """Those of ``vars_`` that expressions read."""
+    return {e.id for x in exprs for e in walk.walk_expr(x) if isinstance(e, Var)} & vars_
 
 
 def _bound(stmt: Stmt) -> set[int]:

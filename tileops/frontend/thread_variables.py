@@ -121,6 +121,35 @@ def with_elements_of_threads(body: Body, lanes: tuple[tuple[Var, int], ...]) -> 
     return walk.replace_stmts(body, changed)
 
 
+def with_kept_names(body: Body, lanes: tuple[tuple[Var, int], ...], names: Collection[int]) -> Body:
+    """``body`` with an element for each thread in the place of ``names`` that a Bind defines.
+
+    Names that something else defines, such as an atomic, stay.
+    """
+    tracer = require_tracer("T.get_thread_binding")
+    found: dict[int, Buffer] = {}
+    for stmt in walk.walk(body):
+        if isinstance(stmt, Bind) and stmt.var.id in names:
+            shape = tuple(fold.const(count) for _, count in lanes)
+            found[stmt.var.id] = tracer.new_buffer(stmt.var.name, shape, stmt.var.dtype, "fragment")
+    index = tuple(var for var, _ in lanes)
+
+    def read(expr: Expr) -> Expr:
+        if isinstance(expr, Var):
+            kept = found.get(expr.id)
+            return expr if kept is None else Load(kept.dtype, kept, index)
+        return walk.map_children(expr, read)
+
+    def changed(stmt: Stmt) -> tuple[Stmt, ...]:
+        if isinstance(stmt, Bind) and stmt.var.id in found:
+            return (Store(found[stmt.var.id], index, read(stmt.value), **stmt.provenance),)
+        inner = walk.map_bodies(stmt, lambda b: walk.replace_stmts(b, changed))
+        return (walk.map_stmt_exprs(inner, read),)
+
+    allocations = tuple(Alloc(buffer, **body[0].provenance) for buffer in found.values())
+    return (*allocations, *walk.replace_stmts(body, changed))
+
+
 def _allocations(body: Body) -> Iterator[Alloc]:
     """The allocations that are in no loop."""
     for stmt in body:
