@@ -201,6 +201,13 @@ def below_autograd(function: Callable[[], object]) -> object:
 def device_count() -> int:
     """The number of CUDA devices that the driver shows; 0 without a driver."""
 
+def refusal_of_ptx(text: str, device_index: int) -> str:
+    """Why the driver of a device does not take PTX like this; empty if it does.
+
+    Names the text's ``.version`` and the CUDA version of the driver. Only the head of the text is
+    given to the driver. ArgumentError for what is not PTX.
+    """
+
 def device_properties(device_index: int) -> dict[str, Any]:
     """Name, compute capability (90 for 9.0) and the facts that host programs can use, by name.
 
@@ -234,7 +241,10 @@ def recent_launches(device_index: int) -> list[str]:
     """
 
 def counters() -> dict[str, int]:
-    """Events of this process: ``launches loads memory_hits resolves``; ``load_ns`` is a time."""
+    """Events of this process: ``launches loads memory_hits resolves jits``; ``load_ns`` is a time.
+
+    ``jits`` are loads of PTX, which the driver compiles: their time is ``jit_ns``.
+    """
 
 def set_stage_clock(is_on: bool) -> None:
     """Start or stop the clock of the stages of calls, in all threads, and forget what it counted.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tileops import forks, log
 
 NAMES = (
-    "compiles", "memory_hits", "disk_hits", "misses", "loads", "launches", "tunings",
+    "compiles", "memory_hits", "disk_hits", "misses", "loads", "jits", "launches", "tunings",
     "remote_hits", "remote_misses", "remote_damaged", "remote_untrusted", "remote_unavailable",
     "remote_puts", "remote_dropped", "remote_lease_waits", "remote_leases_expired",
 )  # fmt: skip
@@ -70,7 +70,8 @@ def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:
 def stats(reset: bool = False) -> dict[str, object]:
     """Counters since the start or the last reset, and ``"ms"``: milliseconds by stage.
 
-    Keys: ``NAMES`` and ``ms``.
+    Keys: ``NAMES`` and ``ms``. ``jits`` are those loads that were of PTX, which the driver
+    compiles.
     """
     global _provider_base
     with forks.guard:
@@ -80,9 +81,10 @@ def stats(reset: bool = False) -> dict[str, object]:
             for name in NAMES
         }
         spent = {**_milliseconds}
-        loading = outside.get("load_ns", 0) - _provider_base.get("load_ns", 0)
-        if loading:
-            spent["load"] = spent.get("load", 0.0) + loading * 1e-6
+        for stage in ("load", "jit"):
+            loading = outside.get(f"{stage}_ns", 0) - _provider_base.get(f"{stage}_ns", 0)
+            if loading:
+                spent[stage] = spent.get(stage, 0.0) + loading * 1e-6
         result["ms"] = {stage: round(ms, 3) for stage, ms in sorted(spent.items())}
         if reset:
             _counts.update(dict.fromkeys(NAMES, 0))

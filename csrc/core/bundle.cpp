@@ -109,8 +109,11 @@ BundledOp BundledOp::from_text(std::string text) {
     BundledVariant variant;
     variant.description = &item.at("variant");
     if (format == 2) variant.digest = read_digest(item.at("digest"), "variants.digest");
-    for (const json::Value& entry : item.at("entries").as_array("entries"))
+    for (const json::Value& entry : item.at("entries").as_array("entries")) {
       variant.entries.push_back(read_entry(entry));
+      variant.entries.back().place =
+          std::to_string(op.variants.size()) + "." + std::to_string(variant.entries.size());
+    }
     op.variants.push_back(std::move(variant));
   }
   return op;

@@ -35,6 +35,7 @@ struct ProgramManifest {
 struct BundledEntry {
   std::string target;                        // "cpu:x86-64-v3", "cuda:sm_90a"
   std::string program;                       // hash: the folder below programs/
+  std::string place;                         // numbers of its variant and among that one's entries
   FileFact manifest;                         // of programs/<hash>/manifest.json
   const json::Value* description = nullptr;  // what EntrySpec reads
 };

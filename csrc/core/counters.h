@@ -15,9 +15,11 @@ enum class Counter : int {
   kLoads = 1,
   kMemoryHits = 2,
   kResolves = 3,
-  kLoadNanoseconds = 4
+  kLoadNanoseconds = 4,
+  kJits = 5,  // loads of PTX, which the driver compiles
+  kJitNanoseconds = 6
 };
-inline constexpr int kCounters = 5;
+inline constexpr int kCounters = 7;
 
 struct CounterBlock {
   std::atomic<int64_t> values[kCounters] = {};

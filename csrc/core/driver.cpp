@@ -141,6 +141,10 @@ void set_driver_library(const std::string& path) {
   for (auto& device : s.devices) device.store(nullptr, std::memory_order_release);
 }
 
+std::string driver_words(CUresult result) {
+  return words(driver(), result);
+}
+
 void raise_driver(CUresult result, const std::string& what) {
   raise(ErrorKind::kDriver, what, ": ", words(driver(), result));
 }

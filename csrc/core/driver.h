@@ -59,6 +59,8 @@ TILEOPS_API void set_driver_library(const std::string& path);
 
 // Raises DriverError with the driver's name and words for `result`, after `what`.
 [[noreturn]] void raise_driver(CUresult result, const std::string& what);
+// The driver's name and words for `result`.
+std::string driver_words(CUresult result);
 inline void check_driver(CUresult result, const char* what) {
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) raise_driver(result, what);
 }

@@ -1,10 +1,25 @@
 // The one table of host hooks, and what Python announces to it.
 #include "core/hooks.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 namespace tileops {
 namespace {
+
+// True if a list of words, separated by commas or blanks, has `word`.
+bool lists(const std::string& text, const std::string& word) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = text.find_first_of(", \t\n", at);
+    if (text.compare(at, (end == std::string::npos ? text.size() : end) - at, word) == 0)
+      return true;
+    if (end == std::string::npos) break;
+    at = end + 1;
+  }
+  return false;
+}
 
 __attribute__((tls_model("initial-exec"))) thread_local void* announced = nullptr;
 Hooks table;  // constant-initialised
@@ -13,6 +28,13 @@ Hooks table;  // constant-initialised
 
 Hooks& hooks() {
   return table;
+}
+
+void write_note(const std::string& topic, const std::string& line) {
+  if (hooks().note != nullptr) return hooks().note(topic.c_str(), line.c_str());
+  const char* topics = std::getenv("TILEOPS_LOG");
+  if (topics == nullptr || !(lists(topics, topic) || lists(topics, "all"))) return;
+  std::fprintf(stderr, "tileops: %s\n", line.c_str());
 }
 
 void refuse_under_mutex(void* token) {

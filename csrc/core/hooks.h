@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/error.h"
 #include "core/forks.h"
@@ -19,6 +20,8 @@ struct Hooks {
   // Takes the interpreter's lock for `thread_state`, which is this thread's; false if it is held.
   bool (*gil_take)(void* thread_state) = nullptr;
   void (*gil_give_back)() = nullptr;
+  // Writes a line of a topic to the log.
+  void (*note)(const char* topic, const char* line) = nullptr;
   // Throws the host language's exception for an error. It must not return.
   void (*raise)(ErrorKind kind, const char* message) = nullptr;
   // Runs body over disjoint ranges that cover [0, count), on several threads where that pays.
@@ -28,6 +31,10 @@ struct Hooks {
 
 // Set once each, before the first call that needs them; read without a lock.
 TILEOPS_API Hooks& hooks();
+
+// Writes a line to the host's log; without one to stderr, if TILEOPS_LOG names the topic or "all".
+// Not under a Mutex.
+void write_note(const std::string& topic, const std::string& line);
 
 // Gives the interpreter's lock back and raises InternalError: it would be taken again under a
 // Mutex.

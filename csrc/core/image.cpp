@@ -11,6 +11,7 @@
 
 #include "core/counters.h"
 #include "core/hooks.h"
+#include "core/ptx.h"
 
 namespace tileops {
 namespace {
@@ -29,14 +30,17 @@ CUmodule load_module(const std::string& bytes, const std::string& name, int devi
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, reinterpret_cast<void*>(sizeof(log))};
   CUmodule module = nullptr;
-  const CountedTime timed(Counter::kLoadNanoseconds);
+  const std::optional<PtxHead> ptx = ptx_head(bytes);
+  const CountedTime timed(ptx ? Counter::kJitNanoseconds : Counter::kLoadNanoseconds);
   const CUresult result = driver().module_load_data_ex(&module, bytes.c_str(), 2, options, values);
   if (result != CUDA_SUCCESS) {
     std::string what = "loading kernel image " + name + " on cuda:" + std::to_string(device_index);
     if (log[0] != '\0') what += " (" + std::string(log, strnlen(log, sizeof(log))) + ")";
+    if (ptx) what += ", " + ptx_and_driver(*ptx);
     raise_driver(result, what + ": cuModuleLoadDataEx");
   }
   count(Counter::kLoads);
+  if (ptx) count(Counter::kJits);
   return module;
 }
 

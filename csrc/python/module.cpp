@@ -13,6 +13,7 @@
 #include "core/driver.h"
 #include "core/flight.h"
 #include "core/hooks.h"
+#include "core/ptx.h"
 #include "core/stages.h"
 #include "python/direct_call.h"
 #include "python/gradients.h"
@@ -199,6 +200,8 @@ py::dict counters() {
   out["memory_hits"] = counter_total(Counter::kMemoryHits);
   out["resolves"] = counter_total(Counter::kResolves);
   out["load_ns"] = counter_total(Counter::kLoadNanoseconds);
+  out["jits"] = counter_total(Counter::kJits);
+  out["jit_ns"] = counter_total(Counter::kJitNanoseconds);
   return out;
 }
 
@@ -251,12 +254,24 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
+// Called without a Mutex, and often without the interpreter's lock.
+void write_to_log(const char* topic, const char* line) {
+  if (!Py_IsInitialized()) return;
+  py::gil_scoped_acquire gil;
+  try {
+    py::module_::import("tileops.log").attr("emit")(topic, path_text(line));
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("tileops.log.emit");
+  }
+}
+
 void install_hooks() {
   hooks().gil_release = release_gil;
   hooks().gil_restore = restore_gil;
   hooks().gil_take = take_gil;
   hooks().gil_give_back = give_gil_back;
   hooks().raise = raise_in_python;
+  hooks().note = write_to_log;
 }
 
 }  // namespace
@@ -347,6 +362,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("stage_totals", &stage_totals);
   m.def("device_count", &device_count, NoGil());
   m.def("device_properties", &device_properties, py::arg("device_index"));
+  m.def("refusal_of_ptx", &refusal_of_ptx, py::arg("text"), py::arg("device_index"), NoGil());
   m.def("is_capturing", &is_capturing, py::arg("device_index"), NoGil());
   m.def("set_driver_library", &set_driver_library, py::arg("path"), NoGil());
   m.def("set_gradient_source", &set_gradient_source, py::arg("forward_mode"),

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "core/bundle.h"
 #include "core/cpu_level.h"
@@ -67,6 +69,30 @@ std::vector<uint64_t> key_of(const VariantSpec& variant) {
   std::vector<uint64_t> key;
   for (const StaticValue& value : variant.statics) append_key_words(key, value);
   return key;
+}
+
+// What an entry for a GPU gives to other GPUs: nothing if it uses features of its own architecture.
+std::optional<PortableEntry> portable_of(const Bundle& bundle, const BundledEntry& entry,
+                                         const EntrySpec::ImageMap& images) {
+  PortableEntry made;
+  made.capability = portable_capability(entry.target);
+  if (made.capability == 0) return std::nullopt;
+  made.origin = bundle.path();
+  made.place = entry.place;
+  made.description = std::make_shared<const json::Value>(*entry.description);
+  made.cubins = images;
+  constexpr std::string_view kCubin = ".cubin";
+  for (const json::Value& launch : entry.description->at("launches").as_array("launches")) {
+    const std::string& name = launch.at("image").as_string("launches.image");
+    const std::size_t stem = name.size() - std::min(name.size(), kCubin.size());
+    const auto found = images.find(name.substr(0, stem) + ".ptx");
+    if (name.compare(stem, std::string::npos, kCubin) != 0 || found == images.end()) {
+      made.ptx.clear();
+      break;
+    }
+    made.ptx[name] = found->second;
+  }
+  return made;
 }
 
 // One op of a bundle on its way into the process.
@@ -243,8 +269,12 @@ class Loading {
     op.seal(known.origin);
     for (const BundledVariant& variant : wanted.op->variants) {
       const uint32_t number = op.add_variant(*variant.description);
-      for (const BundledEntry* entry : usable_entries(variant))
-        op.add_entry(number, *entry->description, wanted.images.at(entry));
+      for (const BundledEntry* entry : usable_entries(variant)) {
+        const EntrySpec::ImageMap& images = wanted.images.at(entry);
+        op.add_entry(number, *entry->description, images);
+        if (auto portable = portable_of(*wanted.bundle, *entry, images))
+          op.variant(number).portable.add(std::move(*portable));
+      }
     }
     return {known.handle, wanted.spec.ns, wanted.spec.name, wanted.op->text, wanted.bundle->path()};
   }

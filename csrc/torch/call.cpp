@@ -88,8 +88,11 @@ bool refuses_to_compile(const Binding& call, const char** reason) {
   const std::string device = call.cuda ? "cuda:" + std::to_string(call.device_index) + " (sm_" +
                                              std::to_string(call.capability) + ")"
                                        : "cpu";
+  const std::string refused =
+      call.cuda && call.variant != nullptr ? refused_ptx(*call.op, call) : std::string();
   raise(ErrorKind::kCompileMiss, call.op->spec.title(), ": no kernel for ", device, key, " in ",
-        origin, "; add this combination with tileops.bundle");
+        origin, refused.empty() ? "" : ", and the driver refuses what it has: ", refused,
+        "; add this combination with tileops.bundle");
 }
 
 std::string static_key(const OpSpec& op, const std::vector<StaticValue>& values) {
@@ -221,17 +224,30 @@ StaticValue scalar_value(const Binding& call, std::size_t number) {
   return value.i;
 }
 
+// What is there for a call: the fast kernel, else the general one, which assumes nothing.
+const Entry* find_general(const Binding& call, EntryKey& key) {
+  key.set_flags(call.fast, call.index64);
+  const Entry* found = key.find(call);
+  if (found == nullptr && call.fast) found = key.find(call, true);
+  key.set_flags(false, call.index64);
+  if (found == nullptr) found = key.find(call);
+  if (found == nullptr) found = key.find(call, true);
+  return found;
+}
+
 __attribute__((cold, noinline)) const Entry& resolve_entry(Op& op, const Binding& call,
                                                            EntryKey& key) {
   const char* reason = nullptr;
   const std::string* origin = op.sealed();
   if (origin != nullptr || refuses_to_compile(call, &reason)) {
-    // The general kernel assumes nothing: it serves where the fast one may not be made now.
-    const Entry* general = call.fast ? key.find(call, true) : nullptr;
-    key.set_flags(false, call.index64);
-    if (general == nullptr) general = key.find(call);
-    if (general == nullptr) general = key.find(call, true);
-    if (general != nullptr) return *general;
+    // The general kernel serves where the fast one may not be made now.
+    if (const Entry* found = find_general(call, key)) return *found;
+    if (origin != nullptr && call.cuda) {
+      if (is_capturing(call.device_index)) fail_miss(call, "while a CUDA graph is being captured");
+      if (serve_portable(op, call)) {
+        if (const Entry* found = find_general(call, key)) return *found;
+      }
+    }
     if (origin != nullptr) fail_bundled(call, *origin, entry_key(call));
     fail_miss(call, reason);
   }

@@ -91,10 +91,11 @@ uint32_t Op::add_variant(const json::Value& description) {
 }
 
 void Op::add_entry(uint32_t number, const json::Value& description,
-                   const EntrySpec::ImageMap& images) {
+                   const EntrySpec::ImageMap& images, int capability) {
   Variant& target = variant(number);
   auto entry = std::make_unique<Entry>();
   entry->spec = EntrySpec::from_json(description, spec, target.spec, images, resolving_capability);
+  if (capability != 0) entry->spec.capability = capability;
   if (entry->spec.outputs.size() > kMaxOutputs) {
     raise(ErrorKind::kInternal, spec.title(), ": more than ", kMaxOutputs, " outputs");
   }

@@ -14,6 +14,7 @@
 #include "core/forks.h"
 #include "core/spec.h"
 #include "torch/api.h"
+#include "torch/portable.h"
 
 namespace tileops {
 
@@ -44,6 +45,7 @@ struct Variant {
   std::vector<std::vector<int32_t>> tensor_dtypes;  // per tensor rule
   std::vector<int32_t> output_dtypes;
   DispatchTable<Entry> entries;
+  PortableEntries portable;  // what bundles have for other GPUs than those of `entries`
 
   void add(const std::vector<uint64_t>& key, std::unique_ptr<Entry> entry);
 };
@@ -97,8 +99,9 @@ class Op {
   void unseal() { sealed_.store(nullptr, std::memory_order_release); }
 
   uint32_t add_variant(const json::Value& description);
+  // `capability`, unless 0, is of the devices that run the entry in place of those that it names.
   void add_entry(uint32_t variant, const json::Value& description,
-                 const EntrySpec::ImageMap& images);
+                 const EntrySpec::ImageMap& images, int capability = 0);
   Variant& variant(uint32_t number) const;
 
   // Replaces the tables. Calls inside the old ones go on, and may still add to them.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tileops import runtime
 
@@ -59,6 +62,29 @@ def fake(fake_driver_path: Path) -> Iterator[FakeDriver]:
     runtime.set_driver_library(str(fake_driver_path))
     yield driver
     runtime.set_driver_library("libcuda.so.1")
+
+
+@pytest.fixture(scope="session")
+def torch_cuda_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that stands for the part of torch that only CUDA builds have."""
+    if torch.version.cuda is not None:
+        pytest.skip("this torch brings its own libtorch_cuda.so, which the runtime would find")
+    library = tmp_path_factory.mktemp("cuda") / "libtorch_cuda.so"
+    subprocess.run(
+        [GXX, "-std=c++17", "-fPIC", "-shared", "-Wl,-soname,libtorch_cuda.so",
+         str(HERE / "fake_torch_cuda.cpp"), "-o", str(library)],
+        check=True,
+    )  # fmt: skip
+    return library
+
+
+def run_module(name: str, *arguments: object, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", name, *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=ROOT,
+        env=os.environ | environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")

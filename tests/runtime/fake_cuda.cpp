@@ -1,7 +1,9 @@
 // A libcuda that records its calls, for tests of the launch path on a machine without a GPU.
 //
-// An "image" is a text: FAKE, then a line for each entry with its name and the byte size of every parameter. Each call
-// appends one JSON object to a log that the test reads. Failures are ordered by name through fake_fail.
+// A cubin is a text: FAKE, on the same line perhaps the architecture that it is for, then a line for each entry with its
+// name and the byte size of every parameter. PTX is a text with the usual first directives; lines that begin with //FAKE
+// are its entries. Each call appends one JSON object to a log that the test reads. Failures are ordered by name through
+// fake_fail.
 #include <cuda.h>
 
 #include <cstdio>
@@ -33,6 +35,8 @@ struct State {
   std::map<std::string, int> failures;  // call -> result
   int devices = 2;
   int capability[8] = {90, 90, 80, 90, 90, 90, 90, 90};
+  int shared[8] = {232448, 232448, 232448, 232448, 232448, 232448, 232448, 232448};
+  double newest_ptx = 9.0;
   int load_delay_us = 0;
   int capturing = 0;
   int version = 13000;
@@ -92,6 +96,9 @@ EXPORT void fake_reset() {
   state().capturing = 0;
   state().version = 13000;
   state().poisoned = 0;
+  state().newest_ptx = 9.0;
+  const int capability[8] = {90, 90, 80, 90, 90, 90, 90, 90};
+  for (int i = 0; i < 8; ++i) state().capability[i] = capability[i], state().shared[i] = 232448;
 }
 
 EXPORT void fake_fail(const char* call, int result) {
@@ -101,6 +108,11 @@ EXPORT void fake_fail(const char* call, int result) {
 
 EXPORT void fake_fault_clear() { state().poisoned = 0; }
 EXPORT void fake_devices(int count) { state().devices = count; }
+EXPORT void fake_device(int device, int capability, int shared) {
+  state().capability[device] = capability;
+  state().shared[device] = shared;
+}
+EXPORT void fake_newest_ptx(int tenths) { state().newest_ptx = tenths / 10.0; }
 EXPORT void fake_version(int version) { state().version = version; }
 EXPORT void fake_load_delay(int us) { state().load_delay_us = us; }
 EXPORT void fake_capture(int status) { state().capturing = status; }
@@ -130,7 +142,7 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, C
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = state().capability[device] / 10; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = state().capability[device] % 10; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132 - device; break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = state().shared[device]; break;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 50 << 20; break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 2048; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
@@ -158,9 +170,31 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 }
 EXPORT CUresult cuCtxSynchronize() { return static_cast<CUresult>(state().poisoned); }
 
+// The result of loading the image on the current device, and the mark of the lines that name its entries.
+static CUresult accept(const std::string& first, const std::string& image, std::string& mark) {
+  const int capability = state().capability[current_device() < 0 ? 0 : current_device()];
+  int wanted = 0;
+  if (first.rfind("FAKE", 0) != 0 && image.find(".version ") != std::string::npos) {
+    double version = 0;
+    char arch[16] = "";
+    if (std::sscanf(image.c_str() + image.find(".version "), ".version %lf .target %15s", &version, arch) != 2) return CUDA_ERROR_INVALID_PTX;
+    if (version > state().newest_ptx + 0.01) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    if (std::sscanf(arch, "sm_%d", &wanted) != 1 || wanted > capability) return CUDA_ERROR_INVALID_PTX;
+    mark = "//FAKE ";
+    return CUDA_SUCCESS;
+  }
+  if (first.rfind("FAKE", 0) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  if (std::sscanf(first.c_str(), "FAKE sm_%d", &wanted) != 1) return CUDA_SUCCESS;
+  const bool is_own = first.back() == 'a' ? wanted == capability : wanted / 10 == capability / 10 && wanted <= capability;
+  return is_own ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
 EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* options,
                                    void** values) {
-  record("{\"call\": \"load\", \"device\": " + std::to_string(current_device()) + "}");
+  const std::string content = static_cast<const char*>(image), head = content.substr(0, content.find('\n'));
+  const size_t ptx = head.rfind("FAKE", 0) == 0 ? std::string::npos : content.find(".version ");
+  record("{\"call\": \"load\", \"device\": " + std::to_string(current_device()) +
+         (ptx != std::string::npos ? ", \"ptx\": \"" + content.substr(ptx + 9, 3) + "\", \"bytes\": " + std::to_string(content.size()) : "") + "}");
   if (state().load_delay_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(state().load_delay_us));
   const CUresult result = planned("cuModuleLoadDataEx");
   if (result != CUDA_SUCCESS) {
@@ -169,13 +203,16 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned
     }
     return result;
   }
-  std::istringstream text(static_cast<const char*>(image));
+  std::string mark;
+  const CUresult accepted = accept(head, content, mark);
+  if (accepted != CUDA_SUCCESS) return accepted;
+  std::istringstream text(content);
   std::string line;
   std::getline(text, line);
-  if (line != "FAKE") return CUDA_ERROR_INVALID_IMAGE;
   auto* loaded = new Module{current_device(), {}};
   while (std::getline(text, line)) {
-    std::istringstream words(line);
+    if (line.rfind(mark, 0) != 0) continue;
+    std::istringstream words(line.substr(mark.size()));
     Function function;
     words >> function.name;
     for (size_t size; words >> size;) function.sizes.push_back(size);
@@ -278,6 +315,9 @@ EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType typ
 }
 EXPORT CUresult cuGetErrorName(CUresult result, const char** text) {
   switch (result) {
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION: *text = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"; break;
+    case CUDA_ERROR_INVALID_PTX: *text = "CUDA_ERROR_INVALID_PTX"; break;
+    case CUDA_ERROR_NO_BINARY_FOR_GPU: *text = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
     case CUDA_ERROR_INVALID_IMAGE: *text = "CUDA_ERROR_INVALID_IMAGE"; break;
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: *text = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"; break;
     case CUDA_ERROR_ILLEGAL_ADDRESS: *text = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;

@@ -14,7 +14,7 @@ import torch
 
 import tileops
 from tests.runtime import cpu_ops, torch_symbols
-from tests.runtime.conftest import GXX, HERE, ROOT, cuda_include
+from tests.runtime.conftest import GXX, HERE, ROOT, cuda_include, run_module
 
 Build = Callable[..., Path]
 PACKAGE = Path(tileops.__file__).parent
@@ -173,29 +173,6 @@ def test_a_call_at_interpreter_exit(build_kernel: Build) -> None:
         "atexit.register(lambda: print(op.call(torch.ones(2), torch.ones(2)).tolist()))\n"
     )
     assert out == "[2.0, 2.0]"
-
-
-@pytest.fixture(scope="session")
-def torch_cuda_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that stands for the part of torch that only CUDA builds have."""
-    if torch.version.cuda is not None:
-        pytest.skip("this torch brings its own libtorch_cuda.so, which the runtime would find")
-    library = tmp_path_factory.mktemp("cuda") / "libtorch_cuda.so"
-    subprocess.run(
-        [GXX, "-std=c++17", "-fPIC", "-shared", "-Wl,-soname,libtorch_cuda.so",
-         str(HERE / "fake_torch_cuda.cpp"), "-o", str(library)],
-        check=True,
-    )  # fmt: skip
-    return library
-
-
-def run_module(name: str, *arguments: object, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", name, *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=ROOT,
-        env=os.environ | environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_cuda_calls_streams_and_graph_capture(

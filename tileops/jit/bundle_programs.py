@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileops import cache, forks, log
-from tileops.cache.entry import DamagedError, read_entry, read_head
-from tileops.cache.files import Trust, UntrustedError
+from tileops.cache.entry import DamagedError, read_entry
+from tileops.cache.files import Trust, UntrustedError, children
+from tileops.cache.identity import identity
 from tileops.errors import ArgumentError
+from tileops.jit import bundle_index
+from tileops.jit.bundle_index import INDEX, Row, Rows, content_of, is_usable
+from tileops.jit.look_up import LookUp
+from tileops.jit.record import CALL_ABI
+from tileops.jit.serving import UnfitError, forms_for, in_form
 from tileops.op import bundle_paths
-from tileops.target import CPU_LEVELS, Target
+from tileops.target import Target
 
 if TYPE_CHECKING:
     from tileops.op.names import Identity
-
-# What a program is, whoever compiled it: IR, options, target, facts.
-_Content = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -32,37 +35,67 @@ class Named:
 
 
 _reading = forks.renewed_lock()
-_indexes: dict[tuple[str, int, int], dict[_Content, str]] = {}
+_indexes: dict[tuple[str, int, int], Rows] = {}
 _compared: set[tuple[str, str]] = set()
 
 
 def find(
-    texts: Mapping[str, str], target: Target, named: Named | None = None
+    texts: Mapping[str, str],
+    target: Target,
+    device: int | None,
+    named: Named | None,
+    looked: LookUp,
 ) -> cache.Entry | None:
     """The verified program from the first bundle that has it for ``target``, or None.
 
-    ``texts`` are the fields of its key; neither the toolchain nor ``codegen`` counts.
-    On the CPU, code for a lower level than the target's serves too. One warning says that a
-    bundle's op of this name is another program, or that its program is damaged. ArgumentError for a
-    bundle that someone else could have written.
+    ``texts`` are the fields of its key; neither the toolchain nor ``codegen`` counts, but the form
+    of calls must be this version's. Code for other targets serves as ``forms_for`` says, with
+    ``device``. One warning says that a bundle's op of this name is another program, or that its
+    program is damaged. ArgumentError for a bundle that someone else could have written.
     """
     for text, shared in bundle_paths.serving():
-        programs, trust = Path(text) / "programs", Trust(shared=shared)
-        _require(trust, programs.parent, programs)
-        index = _index_of(programs, trust)
-        for name in _serving(target):
-            found = index.get((texts["ir"], texts["options"], name, texts["specialization"]))
-            if found is None:
-                continue
-            try:
-                return read_entry(programs / found, trust, found)
-            except (DamagedError, OSError) as error:
-                log.warn_once(
-                    f"bundle:{found}", f"damaged program in a bundle, compiling anew: {error}"
-                )
+        bundle, trust = Path(text), Trust(shared=shared)
+        _require(trust, bundle, bundle / "programs")
+        rows = _rows_of(bundle, trust)
+        for form in forms_for(target, device):
+            wanted = {**texts, "target": str(form.target)}
+            for row in rows.get(content_of(wanted), ()):
+                entry = _read(bundle, trust, row, wanted)
+                if entry is None:
+                    continue
+                try:
+                    entry = in_form(entry, form, target, device)
+                except UnfitError as error:
+                    looked.refuse(f"{bundle}: {error}")
+                    continue
+                is_same = row.identity == identity(wanted)
+                looked.hit("bundle", entry.hash, form.note(target), "" if is_same else _OTHER)
+                return entry
         # Installed packages may have ops of one name.
         if named is not None and not bundle_paths.is_installed(text):
-            _warn_of_another(programs.parent, named, trust)
+            _warn_of_another(bundle, named, trust)
+    return None
+
+
+_OTHER = "codegen differs"
+
+
+def _read(bundle: Path, trust: Trust, row: Row, texts: Mapping[str, str]) -> cache.Entry | None:
+    if not is_usable(row, bundle):
+        return None
+    folder = bundle / "programs" / row.program
+    _require(trust, folder, *children(folder))
+    try:
+        entry = read_entry(folder, trust, row.program)
+    except (DamagedError, OSError) as error:
+        log.warn_once(
+            f"bundle:{row.program}", f"damaged program in a bundle, compiling anew: {error}"
+        )
+        return None
+    # The index is a claim: the program itself says what it is.
+    if content_of(entry.key.fields) == content_of(texts) and entry.manifest["format"] == CALL_ABI:
+        return entry
+    log.warn_once(f"bundle:{bundle}", f"bundle: {bundle / INDEX} is not that of its programs")
     return None
 
 
@@ -73,10 +106,13 @@ def _require(trust: Trust, *paths: Path) -> None:
         except OSError:
             continue  # the read says what is wrong
         except UntrustedError as error:
-            raise ArgumentError(
-                f"bundle: {error}, and what a bundle holds is code "
-                "(TILEOPS_CACHE_TRUST_SHARED=1 allows it)"
-            ) from None
+            raise _untrusted(error) from None
+
+
+def _untrusted(error: UntrustedError) -> ArgumentError:
+    return ArgumentError(
+        f"bundle: {error}, and what a bundle holds is code (TILEOPS_CACHE_TRUST_SHARED=1 allows it)"
+    )
 
 
 def _warn_of_another(bundle: Path, named: Named, trust: Trust) -> None:
@@ -105,43 +141,18 @@ def _warn_of_another(bundle: Path, named: Named, trust: Trust) -> None:
         )
 
 
-def _serving(target: Target) -> list[str]:
-    """The targets whose code runs on ``target``, the best one first."""
-    if target.kind != "cpu" or not target.arch.startswith("x86-64"):
-        return [str(target)]
-    levels = [level for level in CPU_LEVELS if level.startswith("x86-64")]
-    lower = levels[: levels.index(target.arch) + 1]
-    return [f"cpu:{level}" for level in reversed(lower)]
-
-
-def _index_of(programs: Path, trust: Trust) -> dict[_Content, str]:
+def _rows_of(bundle: Path, trust: Trust) -> Rows:
     try:
-        status = (programs.parent / "bundle.json").stat()
+        status = (bundle / "bundle.json").stat()
     except OSError as error:
-        log.warn_once(f"bundle:{programs}", f"bundle: {programs.parent}: {error.strerror}")
+        log.warn_once(f"bundle:{bundle}", f"bundle: {bundle}: {error.strerror}")
         return {}
-    _require(trust, programs.parent / "bundle.json")
-    key = (str(programs), status.st_ino, status.st_mtime_ns)
+    _require(trust, bundle / "bundle.json", bundle / INDEX)
+    key = (str(bundle), status.st_ino, status.st_mtime_ns)
     with _reading:
         if key not in _indexes:
-            _indexes[key] = _read_index(programs, trust)
+            try:
+                _indexes[key] = bundle_index.read(bundle, trust)
+            except UntrustedError as error:
+                raise _untrusted(error) from None
         return _indexes[key]
-
-
-def _read_index(programs: Path, trust: Trust) -> dict[_Content, str]:
-    index: dict[_Content, str] = {}
-    try:
-        folders = sorted(programs.iterdir())
-    except OSError as error:
-        log.warn_once(f"bundle:{programs}", f"bundle: {programs}: {error.strerror}")
-        return index
-    for folder in folders:
-        _require(trust, folder, *sorted(folder.iterdir()))
-        try:
-            key, _ = read_head(folder, trust)
-        except (DamagedError, OSError) as error:
-            log.warn_once(f"bundle:{folder}", f"damaged program in a bundle: {error}")
-            continue
-        of = key.fields
-        index[of["ir"], of["options"], of["target"], of["specialization"]] = folder.name
-    return index

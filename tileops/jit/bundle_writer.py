@@ -19,12 +19,14 @@ from tileops.cache.files import make_directories, remove, sync_directory, write_
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.extern import with_words, words_of
+from tileops.jit import bundle_index
 from tileops.jit.choosing import Words, general_words
 from tileops.jit.compiling import Request, obtain, run_all
 from tileops.jit.eager import EagerProvider
 from tileops.jit.impl import JITImpl
 from tileops.jit.kernel import JITKernel
 from tileops.jit.provider import CodeProvider, Wanted, reaches_index64, state_of
+from tileops.jit.serving import ptx_of
 from tileops.jit.specialising import specialise
 from tileops.jit.targets import TargetLike, default_target, requested_target
 from tileops.op.registration import Op, digest_of
@@ -50,7 +52,7 @@ def bundle(
     targets: Iterable[TargetLike] | TargetLike = None,
     *,
     index64: bool = False,
-    ptx: str | None = None,
+    ptx: Iterable[str] | str = (),
 ) -> Path:
     """Compile ops for ``targets`` and write them to the folder ``path``, which it returns.
 
@@ -60,21 +62,22 @@ def bundle(
     ``T.const`` sizes. For each combination the fast and the general kernel are made; with
     ``index64`` also those for tensors of 2^31 - 2^24 elements and more.
 
+    ``ptx`` names GPU architectures (``"sm_80"``) whose PTX the bundle holds beside the cubins,
+    which are made too: newer GPUs without a cubin run it, and the driver compiles it for them.
+
     ``targets`` are as in ``jit`` (``"cuda:sm_90"``, ``"cpu:x86-64-v3"``); None is the program's own
     target, else the current device. An older bundle at ``path`` is replaced in one step.
 
-    ``ptx`` names an architecture among them, such as ``"sm_80"``, whose kernels are kept as PTX
-    too, which the drivers of later GPUs compile.
-
     Before anything is compiled: ArgumentError for a folder that holds something else or cannot be
-    written, a program without a combination, and a target that bundles do not hold.
+    written, a program without a combination, and a target that bundles do not hold. Afterwards
+    ArgumentError for a program that has no PTX.
     """
     final = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow links)
     is_bundle = (final / INDEX).is_file() or (final.is_dir() and not any(final.iterdir()))
     if os.path.lexists(final) and not is_bundle:
         raise ArgumentError(f"bundle: {final} exists and is not a bundle; choose another folder")
-    chosen = _targets(targets)
-    portable = _portable(ptx, chosen)
+    with_ptx = _ptx_targets(ptx)
+    chosen = list(dict.fromkeys([*_targets(targets), *with_ptx]))
     items: list[object] = [ops] if _is_one(ops) else list(cast("Iterable[Bundled]", ops))
     jobs: dict[object, _Job] = {}
     for item in items:
@@ -93,7 +96,7 @@ def bundle(
         wanted = [one for one, _ in jobs.values()]
         with _writing(final):
             made = list(zip(wanted, cast("list[cache.Entry]", entries), strict=True))
-            _write(stage, made, portable)
+            _write(stage, made, with_ptx)
             _put(stage, final)
     finally:
         remove(stage)
@@ -124,20 +127,17 @@ def _targets(targets: Iterable[TargetLike] | TargetLike) -> list[Target | None]:
     return found
 
 
-def _portable(ptx: str | None, targets: Sequence[Target | None]) -> Target | None:
-    """The target whose PTX is kept."""
-    if ptx is None:
-        return None
-    target = parse_target(f"cuda:{ptx}")
-    if target.arch.endswith("a"):
-        raise ArgumentError(
-            f"bundle: ptx={ptx!r}: code for {target} uses instructions of that GPU alone, so its "
-            "PTX runs on no later one; name sm_80, sm_86 or sm_89"
-        )
-    if target not in targets:
-        named = ", ".join(str(each) for each in targets if each is not None) or "none"
-        raise ArgumentError(f"bundle: ptx={ptx!r}: {target} is not among the targets ({named})")
-    return target
+def _ptx_targets(ptx: Iterable[str] | str) -> list[Target]:
+    found = []
+    for text in (ptx,) if isinstance(ptx, str) else ptx:
+        target = parse_target(text if ":" in text else f"cuda:{text}")
+        if target.kind != "cuda" or not target.arch[-1].isdigit():
+            raise ArgumentError(
+                f"bundle: ptx={text!r}: expected an architecture whose PTX newer GPUs run, such as "
+                f"sm_80; code for {target} runs there alone"
+            )
+        found.append(target)
+    return found
 
 
 # -- what to compile -----------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def _with_general(provider: CodeProvider, wanted: Wanted) -> Iterator[_Job]:
 
 # -- what to write -------------------------------------------------------------------------------
 def _write(
-    stage: Path, made: Sequence[tuple[Wanted, cache.Entry]], portable: Target | None
+    stage: Path, made: Sequence[tuple[Wanted, cache.Entry]], with_ptx: Sequence[Target]
 ) -> None:
     for part in (stage, stage / "ops", stage / "programs"):
         make_directories(part)
@@ -296,8 +296,8 @@ def _write(
         folder = stage / "programs" / entry.hash
         if entry.hash not in manifests:  # two variants of an op can share a program
             images = {launch["image"] for launch in entry.manifest["record"]["launches"]}
-            if wanted.target == portable:
-                images |= _ptx_of(wanted, entry, images)
+            if wanted.target in with_ptx:
+                images |= _ptx_of(images, wanted, entry)
             kept = {n: d for n, d in entry.files.items() if n in (*images, PROGRAM, OPTIONS)}
             write_entry(folder, replace(entry, files=kept, links={}))
             manifests[entry.hash] = fact_of((folder / MANIFEST).read_bytes())
@@ -309,19 +309,21 @@ def _write(
         make_directories(stage / "ops" / name)
         write_file(stage / "ops" / name / "op.json", data)
         index[name] = fact_of(data)
+    programs = {entry.hash: entry for _, entry in made}
+    write_file(stage / bundle_index.INDEX, _rendered(bundle_index.described(programs.values())))
     write_file(stage / INDEX, _rendered({"format": FORMAT, "ops": index}))
     for part in (stage / "ops", stage / "programs", stage):
         sync_directory(part)
 
 
-def _ptx_of(wanted: Wanted, entry: cache.Entry, images: set[str]) -> set[str]:
-    """The files that hold the PTX of images."""
-    names = {f"{image.rpartition('.')[0]}.ptx" for image in images}
-    lacking = sorted(names - set(entry.files))
-    if lacking:
+def _ptx_of(images: Iterable[str], wanted: Wanted, entry: cache.Entry) -> set[str]:
+    names = {ptx_of(image) for image in images}
+    if missing := names - set(entry.files):
         raise ArgumentError(
-            f"bundle: {wanted.op.spec.title} has no PTX for {wanted.target} ({lacking[0]}): the "
-            "cache keeps none (TILEOPS_CACHE_KEEP), or a kernel is a cubin of the user's"
+            f"bundle: {wanted.op.spec.name} for {wanted.target} has no {min(missing)}: the cache's "
+            f"entry {entry.hash[:12]} was stored without PTX (TILEOPS_CACHE_KEEP), or holds a "
+            "kernel that was given as a cubin; bundle it without ptx=, or compile it into another "
+            "cache"
         )
     return names
 

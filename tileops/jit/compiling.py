@@ -53,7 +53,8 @@ class Request:
     ``op``, ``title`` (its name in messages, if that is another) and ``sizes`` are for people;
     ``script`` is the hash of the program as its author wrote it, ``named`` its name and identity
     where bundles may hold an op of that name; ``config`` the compile-time values in words, for
-    errors of the device.
+    errors of the device; ``gpu`` the index of the GPU that will run the code: None where that is
+    the CPU, or no device of this process.
     """
 
     program: Program
@@ -68,6 +69,12 @@ class Request:
     verbose: bool = False
     title: str | None = None
     config: str = ""
+    gpu: int | None = None
+
+    @property
+    def what(self) -> str:
+        """The op's name in messages."""
+        return self.title or self.op
 
     def to_json(self) -> dict[str, Any]:
         """What another process needs to compile the same."""
@@ -155,7 +162,7 @@ def obtain(request: Request) -> cache.Entry:
     """
     if request.target.kind == "interpreter":
         raise UnsupportedOnTargetError(
-            f"op {request.title or request.op}: target='interpreter' has no torch op; call the "
+            f"op {request.what}: target='interpreter' has no torch op; call the "
             "program or kernel itself"
         )
     lock_file = settings.current().record
@@ -181,7 +188,7 @@ def _obtained(request: Request, looked: LookUp) -> cache.Entry:
     The places: by key, which the compiler's versions belong to, memory and the directories; then,
     whatever compiler made it, bundles and the aliases.
     """
-    key, lack = None, None
+    key, lack, target = None, None, request.target
     with counters.timed("key"):
         texts = texts_of(request)
         try:
@@ -194,19 +201,17 @@ def _obtained(request: Request, looked: LookUp) -> cache.Entry:
     if entry is None:
         discovery.look()
     if entry is None and bundle_paths.serving():
-        entry = bundle_programs.find(texts, request.target, request.named)
-        if entry is not None:
-            looked.hit("bundle", entry.hash)
+        entry = bundle_programs.find(texts, target, request.gpu, request.named, looked)
     if entry is None:
-        entry = from_alias(texts, looked, has_tools=key is not None)
+        entry = from_alias(texts, target, request.gpu, looked, has_tools=key is not None)
     if entry is not None:
         return entry
     if key is not None:
         return _fetched(request, texts, key, looked)
     looked.miss(None, partial(str, lack))
     if settings.current().strict:
-        raise miss_error(request, texts, None, lack) from lack
-    raise lack or InternalError("a key that is unknown for no reason")
+        raise miss_error(request.what, request.sizes, texts, looked, None, lack) from lack
+    raise ToolchainError(f"{lack}{looked.refusals}") from None
 
 
 def _fetched(
@@ -219,7 +224,7 @@ def _fetched(
         except _ToolsChangedError:
             if is_last:
                 raise ToolchainError(
-                    f"op {request.title or request.op}: the compiler for {request.target} "
+                    f"op {request.what}: the compiler for {request.target} "
                     "changed during each of three compiles"
                 ) from None
         key = _key_of(request, texts)
@@ -244,7 +249,7 @@ def _build(
     why = cached(partial(catalog.why_missed, key, request.op))
     looked.miss(key.hash(), why)
     if settings.current().strict:
-        raise miss_error(request, texts, key)
+        raise miss_error(request.what, request.sizes, texts, looked, key)
     start = time.perf_counter()
     code, artifact = _generated_and_compiled(request)
     now = tool_versions.of_program(request.program, request.target)
@@ -327,7 +332,7 @@ def _compile(code: KernelCode, request: Request) -> Artifact:
         raise ToolchainError(str(error)) from None
     except OSError as error:
         raise ToolchainError(
-            f"op {request.title or request.op}: the compile for {request.target} could not write "
+            f"op {request.what}: the compile for {request.target} could not write "
             f"its files or start its tools: {error}; it works in the folder for temporary files, "
             "which TMPDIR names"
         ) from error

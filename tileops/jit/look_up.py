@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING
 from tileops import cache, log, settings
 from tileops.cache.identity import identity
 from tileops.errors import CompileMissError
+from tileops.jit.serving import Form, UnfitError, forms_for, in_form, toolchain_text
 
 if TYPE_CHECKING:
-    from tileops.jit.compiling import Request
     from tileops.target import Target
 
 _SHOWN = 12  # digits of a hash
@@ -25,14 +24,26 @@ class LookUp:
         self._head = f"{op} {target}"
         self._is_wanted = log.is_wanted("cache")
         self._start = time.perf_counter()
+        self._refusals: list[str] = []
 
-    def hit(self, layer: str, name: str, note: str = "") -> None:
+    def refuse(self, reason: str) -> None:
+        """Note why something that was found could not be used, for a miss."""
+        if reason not in self._refusals:
+            self._refusals.append(reason)
+
+    @property
+    def refusals(self) -> str:
+        """The reasons that were noted, each behind a semicolon; empty without one."""
+        return "".join(f"; {reason}" for reason in self._refusals)
+
+    def hit(self, layer: str, name: str, *notes: str) -> None:
         """Say that the program was found in ``layer`` under this hash.
 
-        Layers are memory, disk, bundle and alias. ``note`` says what is special about it.
+        Layers are memory, disk, bundle and alias. ``notes`` say what is special about it.
         """
         if self._is_wanted:
-            more = f" ({note})" if note else ""
+            said = "; ".join(filter(None, notes))
+            more = f" ({said})" if said else ""
             log.emit("cache", f"hit {self._head} layer={layer} {self._time} {name[:_SHOWN]}{more}")
 
     def miss(self, name: str | None, why: Callable[[], str]) -> None:
@@ -40,56 +51,63 @@ class LookUp:
         if self._is_wanted:
             known = "key unknown" if name is None else name[:_SHOWN]
             taken = self._time  # before why() takes its time
-            log.emit("cache", f"miss {self._head} {taken} {known} ({why()})")
+            log.emit("cache", f"miss {self._head} {taken} {known} ({why()}{self.refusals})")
 
     @property
     def _time(self) -> str:
         return f"{(time.perf_counter() - self._start) * 1e3:.1f} ms"
 
 
-def from_alias(texts: Mapping[str, str], looked: LookUp, *, has_tools: bool) -> cache.Entry | None:
+def from_alias(
+    texts: Mapping[str, str],
+    target: Target,
+    device: int | None,
+    looked: LookUp,
+    *,
+    has_tools: bool,
+) -> cache.Entry | None:
     """An entry that another compiler made of this program, where ``toolchain_match`` allows it.
 
-    ``texts`` are the fields of its key but the toolchain.
+    ``texts`` are the fields of its key but the toolchain. Where the compiler is there, code for
+    other targets does not serve: it can make the target's own.
     """
     match = settings.current().toolchain_match
     if match == "exact" or (match == "missing" and has_tools):
         return None
-    entry = cache.store().find_alike(identity(texts))
-    if entry is not None:
-        looked.hit("alias", entry.hash, f"made by {toolchain_text(entry.key)}")
-    return entry
+    for form in forms_for(target, device)[: 1 if has_tools else None]:
+        made: list[cache.Entry] = []
 
+        def serves(entry: cache.Entry, form: Form = form, made: list[cache.Entry] = made) -> bool:
+            try:
+                made.append(in_form(entry, form, target, device))
+            except UnfitError as error:
+                looked.refuse(str(error))
+            return bool(made)
 
-def toolchain_text(key: cache.Key) -> str:
-    """The tools of a key in words: name, version and the first digits of what they contain."""
-    try:
-        tools = json.loads(key.fields["toolchain"])
-    except (ValueError, RecursionError):
-        tools = None
-    if not isinstance(tools, dict) or not tools:
-        return key.fields["toolchain"]
-    return ", ".join(f"{name} {_shortened(value)}" for name, value in sorted(tools.items()))
-
-
-def _shortened(value: object) -> str:
-    words = str(value).split()
-    return " ".join(word[:8] if len(word) >= 32 else word for word in words)
+        found = cache.store().find_alike(identity({**texts, "target": str(form.target)}), serves)
+        if found is not None:
+            tools = f"made by {toolchain_text(found.key)}"
+            looked.hit("alias", found.hash, form.note(target), tools)
+            return made[-1]
+    return None
 
 
 def miss_error(
-    request: Request, texts: Mapping[str, str], key: cache.Key | None, lack: Exception | None = None
+    what: str,
+    sizes: Mapping[str, int | str],
+    texts: Mapping[str, str],
+    looked: LookUp,
+    key: cache.Key | None,
+    lack: Exception | None = None,
 ) -> CompileMissError:
-    """The error of strict mode; ``lack`` is why the key is unknown, if it is None."""
-    sizes = " ".join(f"{name}={value}" for name, value in request.sizes.items())
-    known = [sizes or "no sizes"]
+    """The error of strict mode for op ``what``; ``lack`` is why the key is unknown, if it is."""
+    known = [" ".join(f"{name}={value}" for name, value in sizes.items()) or "no sizes"]
     if key is not None:
         known.append(f"key {key.hash()[:_SHOWN]}")
     known.append(f"identity {identity(texts)[:_SHOWN]}")
     if key is None:
         known.append(f"key unknown: {lack}")
     return CompileMissError(
-        f"op {request.title or request.op} needs a compile for {request.target} "
-        f"({'; '.join(known)}), and strict mode allows none; run tileops.warmup or a first call "
-        "without TILEOPS_STRICT"
+        f"op {what} needs a compile for {texts['target']} ({'; '.join(known)}{looked.refusals}), "
+        "and strict mode allows none; run tileops.warmup or a first call without TILEOPS_STRICT"
     )

@@ -16,7 +16,7 @@ from tileops.jit.captured import code_digest
 from tileops.jit.choosing import Words, chosen
 from tileops.jit.compiling import Request, check_reports, obtain_listed
 from tileops.jit.record import entry_of
-from tileops.jit.targets import default_target, device_target, is_runnable_on
+from tileops.jit.targets import default_target, device_for, device_target, is_runnable_on
 from tileops.op import names
 from tileops.op.names import Identity
 from tileops.op.registration import Op, Provider, digest_of, register
@@ -135,7 +135,8 @@ class CodeProvider(Provider):
     @settings.read_once()
     def supply(self, wanted: Wanted) -> None:
         """Compile or load what is wanted, and give it to the op."""
-        request = self.request_for(wanted)
+        gpu = None if wanted.device is None or wanted.device[0] == "cpu" else wanted.device[1]
+        request = replace(self.request_for(wanted), gpu=gpu)
         entry = obtain_listed(request)
         op, variant, target, spec = wanted.op, wanted.variant, wanted.target, wanted.spec
         entry_json = wanted.entry_of(entry, request.config)
@@ -166,6 +167,12 @@ class CodeProvider(Provider):
                 f"which is {device_target(*device)}"
             )
         return target
+
+
+def _gpu_for(target: Target) -> int | None:
+    """The index of the current GPU if code for ``target`` runs there."""
+    device = device_for(target) if target.is_gpu else None
+    return None if device is None else device[1]
 
 
 def facts_text(spec: Specialization) -> str:
@@ -263,7 +270,8 @@ class KernelState(CodeProvider):
             if self._entry is None or settings.current().dump_ir:  # a dump may be due
                 spec = Specialization(fast=True, index64=reaches_index64(self.program))
                 program = chosen(self.program, {}, {}, None)
-                self._entry = obtain_listed(self._request(program, self.target, spec, "compile"))
+                request = self._request(program, self.target, spec, "compile")
+                self._entry = obtain_listed(replace(request, gpu=_gpu_for(self.target)))
             return self._entry
 
     def registered(self) -> Op:

@@ -28,7 +28,9 @@ from tileops.target import Target
 if TYPE_CHECKING:
     from tileops.compiler.artifact import Artifact, LaunchImage
 
-MANIFEST_FORMAT = 1
+# The form of records, and of the calls of compiled code: what the runtime must understand. A bundle
+# says which one its programs are for.
+CALL_ABI = 1
 
 Json = dict[str, Any]
 
@@ -194,7 +196,7 @@ def built_of(
 ) -> cache.Built:
     """What the cache stores of ``program``: the compiler's files, and the manifest."""
     manifest = {
-        "format": MANIFEST_FORMAT,
+        "format": CALL_ABI,
         "name": program.name,
         "target": str(target),
         "language": code.language,

@@ -56,7 +56,7 @@ def write(config: Config, out: Path) -> Path:
     from tileops.jit.bundle_writer import bundle
 
     found = [op for request in config.ops for op in _ops_of(config, request)]
-    return bundle(out, found, config.targets, ptx=config.ptx)
+    return bundle(out, found, config.targets, ptx=config.ptx or ())
 
 
 def _ops_of(config: Config, request: OpRequest) -> Iterable[Any]:
