@@ -19,7 +19,7 @@ TESTS ?= tests
 TEST_WORKERS ?= 2
 IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
 
-.PHONY: kernels release quickstart test nightly lint format typecheck wheel wheel-test gpu build clean help \
+.PHONY: kernels release quickstart test nightly lint format typecheck wheel wheel-twice wheel-test gpu build clean help \
     sanitize fuzz test-torch-next gpu-sanitize
 
 help:
@@ -28,8 +28,9 @@ help:
 	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, forks, fuzzing"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
-	@echo "make wheel        write a wheel to dist/, with the torch and Triton of $(PYTHON) if it has them"
+	@echo "make wheel        write one wheel for every Python that is here to dist/, without torch"
 	@echo "make release      the wheel with the kernels of tileops.ops (make kernels) inside"
+	@echo "make wheel-twice  the same, and again elsewhere: both must have the same bytes"
 	@echo "make wheel-test   build the wheel, install it in a clean environment, run the quickstart there"
 	@echo "make sanitize     the C++ unit tests of the core under ASan and UBSan"
 	@echo "make fuzz         mutated descriptions to the C++ readers for FUZZ_SECONDS (600), envelopes for a sixth"
@@ -74,17 +75,23 @@ format: $(STAMPS)/tools
 
 build: $(STAMPS)/built
 
-# With the torch and Triton of $(PYTHON) where it has what a build needs (.ci/can_build.py), which
-# installs nothing and needs no network; else with those of $(VENV).
+# One wheel for each Python in PYTHONS: interpreters, or folders of headers; without them for every
+# supported one that is here. It needs neither torch nor Triton: setuptools and pybind11 of $(PYTHON)
+# where it has them (.ci/can_build.py), else an environment with those two alone.
+PYTHONS ?=
 CAN_BUILD := $(PYTHON) .ci/can_build.py
-BUILD_WHEEL := -c "import setuptools.build_meta as b; print(b.build_wheel('dist'))"
 wheel:
-	rm -rf dist build/lib* build/bdist*
-	mkdir -p dist
+	rm -rf dist
 	set -e; python=$(PYTHON); \
-	    if ! $(CAN_BUILD); then $(MAKE) --no-print-directory $(STAMPS)/tools; python=$(BIN)/python; fi; \
-	    echo "building the wheel with $$python"; $$python $(BUILD_WHEEL) >dist/build.log 2>&1 || \
-	    { cat dist/build.log; exit 1; }; rm dist/build.log; ls dist
+	    if ! $(CAN_BUILD); then \
+	        python=$(VENV)-build/bin/python; $(PYTHON) -m venv $(VENV)-build; \
+	        $$python -m pip install --quiet --disable-pip-version-check "setuptools>=77" "pybind11>=2.13"; \
+	    fi; \
+	    $$python -m distribution.build_wheel --out dist $(PYTHONS)
+
+# Two builds from two folders must have the same bytes.
+wheel-twice: wheel
+	VENV=$(VENV) .ci/wheel_twice $(PYTHON) $(PYTHONS)
 
 # The operators of tileops.ops for common sizes, compiled for each target without a GPU: an hour on
 # two cores. KERNELS=--sizes 4096 --targets cuda:sm_90 for a part. `make wheel` needs none of it.
@@ -97,10 +104,12 @@ release: wheel kernels
 	set -e; for wheel in dist/*.whl; do $(BIN)/python .ci/add_kernels.py $$wheel build/kernels; done
 
 # Nothing of this folder may be seen: another environment, another working directory, only the wheel.
-# Where $(PYTHON) built it, that environment sees the packages of $(PYTHON) and no network is needed.
-wheel-test: wheel
+# Where $(PYTHON) has torch and Triton, that environment sees its packages and needs no network.
+# Only for this Python: the compiler's time is the test's.
+wheel-test:
+	$(MAKE) --no-print-directory wheel PYTHONS="$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	rm -rf $(CLEAN)
-	set -e; if $(CAN_BUILD) --pip; then \
+	set -e; if $(CAN_BUILD) --test; then \
 	    $(PYTHON) -m venv --without-pip $(CLEAN); \
 	    $(PYTHON) -m pip --python $(CLEAN)/bin/python install --quiet --disable-pip-version-check \
 	        --no-deps --no-index dist/*.whl; \
@@ -110,6 +119,11 @@ wheel-test: wheel
 	    $(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check \
 	        "$$(grep '^torch==' requirements-dev.txt)" dist/*.whl; \
 	fi
+	set -e; audited=$$(mktemp -d); if [ -x $(BIN)/auditwheel ]; then \
+	    PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --only-plat -w $$audited dist/*.whl \
+	        --plat manylinux_2_28_$$(uname -m) --exclude libtorch_cpu.so; \
+	    ls $$audited; \
+	fi; rm -rf $$audited
 	set -e; elsewhere=$$(mktemp -d); cp examples/quickstart.py $$elsewhere; cd $$elsewhere; \
 	    export TILEOPS_CACHE_DIR=$$elsewhere/cache; $(CLEAN)/bin/python quickstart.py; \
 	    $(CLEAN)/bin/python -m tileops env; rm -rf $$elsewhere

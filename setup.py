@@ -1,4 +1,8 @@
-"""Owns the build of the two binaries: libtileops.so (no Python in it) and tileops._C."""
+"""Owns the build of the two binaries: libtileops.so (no Python in it) and tileops._C.
+
+Next to an installed torch, as in a checkout, ``torch.utils.cpp_extension`` builds them. Wheels, and
+builds that pip isolates, need no torch: ``distribution/plain_build.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,103 +15,67 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
-from torch.utils.cpp_extension import BuildExtension
 
 ROOT = Path(__file__).resolve().parent
-FLAGS = ["-std=c++17", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-# The warnings of other projects' headers are not ours to mend.
-SYSTEM = "-isystem"
+sys.path.insert(0, str(ROOT))
 
+from distribution import native, plain_build, release_wheel  # noqa: E402
 
-def package_folder(name: str) -> Path | None:
-    spec = importlib.util.find_spec(name)
-    places = list(spec.submodule_search_locations or []) if spec is not None else []
-    return Path(places[0]) if places else None
-
-
-def torch_folder() -> Path:
-    folder = package_folder("torch")
-    assert folder is not None  # imported above
-    return folder
-
-
-def cuda_include() -> Path:
-    """The folder of cuda.h: a toolkit is not needed, Triton's wheel carries the header."""
-    triton, nvidia = package_folder("triton"), package_folder("nvidia")
-    candidates = [triton / "backends" / "nvidia" / "include"] if triton is not None else []
-    if nvidia is not None:
-        candidates += sorted(nvidia.glob("*/include"))
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    candidates.append(Path(home) / "include")
-    for folder in candidates:
-        if (folder / "cuda.h").is_file():
-            return folder
-    sys.exit(
-        "tileops: cuda.h was not found; pip install triton, or set CUDA_HOME to a CUDA toolkit"
-    )
-
-
-def pybind_include() -> Path:
-    """The folder of pybind11's headers: pip's own, else a copy of torch's without the rest."""
-    own = package_folder("pybind11")
-    if own is not None and (own / "include" / "pybind11").is_dir():
-        return own / "include"
-    # torch's include folder itself would put torch's headers on the path of a file that may not
-    # use them.
-    copy = ROOT / "build" / "pybind11"
-    shutil.copytree(torch_folder() / "include" / "pybind11", copy / "pybind11", dirs_exist_ok=True)
-    return copy
-
-
-def sources(*folders: str) -> list[str]:
-    found = [path for folder in folders for path in sorted((ROOT / "csrc" / folder).glob("*.cpp"))]
-    return [str(path.relative_to(ROOT)) for path in found]
-
-
-def headers() -> list[str]:
-    return [str(path.relative_to(ROOT)) for path in sorted((ROOT / "csrc").glob("*/*.h"))]
+TORCH = None if plain_build.is_release() else native.package_folder("torch")
 
 
 def extensions() -> list[Extension]:
-    own = [str(ROOT / "csrc"), str(ROOT / "csrc" / "cpu")]
-    cuda = [SYSTEM, str(cuda_include())]
+    library_dirs = [] if TORCH is None else [str(TORCH / "lib")]
     library = Extension(
         "tileops.libtileops",
-        sources("core", "torch"),
-        include_dirs=own,
-        depends=headers(),
-        extra_compile_args={"cxx": [*FLAGS, *cuda, SYSTEM, str(torch_folder() / "include")]},
-        library_dirs=[str(torch_folder() / "lib")],
-        libraries=["torch_cpu", "c10"],
-        extra_link_args=["-Wl,-soname,libtileops.so", "-Wl,--no-undefined", "-Wl,-z,defs"],
+        native.LIBRARY,
+        include_dirs=native.INCLUDE,
+        depends=native.headers(),
+        extra_compile_args={"cxx": native.FLAGS},
+        library_dirs=library_dirs,
+        libraries=["torch_cpu"],
+        extra_link_args=native.LIBRARY_LINK,
         language="c++",
     )
     binding = Extension(
         "tileops._C",
-        sources("python"),
-        include_dirs=own,
-        depends=headers(),
-        extra_compile_args={"cxx": [*FLAGS, *cuda, SYSTEM, str(pybind_include())]},
+        native.BINDING,
+        include_dirs=native.INCLUDE,
+        depends=native.headers(),
+        extra_compile_args={"cxx": [*native.FLAGS, native.SYSTEM, str(native.pybind_include())]},
         libraries=["tileops"],
-        extra_link_args=["-Wl,-rpath,$ORIGIN"],
+        extra_link_args=native.BINDING_LINK,
         language="c++",
     )
     return [library, binding]
 
 
-class Build(BuildExtension):  # type: ignore[misc]
-    def get_ext_filename(self, ext_name: str) -> str:
-        # No Python in it, so no Python in its name: C++ programs load it too.
-        if ext_name.rpartition(".")[2] == "libtileops":
-            return str(Path(*ext_name.split(".")).with_suffix(".so"))
-        return str(super().get_ext_filename(ext_name))
+def with_own_name(base: type) -> type:
+    """The command ``base`` that names the library of C++ programs as those expect."""
 
-    def build_extensions(self) -> None:
-        folder = Path(self.get_ext_fullpath("tileops.libtileops")).parent
-        for extension in self.extensions:
-            if extension.name == "tileops._C":
-                extension.library_dirs.append(str(folder.resolve()))
-        super().build_extensions()
+    class Build(base):  # type: ignore[misc,valid-type]
+        def get_ext_filename(self, ext_name: str) -> str:
+            # No Python in it, so no Python in its name: C++ programs load it too.
+            if ext_name.rpartition(".")[2] == "libtileops":
+                return str(Path(*ext_name.split(".")).with_suffix(".so"))
+            return str(super().get_ext_filename(ext_name))
+
+        def build_extensions(self) -> None:
+            folder = Path(self.get_ext_fullpath("tileops.libtileops")).parent
+            for extension in self.extensions:
+                if extension.name == "tileops._C":
+                    extension.library_dirs.append(str(folder.resolve()))
+            super().build_extensions()
+
+    return Build
+
+
+def build_command() -> type:
+    if TORCH is None:
+        return with_own_name(plain_build.PlainBuild)
+    from torch.utils.cpp_extension import BuildExtension
+
+    return with_own_name(BuildExtension)
 
 
 class BuildPy(build_py):
@@ -137,4 +105,11 @@ class BuildPy(build_py):
 if platform.machine() not in ("x86_64", "aarch64", "arm64"):
     sys.exit(f"tileops supports x86-64 and aarch64, not {platform.machine()}")
 os.environ.setdefault("MAX_JOBS", "2")
-setup(ext_modules=extensions(), cmdclass={"build_ext": Build, "build_py": BuildPy})
+setup(
+    ext_modules=extensions(),
+    cmdclass={
+        "build_ext": build_command(),
+        "build_py": BuildPy,
+        "bdist_wheel": release_wheel.ReleaseWheel,
+    },
+)

@@ -1,7 +1,7 @@
 """Exit status 0 if this Python has what building the wheel needs, so that nothing is installed.
 
-``--pip``: it must also be able to install the wheel elsewhere. ``--packages``: print the folders of
-its packages, one a line.
+``--test``: also what the wheel needs, and a pip that installs it elsewhere. ``--packages``: print
+the folders of its packages, one a line.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-# As build-system.requires in pyproject.toml; ninja and pybind11 have a stand-in in setup.py.
-NEEDED = {"setuptools": ((77,), None), "torch": ((2, 10), None), "triton": ((3, 6), (3, 10))}
+# As build-system.requires in pyproject.toml; torch has the headers of pybind11 too.
+BUILD = {"setuptools": ((77,), None)}
+RUN = {"torch": ((2, 10), None), "triton": ((3, 6), (3, 10))}
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -33,7 +34,7 @@ def version(name: str) -> str | None:
 
 def problem(name: str) -> str | None:
     """What is wrong with the installed ``name``, or None."""
-    least, below = NEEDED[name]
+    least, below = (BUILD | RUN)[name]
     found = next(
         (numbers(text) for each in (name, f"pytorch-{name}") if (text := version(each))), ()
     )
@@ -54,10 +55,13 @@ def main() -> int:
         }
         print("\n".join(sorted(folders)))
         return 0
-    problems = [text for name in NEEDED if (text := problem(name)) is not None]
+    needed = BUILD | (RUN if "--test" in sys.argv else {})
+    problems = [text for name in needed if (text := problem(name)) is not None]
+    if all(importlib.util.find_spec(name) is None for name in ("pybind11", "torch")):
+        problems.append("pybind11 is not installed")
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
         problems.append("its headers are missing")
-    if "--pip" in sys.argv and importlib.util.find_spec("pip") is None:
+    if "--test" in sys.argv and importlib.util.find_spec("pip") is None:
         problems.append("pip is missing")
     if problems:
         print(f"{sys.executable} cannot build the wheel: {'; '.join(problems)}")

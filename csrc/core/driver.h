@@ -1,49 +1,43 @@
 // The table of CUDA driver functions: found by dlopen at first use, never linked.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 #include <string>
 
+#include "core/cuda_abi.h"
 #include "core/error.h"
 #include "core/host_program.h"
 
 namespace tileops {
 
-// The driver functions that the runtime calls. cuda.h renames versioned functions by macro, so the
-// members carry the names of the current headers and the loader asks for the exported symbols.
+// The driver functions that the runtime calls.
 struct Driver {
   int version;  // 13010 for CUDA 13.1
-  decltype(&::cuInit) init;
-  decltype(&::cuDriverGetVersion) driver_get_version;
-  decltype(&::cuDeviceGetCount) device_get_count;
-  decltype(&::cuDeviceGet) device_get;
-  decltype(&::cuDeviceGetName) device_get_name;
-  decltype(&::cuDeviceGetAttribute) device_get_attribute;
-  decltype(&::cuDevicePrimaryCtxRetain) primary_ctx_retain;
-  decltype(&::cuCtxGetCurrent) ctx_get_current;
-  decltype(&::cuCtxPushCurrent) ctx_push_current;
-  decltype(&::cuCtxPopCurrent) ctx_pop_current;
-  decltype(&::cuCtxSynchronize) ctx_synchronize;
-  decltype(&::cuModuleLoadDataEx) module_load_data_ex;
-  decltype(&::cuModuleGetFunction) module_get_function;
-  decltype(&::cuModuleUnload) module_unload;
-  decltype(&::cuFuncSetAttribute) func_set_attribute;
-  decltype(&::cuFuncGetAttribute) func_get_attribute;
-  decltype(&::cuLaunchKernelEx) launch_kernel_ex;
-  decltype(&::cuStreamIsCapturing) stream_is_capturing;
+  cuda_abi::cuInit* init;
+  cuda_abi::cuDriverGetVersion* driver_get_version;
+  cuda_abi::cuDeviceGetCount* device_get_count;
+  cuda_abi::cuDeviceGet* device_get;
+  cuda_abi::cuDeviceGetName* device_get_name;
+  cuda_abi::cuDeviceGetAttribute* device_get_attribute;
+  cuda_abi::cuDevicePrimaryCtxRetain* primary_ctx_retain;
+  cuda_abi::cuCtxGetCurrent* ctx_get_current;
+  cuda_abi::cuCtxPushCurrent_v2* ctx_push_current;
+  cuda_abi::cuCtxPopCurrent_v2* ctx_pop_current;
+  cuda_abi::cuCtxSynchronize* ctx_synchronize;
+  cuda_abi::cuModuleLoadDataEx* module_load_data_ex;
+  cuda_abi::cuModuleGetFunction* module_get_function;
+  cuda_abi::cuModuleUnload* module_unload;
+  cuda_abi::cuFuncSetAttribute* func_set_attribute;
+  cuda_abi::cuFuncGetAttribute* func_get_attribute;
+  cuda_abi::cuLaunchKernelEx* launch_kernel_ex;
+  cuda_abi::cuStreamIsCapturing* stream_is_capturing;
   // For checked kernels alone.
-  decltype(&::cuMemsetD8Async) memset_d8_async;
-  decltype(&::cuMemcpyDtoHAsync) memcpy_dtoh_async;
-  decltype(&::cuStreamSynchronize) stream_synchronize;
-  decltype(&::cuGetErrorName) get_error_name;
-  decltype(&::cuGetErrorString) get_error_string;
-  CUresult (*tensor_map_encode_tiled)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
-                                      const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
-                                      const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                      CUtensorMapL2promotion,
-                                      CUtensorMapFloatOOBfill);  // may be null
+  cuda_abi::cuMemsetD8Async* memset_d8_async;
+  cuda_abi::cuMemcpyDtoHAsync_v2* memcpy_dtoh_async;
+  cuda_abi::cuStreamSynchronize* stream_synchronize;
+  cuda_abi::cuGetErrorName* get_error_name;
+  cuda_abi::cuGetErrorString* get_error_string;
+  cuda_abi::cuTensorMapEncodeTiled* tensor_map_encode_tiled;  // may be null
 };
 
 // The driver, loaded and initialised; raises ToolchainError if there is none and DriverError if

@@ -1,11 +1,10 @@
 // The record of recent CUDA launches: one of them may have caused an error of the driver.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 #include <string>
 
+#include "core/cuda_abi.h"
 #include "core/error.h"
 
 namespace tileops {

@@ -1,12 +1,11 @@
 // Kernel images: bytes or files that become loaded code, per device, at first use.
 #pragma once
 
-#include <cuda.h>
-
 #include <atomic>
 #include <memory>
 #include <string>
 
+#include "core/cuda_abi.h"
 #include "core/driver.h"
 #include "core/files.h"
 #include "core/forks.h"

@@ -1,7 +1,7 @@
 // The access to functions that only CUDA builds of torch export.
 #pragma once
 
-#include <cuda.h>
+#include "core/cuda_abi.h"
 
 namespace tileops {
 

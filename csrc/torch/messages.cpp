@@ -101,7 +101,7 @@ bool is_negated(AtenTensorHandle tensor) {
   AtenTensorHandle handed_over = nullptr;  // the dispatcher frees it
   check_torch(aoti_torch_new_tensor_handle(tensor, &handed_over), "aoti_torch_new_tensor_handle");
   StableIValue stack[] = {reinterpret_cast<uintptr_t>(handed_over)};
-  check_torch(torch_call_dispatcher("aten::is_neg", "", stack, TORCH_ABI_VERSION), "aten::is_neg");
+  check_torch(torch_call_dispatcher("aten::is_neg", "", stack, kTorchInterface), "aten::is_neg");
   return (stack[0] & 0xFF) != 0;
 }
 

@@ -72,17 +72,16 @@ void register_with_torch(const OpSpec& op, const std::string& name, uint32_t slo
     raise(ErrorKind::kArgument, "torch refused to define ", op.ns, "::", schema,
           " (is the name taken by another library?)");
   }
-  // The version that this was built against selects the meaning of the stack's words.
-  const uint64_t version = TORCH_ABI_VERSION;
   libraries.push_back(std::move(definition));
   const std::vector<const char*> keys = op.has_tensor
                                             ? std::vector<const char*>{"CPU", "CUDA"}
                                             : std::vector<const char*>{"CompositeExplicitAutograd"};
   const auto implement = [&](const char* key, uint32_t stub) {
     libraries.push_back(Library::implementation(op.ns, key));
-    check_torch(
-        torch_library_impl(libraries.back().get(), name.c_str(), stub_address(stub), version),
-        "torch_library_impl");
+    // The version selects the meaning of the stack's words.
+    check_torch(torch_library_impl(libraries.back().get(), name.c_str(), stub_address(stub),
+                                   kTorchInterface),
+                "torch_library_impl");
   };
   for (const char* key : keys) implement(key, slot);
   if (op.has_mutated) implement("Negative", slot + 1);

@@ -1,16 +1,11 @@
-// The inclusion of torch's stable C ABI, pinned to the oldest torch that is supported, and
-// handles over it.
+// Handles over torch's stable C interface, and the numbers that torch assigns.
 #pragma once
 
-#ifndef TORCH_TARGET_VERSION
-#define TORCH_TARGET_VERSION 0x020a000000000000
-#endif
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
-
+#include <string>
 #include <utility>
 
 #include "core/error.h"
+#include "torch/torch_abi.h"
 
 namespace tileops {
 

@@ -1,0 +1,1 @@
+"""How wheels are built: without torch, for every Python here, the same bytes each time."""
