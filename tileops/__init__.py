@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tileops import language as language
     from tileops import layout as layout
     from tileops import math as math
+    from tileops import metrics as metrics
     from tileops import ops as ops
     from tileops import option as option
     from tileops import profiler as profiler
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tileops.cache.kernel_cache import enable_cache as enable_cache
     from tileops.cache.kernel_cache import is_cache_enabled as is_cache_enabled
     from tileops.counters import on_compile as on_compile
+    from tileops.counters import on_event as on_event
     from tileops.counters import stats as stats
     from tileops.errors import ArgumentError as ArgumentError
     from tileops.errors import ArgumentTypeError as ArgumentTypeError
@@ -90,7 +92,7 @@ _HOMES = {
     "bundle": "jit.bundle_writer",
     "load_bundle": "op.bundle_ops",
     "install_alias": "alias",
-    **dict.fromkeys(("on_compile", "stats"), "counters"),
+    **dict.fromkeys(("on_compile", "on_event", "stats"), "counters"),
     "set_log_level": "log",
     "patch": "patching",
     "warmup": "jit.warmup",
@@ -107,7 +109,7 @@ _OF_PROGRAMS = {
 _MODULES = frozenset(
     (
         "autotuner", "cache", "errors", "jit", "language", "layout", "math", "option", "ops",
-        "profiler", "roofline", "testing", "transform",
+        "profiler", "roofline", "testing", "transform", "metrics",
     )
 )  # fmt: skip
 

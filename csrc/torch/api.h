@@ -137,3 +137,9 @@ extern "C" TILEOPS_API int tileops_load_bundle(const char* path);
 extern "C" TILEOPS_API int tileops_load_bundle_ex(const char* path, const char* json);
 // The text of the last failure on this thread; empty if there was none. Valid until the next one.
 extern "C" TILEOPS_API const char* tileops_last_error();
+
+// Counters of this process in the text format of Prometheus. Valid until this thread's next call.
+extern "C" TILEOPS_API const char* tileops_metrics_text();
+// Whether this process can serve: 0 it can, 1 a part is missing, 2 it cannot. `json` may be null;
+// it gets an object with "status", "problems" and facts, valid until this thread's next call.
+extern "C" TILEOPS_API int tileops_health(const char** json);

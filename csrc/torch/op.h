@@ -187,6 +187,8 @@ struct Registration {
 void register_together(std::vector<Registration>& wanted);
 // True for a name that this library has registered with torch, `namespace::name`.
 bool is_registered(const std::string& qualified_name);
+// How many names that are.
+std::size_t registered_count();
 // The op in a slot; null where none was created.
 Op* op_in_slot(uint32_t slot);
 Op& op_of_handle(uint64_t handle);

@@ -211,6 +211,11 @@ bool is_registered(const std::string& qualified_name) {
   return registered_names.get().count(qualified_name) != 0;
 }
 
+std::size_t registered_count() {
+  std::lock_guard<Mutex> lock(registration_mutex);
+  return registered_names.get().size();
+}
+
 uint32_t add_variant(uint64_t handle, const std::string& text) {
   Op& op = op_of_handle(handle);
   return naming(kDescription, [&] { return op.add_variant(json::parse(text)); });

@@ -19,6 +19,7 @@ L0 = frozenset(
         "location",
         "counters",
         "log",
+        "metrics",
         "alias",
         "pass_configs",
         "math",

@@ -53,9 +53,9 @@ def gather() -> dict[str, Any]:
         "triton": _version("triton"),
         "filelock": _version("filelock"),
         "cpu target": f"cpu:{host_cpu_level()}",
-        "c++ compiler": _compiler_version(),
+        "c++ compiler": compiler_version(),
         "native runtime": "built" if importlib.util.find_spec("tileops._C") else "not built",
-        "cuda devices": _devices(),
+        "cuda devices": devices(),
     }
     where = here()
     found = catalog.items(where)
@@ -80,7 +80,8 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _compiler_version() -> str:
+def compiler_version() -> str:
+    """The C++ compiler and the first line that it says of itself, or why it is not found."""
     try:
         words = cxx.command(Target("cpu", host_cpu_level()))
         return f"{shlex.join(words)}: {first_line(words)}"
@@ -88,7 +89,8 @@ def _compiler_version() -> str:
         return f"not found: {error}"
 
 
-def _devices() -> list[str]:
+def devices() -> list[str]:
+    """A line for each CUDA device that torch can use."""
     import torch
 
     if not torch.cuda.is_available():

@@ -14,6 +14,7 @@ from tileops.cli import (
     cache_commands,
     check,
     environment,
+    health,
     prewarm_commands,
     remote_commands,
     tune_commands,
@@ -22,7 +23,7 @@ from tileops.errors import TileopsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, 1 for a finding, 2 for an error."""
+    """Run one command; returns the exit status: 0, 1 for a finding, 2 for an error or a failure."""
     parser = argparse.ArgumentParser(
         prog="tileops",
         description="Tile programs: what this machine has, the cache, what files use and take.",
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"tileops {environment.version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     environment.add_parser(commands)
+    health.add_parser(commands)
     cache_commands.add_parser(commands)
     analyze.add_parser(commands)
     check.add_parser(commands)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tileops import cache, log, settings
+from tileops import cache, counters, log, settings
 from tileops.cache.identity import identity
 from tileops.errors import CompileMissError
 from tileops.jit.serving import Form, UnfitError, forms_for, in_form, toolchain_text
@@ -18,11 +18,10 @@ _SHOWN = 12  # digits of a hash
 
 
 class LookUp:
-    """One look-up, for the log topic ``cache``: where it ended, or why nothing was found."""
+    """One look-up, for metrics, hooks and the log topic ``cache``: where it ended, or why not."""
 
     def __init__(self, op: str, target: Target) -> None:
-        self._head = f"{op} {target}"
-        self._is_wanted = log.is_wanted("cache")
+        self._op, self._target = op, str(target)
         self._start = time.perf_counter()
         self._refusals: list[str] = []
 
@@ -41,21 +40,20 @@ class LookUp:
 
         Layers are memory, disk, bundle and alias. ``notes`` say what is special about it.
         """
-        if self._is_wanted:
-            said = "; ".join(filter(None, notes))
-            more = f" ({said})" if said else ""
-            log.emit("cache", f"hit {self._head} layer={layer} {self._time} {name[:_SHOWN]}{more}")
+        self._record("hit", layer, self._spent(), name, "; ".join(filter(None, notes)))
 
     def miss(self, name: str | None, why: Callable[[], str]) -> None:
         """Say that it was not found; ``name`` is None if its hash could not be computed."""
-        if self._is_wanted:
-            known = "key unknown" if name is None else name[:_SHOWN]
-            taken = self._time  # before why() takes its time
-            log.emit("cache", f"miss {self._head} {taken} {known} ({why()}{self.refusals})")
+        spent = self._spent()  # before why() takes its time
+        is_wanted = log.is_wanted("cache") or counters.is_listened_to("lookup")
+        self._record("miss", "", spent, name, why() + self.refusals if is_wanted else "")
 
-    @property
-    def _time(self) -> str:
-        return f"{(time.perf_counter() - self._start) * 1e3:.1f} ms"
+    def _spent(self) -> float:
+        return time.perf_counter() - self._start
+
+    def _record(self, result: str, layer: str, spent: float, name: str | None, why: str) -> None:
+        event = counters.LookUpEvent(self._op, self._target, result, layer, spent, name, why)
+        counters.record_lookup(event)
 
 
 def from_alias(
