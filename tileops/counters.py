@@ -53,7 +53,7 @@ class LookUpEvent:
     op: str
     target: str
     result: str  # hit or miss
-    layer: str  # where it was found: memory, disk, bundle, alias; empty for a miss
+    layer: str  # where it was found: memory, disk, remote, bundle, alias; empty for a miss
     seconds: float
     key: str | None  # hash of the cache key; None if it is not known
     why: str = ""  # of a miss, or what is special about a hit

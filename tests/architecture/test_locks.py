@@ -202,8 +202,8 @@ CPP_LOCK = re.compile(
     r"latch|barrier|\w+_semaphore|thread(?!::id)|jthread)\b"
     r"|\bpthread_(mutex|cond|rwlock|spin|once|barrier|atfork)\w*|\bsem_\w+|\bflock\b"
 )
-# The one mechanism, which all others use.
-CPP_FILES = {"core/forks.h", "core/forks.cpp"}
+# The one mechanism, which all others use, and the header that names versions of its functions.
+CPP_FILES = {"core/forks.h", "core/forks.cpp", "oldest/libc.h"}
 
 
 def _code(text: str) -> str:
