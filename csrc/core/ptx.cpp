@@ -54,8 +54,7 @@ std::string refusal_of_ptx(const std::string& text, int device_index) {
   const std::string empty =
       ".version " + head->version + "\n.target " + head->target + "\n.address_size 64\n";
   CUmodule module = nullptr;
-  const CUresult result =
-      driver().module_load_data_ex(&module, empty.c_str(), 0, nullptr, nullptr);
+  const CUresult result = driver().module_load_data_ex(&module, empty.c_str(), 0, nullptr, nullptr);
   if (result == CUDA_SUCCESS) {
     driver().module_unload(module);
     return "";

@@ -62,9 +62,9 @@ std::vector<Choice> choices_for(const std::vector<PortableEntry>& entries, const
 }
 
 void note(const Op& op, const Binding& call, const Choice& choice) {
-  const std::string form = choice.is_ptx ? "PTX of " + arch(choice.entry->capability) +
-                                               ", which the driver compiles"
-                                         : "code for " + arch(choice.entry->capability);
+  const std::string form =
+      choice.is_ptx ? "PTX of " + arch(choice.entry->capability) + ", which the driver compiles"
+                    : "code for " + arch(choice.entry->capability);
   write_note("cache", op.spec.title() + " on cuda:" + std::to_string(call.device_index) + " (" +
                           arch(call.capability) + "): " + form + ", from " + choice.entry->origin);
 }
@@ -114,8 +114,8 @@ bool serve_portable(Op& op, const Binding& call) {
   const std::vector<Choice> choices = choices_for(entries, call, refusals);
   for (const Choice& choice : choices) {
     const PortableEntry& entry = *choice.entry;
-    op.add_entry(call.variant->number, *entry.description,
-                 choice.is_ptx ? entry.ptx : entry.cubins, call.capability);
+    op.add_entry(call.variant->number, *entry.description, choice.is_ptx ? entry.ptx : entry.cubins,
+                 call.capability);
   }
   if (!choices.empty()) note(op, call, choices.front());
   std::lock_guard<Mutex> lock(portable.mutex);

@@ -23,7 +23,8 @@ struct PortableEntry {
   std::string place;                               // in the bundle, to tell entries apart
   std::shared_ptr<const json::Value> description;  // what EntrySpec reads
   EntrySpec::ImageMap cubins;
-  EntrySpec::ImageMap ptx;  // the same names, with the PTX that each was assembled from; may be empty
+  EntrySpec::ImageMap
+      ptx;  // the same names, with the PTX that each was assembled from; may be empty
 
   uint32_t shared_bytes() const;  // the most that a launch needs
 };
