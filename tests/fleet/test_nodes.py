@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import select
+import selectors
 import subprocess
 import sys
 import time
@@ -78,8 +78,9 @@ class Node:
 
     def line(self, seconds: float = 120) -> str:
         assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], seconds)
-        assert readable, "it says nothing"
+        with selectors.DefaultSelector() as selector:  # of any number of open files
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(seconds), "it says nothing"
         return self.process.stdout.readline().strip()
 
     def go(self) -> None:

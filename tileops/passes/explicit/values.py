@@ -21,10 +21,6 @@ Env = dict[int, Expr]
 _MOST_FACTOR = 4096
 
 
-class Unusable(Exception):
-    """A choice that cannot be: an empty grid, for example."""
-
-
 @dataclass
 class World:
     """One choice of sizes and of a block. Elements of tensors and tiles have a value each."""
@@ -39,13 +35,18 @@ class World:
             return expr.value
         try:
             found = self.settled(fold.substitute(expr, {**self.values, **env}), env)
-        except ProgramValueError:
-            raise Unusable from None  # a division by zero, for example
+        except ProgramValueError:  # a division by zero, for example
+            found = self._choice(expr)
         return found.value
 
     def known(self, expr: Expr, env: Env) -> Expr:
         """``expr`` with the values of all variables that are known."""
-        return expr if isinstance(expr, Const) else fold.substitute(expr, {**self.values, **env})
+        if isinstance(expr, Const):
+            return expr
+        try:
+            return fold.substitute(expr, {**self.values, **env})
+        except ProgramValueError:  # a division by zero, for example
+            return expr
 
     def settled(self, expr: Expr, env: Env) -> Const:
         """``expr`` with a number for every element and function."""
@@ -92,10 +93,7 @@ def worlds(program: Program, launch: Launch, rng: random.Random) -> Iterator[Wor
         for var in free:
             size = trips * largest if number == 0 else trips * rng.choice(factors)
             given[var.id] = fold.const(bool(size & 1) if var.dtype.is_bool else size, var.dtype)
-        try:
-            yield World({**given, **_block(launch, given, number, rng)}, pool)
-        except Unusable:
-            continue
+        yield World({**given, **_block(launch, given, number, rng)}, pool)
         if not is_open:
             return
 
@@ -107,12 +105,14 @@ def _trips() -> Iterator[int]:
 
 
 def _block(launch: Launch, sizes: Env, number: int, rng: random.Random) -> Env:
+    """The variables of one block; of an empty grid, those that its first block would have."""
     found: Env = {}
     for var, extent in zip(launch.block_vars, launch.grid, strict=True):
-        known = fold.substitute(extent, sizes)
-        count = int(known.value) if isinstance(known, Const) else 4
-        if count < 1:
-            raise Unusable
+        try:
+            known = fold.substitute(extent, sizes)
+        except ProgramValueError:  # a division by zero, for example
+            known = extent
+        count = max(1, int(known.value)) if isinstance(known, Const) else 4
         place = count - 1 if number == 0 else rng.randrange(count)
         found[var.id] = fold.const(place, var.dtype)
     return found
