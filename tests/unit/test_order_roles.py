@@ -417,3 +417,36 @@ def test_loops_that_do_not_match_are_refused() -> None:
 
     with pytest.raises(UnsupportedConstructError, match="cannot be put in one order"):
         order_of(program)
+
+
+@pytest.mark.parametrize("blocks", ["none", "none for most", "divided by 0"])
+def test_the_check_ends_whatever_the_grid_is(blocks: str) -> None:
+    def program(A):
+        N, M = T.dynamic("N, M")
+        A: T.Tensor((N, M), T.float32)
+        grid = {"none": 0, "none for most": N // 90000, "divided by 0": N // (M // 90000)}[blocks]
+        with T.Kernel(grid, threads=128):
+            tile = T.alloc_shared((128,), T.float32)
+            full = T.alloc_barrier(128)
+            T.tma_copy(A[0, 0:128], tile, barrier=full)
+            T.barrier_arrive(full)
+            T.barrier_wait(full, 0)
+            T.copy(tile, A[0, 0:128])
+
+    assert "copy %A" in order_of(program)
+
+
+def test_the_check_ends_where_a_size_may_be_a_divisor_of_zero() -> None:
+    def program(A):
+        N, M = T.dynamic("N, M")
+        A: T.Tensor((N, M), T.float32)
+        with T.Kernel(N, threads=128) as bx:
+            tile = T.alloc_shared((128,), T.float32)
+            full = T.alloc_barrier(128)
+            for k in T.serial(N // (M // 90000)):
+                T.tma_copy(A[bx, 0:128], tile, barrier=full)
+                T.barrier_arrive(full)
+                T.barrier_wait(full, k % 2)
+                T.copy(tile, A[bx, 0:128])
+
+    assert "copy %A" in order_of(program)
