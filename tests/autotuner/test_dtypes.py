@@ -35,3 +35,14 @@ def test_each_dtype_is_tuned(tmp_path: Path) -> None:
         kernel = double.compile(a)
         assert kernel.config is not None
         assert torch.equal(kernel(a), a * 2)
+
+
+def test_a_tuning_and_a_program_have_no_lock_file_in_common(tmp_path: Path) -> None:
+    """A tuning that holds its lock waits for processes that take those of programs."""
+    with tileops.option.cache_dir(tmp_path):
+        double(torch.randn(3, 16))
+    names = {path.stem for path in (tmp_path / ".state" / "locks").iterdir()}
+    of_tunings = {name for name in names if name.startswith("t")}
+    assert len(of_tunings) == 1
+    assert len(names) > 1
+    assert all(set(name) <= set("0123456789abcdef") for name in names - of_tunings)

@@ -160,7 +160,9 @@ class Record:
         # A timer may call another tuned program. Two keys may share a lock file, and a process that
         # holds it would wait for itself.
         locks = None if self.directory is None or _holding.depth else self.directory.locks
-        name = hashlib.sha256(json.dumps(self.key.parts).encode()).hexdigest()
+        # Its lock file is not that of a program, whose name begins with a digit of a hash: a tuning
+        # waits for processes that compile programs.
+        name = "t" + hashlib.sha256(json.dumps(self.key.parts).encode()).hexdigest()
         with alone(name, locks, seconds) as problem:
             if problem is not None:
                 log.warn_once("cache", f"tuning without its lock: {problem}")

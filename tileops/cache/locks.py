@@ -18,7 +18,9 @@ _locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
 
 @contextmanager
 def alone(name: str, folder: Path | None, seconds: float) -> Iterator[str | None]:
-    """Hold the lock of ``name``, a hash; yields None, or why it is not held after ``seconds``.
+    """Hold the lock of ``name``; yields None, or why it is not held after ``seconds``.
+
+    ``name`` is the hash of a program's key, or ``t`` and the hash of a tuning's.
 
     ``folder`` has the lock files, None is for threads only. The kernel frees a dead holder's.
     """
