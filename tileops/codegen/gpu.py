@@ -37,18 +37,7 @@ def generate_plain(
     program: Program, target: Target, spec: Specialization, refused: str
 ) -> KernelCode:
     """The text without roles, for a program whose roles a compiler ``refused``."""
-
-    def write(
-        program: Program,
-        launch: Launch,
-        known: Context,
-        spec: Specialization,
-        entry: str,
-        workspaces: int,
-    ) -> Written:
-        written = _plain(program, launch, known, spec, entry, workspaces)
-        return _noted(written, f"{entry}: Triton path: {refused}")
-
+    write = partial(_write, refused=refused)
     return with_foreign(partial(generate_with, write, target=target, spec=spec), program, spec)
 
 
@@ -59,10 +48,11 @@ def _write(
     spec: Specialization,
     entry: str,
     workspaces: int,
+    refused: str | None = None,
 ) -> Written:
-    note: str | None = None
-    if _may_have_roles(program, launch, known.target, spec):
-        aligned = address_sizes(program)
+    """A launch in roles where it can have them and they are not ``refused``, else without."""
+    aligned = address_sizes(program)
+    if refused is None and _may_have_roles(program, launch, known.target, spec):
         try:
             limit, ranges = known.target.shared_limit, known.ranges(program, launch)
             schedule = schedule_launch(program, launch, ranges, aligned, limit)
@@ -75,27 +65,13 @@ def _write(
                     f"{entry} has no form in roles: {unfit.reason}", location=unfit.loc
                 ) from None
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
-            note = f"{entry}: Triton path: {line}{unfit.reason}"
-    written = _plain(program, launch, known, spec, entry, workspaces)
-    return written if note is None else _noted(written, note)
-
-
-def _plain(
-    program: Program,
-    launch: Launch,
-    known: Context,
-    spec: Specialization,
-    entry: str,
-    workspaces: int,
-) -> Written:
-    """A launch without roles."""
-    number = next(n for n, x in enumerate(program.launches) if x is launch)
-    program = load_ahead(program, launch, address_sizes(program) if spec.fast else None)
-    return write_launch(program, program.launches[number], known, spec, entry, workspaces)
-
-
-def _noted(written: Written, note: str) -> Written:
-    return replace(written, launch=replace(written.launch, notes=(note,)))
+            refused = f"{line}{unfit.reason}"
+    program, launch = load_ahead(program, launch, aligned if spec.fast else None)
+    written = write_launch(program, launch, known, spec, entry, workspaces)
+    if refused is None:
+        return written
+    notes = (f"{entry}: Triton path: {refused}",)
+    return replace(written, launch=replace(written.launch, notes=notes))
 
 
 def _may_have_roles(program: Program, launch: Launch, target: Target, spec: Specialization) -> bool:

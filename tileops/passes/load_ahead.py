@@ -33,8 +33,10 @@ _ASYNCHRONOUS_BYTES = 4
 _MOST_ELEMENTS = 64
 
 
-def load_ahead(program: Program, launch: Launch, aligned: frozenset[int] | None) -> Program:
-    """``program`` with the loops of ``launch`` so; itself if there is nothing to do.
+def load_ahead(
+    program: Program, launch: Launch, aligned: frozenset[int] | None
+) -> tuple[Program, Launch]:
+    """``program`` and its ``launch`` with such loops; themselves if there is nothing to do.
 
     ``aligned`` are the sizes that 16 divides, by id, of a kernel whose tensors begin at multiples
     of 16 bytes; None for a kernel that knows of no alignment.
@@ -42,9 +44,10 @@ def load_ahead(program: Program, launch: Launch, aligned: frozenset[int] | None)
     own = _LoadAhead(program, launch, aligned)
     body = replace_stmts(launch.body, own.rewritten)
     if body is launch.body:
-        return program
-    launches = (replace(x, body=body) if x is launch else x for x in program.launches)
-    return replace(program, launches=tuple(launches))
+        return program, launch
+    made = replace(launch, body=body)
+    launches = tuple(made if x is launch else x for x in program.launches)
+    return replace(program, launches=launches), made
 
 
 class _LoadAhead:
@@ -98,12 +101,11 @@ class _LoadAhead:
         rows = [d for d in region.squeezed() if const_value(strides[d]) == 1]
         if not self._knows_alignment or not rows:
             return False
-        steps = [self._of(strides[d]) for d in region.squeezed() if d not in rows]
-        starts = [self._of(fold.mul(*pair)) for pair in zip(region.starts, strides, strict=True)]
+        steps = [self._multiples.of(strides[d]) for d in region.squeezed() if d not in rows]
+        starts = [
+            self._multiples.of(fold.mul(*pair)) for pair in zip(region.starts, strides, strict=True)
+        ]
         return math.gcd(*steps, *starts) * unit % _ASYNCHRONOUS_BYTES == 0
-
-    def _of(self, expr: Expr) -> int:
-        return self._multiples.of(expr)
 
     def _loop(self, loop: For, ahead: list[Copy]) -> Body:
         """The loop, with loads of its first iteration before it and those of the next within.
