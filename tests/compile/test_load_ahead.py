@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # mypy: ignore-errors
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tileops.codegen import gpu
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.compiler import compile_kernel
 from tileops.ir.program import Program
-from tileops.target import parse_target
+from tileops.target import Target, parse_target
 from tileops.testing.interpreter import interpret
 
 HOPPER = parse_target("cuda:sm_90")
@@ -64,8 +65,8 @@ def gathered(A, B, rows):
     return C
 
 
-def code_of(program: Program, spec: Specialization) -> KernelCode:
-    return gpu.generate(program, HOPPER, spec)
+def code_of(program: Program, spec: Specialization, target: Target = HOPPER) -> KernelCode:
+    return gpu.generate(program, target, spec)
 
 
 def sized(M: int, K: int, N: int, **static: Any) -> Program:
@@ -94,6 +95,19 @@ def test_what_is_loaded_ahead(sizes: Any, dtype: str, spec: Specialization, ahea
 @pytest.mark.parametrize("stages", [0, 1])
 def test_a_loop_without_stages_stays(stages: int) -> None:
     assert "_next" not in code_of(sized(64, 33, 33, stages=stages), FAST).source
+
+
+def test_only_nvidia_gpus_have_such_copies() -> None:
+    program = sized(64, 33, 33)
+    assert "_next" in code_of(program, FAST, parse_target("cuda:sm_80")).source
+    assert "_next" not in code_of(program, FAST, parse_target("hip:gfx942")).source
+
+
+def test_what_is_loaded_after_the_last_round_is_masked() -> None:
+    """Also where no tile of the loop itself passes the end of the tensor."""
+    text = code_of(sized(64, 64, 33), FAST).source
+    (within,) = [line for line in text.splitlines() if line.startswith("        B_s_next = ")]
+    assert re.search(r"\+ 1\) \* 16 \+ iota_16_col\.to\(tl\.int64\) < 64\)", within)
 
 
 def test_tiles_that_would_take_too_many_registers_stay() -> None:

@@ -66,7 +66,8 @@ def _write(
                 ) from None
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
             refused = f"{line}{unfit.reason}"
-    program, launch = load_ahead(program, launch, aligned if spec.fast else None)
+    if known.target.kind == "cuda":  # for AMD, Triton itself takes such loads through registers
+        program, launch = load_ahead(program, launch, aligned if spec.fast else None)
     written = write_launch(program, launch, known, spec, entry, workspaces)
     if refused is None:
         return written
