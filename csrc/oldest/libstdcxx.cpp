@@ -7,7 +7,8 @@
 
 #if defined(TILEOPS_OLDEST_GLIBC) && defined(__GLIBCXX__)
 
-#define TILEOPS_OWN extern "C" __attribute__((visibility("hidden")))
+// Weak: a libstdc++ that is linked in (a compiler that has libstdc++.a alone) may define them too.
+#define TILEOPS_OWN extern "C" __attribute__((visibility("hidden"), weak))
 
 // GCC 11.
 TILEOPS_OWN [[noreturn]] void tileops_bad_length() __asm__("_ZSt28__throw_bad_array_new_lengthv");

@@ -52,18 +52,21 @@ def test_newer_symbols_are_named(tmp_path: Path) -> None:
     assert oldest.too_new(compiled(tmp_path / "old.so", source, "-include", header)) == []
 
 
-def test_what_stands_in_for_newer_libraries_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", ["-shared-libgcc", "-static-libstdc++"])
+def test_what_stands_in_for_newer_libraries_works(tmp_path: Path, link: str) -> None:
+    """Beside a shared libstdc++, and with one linked in, as compilers do that have no other."""
     program, data = tmp_path / "shims", tmp_path / "data"
     data.write_bytes(b"x" * 1234)
     own = [str(native.ROOT / name) for name in native.sources("oldest")]
     flags = [flag for flag in native.FLAGS if flag != "-Werror"]
     subprocess.run(
-        [GXX, *flags, f"-I{native.ROOT / 'csrc'}", str(HERE / "shims.cpp"), *own, "-o", str(program)],
+        [GXX, *flags, f"-I{native.ROOT / 'csrc'}", str(HERE / "shims.cpp"), *own, link,
+         "-o", str(program)],
         check=True,
     )  # fmt: skip
     names = subprocess.run(["nm", str(program)], capture_output=True, text=True, check=True).stdout
     for name in ("stat", "fstat", "_ZSt28__throw_bad_array_new_lengthv"):
-        assert re.search(rf" [tT] {name}$", names, re.MULTILINE), name
+        assert re.search(rf" [tTwW] {name}$", names, re.MULTILINE), name
     done = subprocess.run([program, data], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == [
         "exceptions 1", "length 1", "size 1234 1234", "missing -1", "symbol 1",
