@@ -28,6 +28,7 @@ enum CUresult : unsigned {
   CUDA_ERROR_INVALID_ADDRESS_SPACE = 717,
   CUDA_ERROR_INVALID_PC = 718,
   CUDA_ERROR_LAUNCH_FAILED = 719,
+  CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
   CUDA_ERROR_UNKNOWN = 999,
 };
@@ -115,6 +116,7 @@ using cuModuleGetFunction = CUresult(CUfunction*, CUmodule, const char*);
 using cuModuleUnload = CUresult(CUmodule);
 using cuFuncSetAttribute = CUresult(CUfunction, CUfunction_attribute, int);
 using cuFuncGetAttribute = CUresult(int*, CUfunction_attribute, CUfunction);
+using cuOccupancyMaxActiveBlocksPerMultiprocessor = CUresult(int*, CUfunction, int, std::size_t);
 using cuLaunchKernelEx = CUresult(const CUlaunchConfig*, CUfunction, void**, void**);
 using cuStreamIsCapturing = CUresult(CUstream, CUstreamCaptureStatus*);
 using cuMemsetD8Async = CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream);

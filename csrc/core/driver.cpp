@@ -60,6 +60,7 @@ std::unique_ptr<Driver> load(const std::string& path) {
   find(library, "cuFuncSetAttribute", table->func_set_attribute);
   find(library, "cuFuncGetAttribute", table->func_get_attribute);
   find(library, "cuLaunchKernelEx", table->launch_kernel_ex);
+  find(library, "cuOccupancyMaxActiveBlocksPerMultiprocessor", table->max_active_blocks);
   find(library, "cuStreamIsCapturing", table->stream_is_capturing);
   find(library, "cuMemsetD8Async", table->memset_d8_async);
   find(library, "cuMemcpyDtoHAsync_v2", table->memcpy_dtoh_async);

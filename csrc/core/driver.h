@@ -30,6 +30,8 @@ struct Driver {
   cuda_abi::cuFuncSetAttribute* func_set_attribute;
   cuda_abi::cuFuncGetAttribute* func_get_attribute;
   cuda_abi::cuLaunchKernelEx* launch_kernel_ex;
+  // For the words of an error alone.
+  cuda_abi::cuOccupancyMaxActiveBlocksPerMultiprocessor* max_active_blocks;
   cuda_abi::cuStreamIsCapturing* stream_is_capturing;
   // For checked kernels alone.
   cuda_abi::cuMemsetD8Async* memset_d8_async;

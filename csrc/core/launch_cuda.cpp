@@ -43,7 +43,7 @@ __attribute__((noinline)) bool put_more_grid(const LaunchSpec& launch, const Cal
     const int64_t extent = frame.slots[launch.more_grid[i]];
     if (extent <= 0) return false;
     if (extent > kMaxMoreGrid) {
-      raise(ErrorKind::kArgument, frame.op, ": extent ", i + 1, " of the grid of '", launch.entry,
+      raise(ErrorKind::kArgument, frame.op, ": extent ", i + 1, " of the grid of '", launch.title,
             "' is ", extent, ", over the limit of ", kMaxMoreGrid,
             "; let the first extent be the large one");
     }
@@ -100,6 +100,42 @@ unsigned attributes_of(const LaunchSpec& launch, CUlaunchAttribute* out) {
   return count;
 }
 
+unsigned threads_of(const CUlaunchConfig& config) {
+  return config.blockDimX * config.blockDimY * config.blockDimZ;
+}
+
+// Says how many blocks of a cooperative launch that the driver refused could run at once.
+[[noreturn]] __attribute__((cold, noinline)) void too_many_at_once(const LaunchSpec& launch,
+                                                                   const CUlaunchConfig& config,
+                                                                   CUfunction function,
+                                                                   const Grid& grid,
+                                                                   int device_index) {
+  int each = 0;
+  check_driver(driver().max_active_blocks(&each, function, static_cast<int>(threads_of(config)),
+                                          config.sharedMemBytes),
+               "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  const int64_t processors = host_fact(true, device_index, HostFact::kSmCount);
+  raise(ErrorKind::kArgument, launch.label, ": the cooperative grid of '", launch.title, "' has ",
+        grid_text(grid), " blocks of ", threads_of(config), " threads and ", config.sharedMemBytes,
+        " bytes of shared memory; expected at most ", each * processors,
+        " blocks, which cuda:", device_index, " runs at once (", each, " on each of ", processors,
+        " multiprocessors)");
+}
+
+[[noreturn]] __attribute__((cold, noinline)) void launch_failed(
+    CUresult result, const LaunchSpec& launch, const CUlaunchConfig& config, CUfunction function,
+    const Grid& grid, int device_index) {
+  // With clusters the blocks that a multiprocessor holds do not tell how many run at once.
+  if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE && launch.cluster == 1)
+    too_many_at_once(launch, config, function, grid, device_index);
+  raise_in_flight(result,
+                  launch.label + ": launching '" + launch.title + "' with " + grid_text(grid) +
+                      " blocks of " + std::to_string(threads_of(config)) + " threads and " +
+                      std::to_string(config.sharedMemBytes) + " bytes of shared memory on cuda:" +
+                      std::to_string(device_index) + ": cuLaunchKernelEx",
+                  device_index, config.hStream);
+}
+
 void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_index,
                 CUstream stream) {
   const Grid grid = checked_grid(launch, frame);
@@ -124,13 +160,7 @@ void launch_one(const LaunchSpec& launch, const CallFrame& frame, int device_ind
   const CUresult result = driver().launch_kernel_ex(&config, function, params.pointers, nullptr);
   clock.end(Stage::kKernel);
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
-    raise_in_flight(result,
-                    launch.label + ": launching '" + launch.entry + "' with " + grid_text(grid) +
-                        " blocks of " + std::to_string(launch.threads) + " threads and " +
-                        std::to_string(launch.cuda->shared_bytes()) +
-                        " bytes of shared memory on cuda:" + std::to_string(device_index) +
-                        ": cuLaunchKernelEx",
-                    device_index, stream);
+    launch_failed(result, launch, config, function, grid, device_index);
   }
   note_launch(frame, device_index, stream);
   count(Counter::kLaunches);

@@ -53,13 +53,31 @@ IntRange range_of(ScalarType type) {
   }
 }
 
-int64_t checked_int(int64_t value, ScalarType type, const char* op) {
-  const IntRange range = range_of(type);
-  if (__builtin_expect(value < range.low || value > range.high, 0)) {
-    raise(ErrorKind::kArgument, op, ": the value ", value,
-          " does not fit the kernel's parameter of range ", range.low, "..", range.high,
-          "; a size or scalar that can be larger needs a wider dtype, as T.dynamic(name, T.int64)");
+// What a parameter is called in errors.
+std::string argument_text(const LaunchSpec& launch, std::size_t number) {
+  const bool is_named = number < launch.names.size();
+  return (is_named ? launch.names[number] : "parameter " + std::to_string(number)) + " of '" +
+         launch.title + "'";
+}
+
+[[noreturn]] __attribute__((cold, noinline)) void does_not_fit(int64_t value, IntRange range,
+                                                               const char* op,
+                                                               const LaunchSpec& launch,
+                                                               std::size_t number) {
+  if (!launch.names.empty()) {
+    raise(ErrorKind::kArgument, op, ": ", argument_text(launch, number), " is ", value,
+          "; expected ", range.low, "..", range.high, ", which the kernel's parameter takes");
   }
+  raise(ErrorKind::kArgument, op, ": the value ", value,
+        " does not fit the kernel's parameter of range ", range.low, "..", range.high,
+        "; a size or scalar that can be larger needs a wider dtype, as T.dynamic(name, T.int64)");
+}
+
+int64_t checked_int(int64_t value, ScalarType type, const char* op, const LaunchSpec& launch,
+                    std::size_t number) {
+  const IntRange range = range_of(type);
+  if (__builtin_expect(value < range.low || value > range.high, 0))
+    does_not_fit(value, range, op, launch, number);
   return value;
 }
 
@@ -70,9 +88,10 @@ uint64_t word_of(T value) {
   return word;
 }
 
-uint64_t pack_scalar(const ScalarValue& value, ScalarType type, const char* op) {
+uint64_t pack_scalar(const ScalarValue& value, ScalarType type, const char* op,
+                     const LaunchSpec& launch, std::size_t number) {
   if (is_float_type(type)) return pack_float(value.f, type);
-  return static_cast<uint64_t>(checked_int(value.i, type, op));
+  return static_cast<uint64_t>(checked_int(value.i, type, op, launch, number));
 }
 
 // Bit 85 of a map must be clear for a tensor under 128 KiB, and drivers up to CUDA 13.1 set it.
@@ -112,7 +131,8 @@ std::string why_refused(const void* address, const cuuint64_t* extents, const cu
   return "";
 }
 
-void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& out) {
+void encode_map(const TensorMapRule& rule, const CallFrame& frame, const LaunchSpec& launch,
+                std::size_t number, CUtensorMap& out) {
   const Driver& api = driver();
   if (api.tensor_map_encode_tiled == nullptr) {
     raise(ErrorKind::kToolchain,
@@ -136,8 +156,8 @@ void encode_map(const TensorMapRule& rule, const CallFrame& frame, CUtensorMap& 
       rule.nans ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
                 : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    const std::string what =
-        std::string(frame.op) + ": tensor map of tensor " + std::to_string(rule.tensor);
+    const std::string what = std::string(frame.op) + ": " + argument_text(launch, number) +
+                             ", a tensor map of tensor " + std::to_string(rule.tensor);
     const std::string why = why_refused(frame.tensors[rule.tensor], extents, strides, rank);
     if (!why.empty()) raise(ErrorKind::kArgument, what, ": ", why);
     raise_driver(result, what + ": cuTensorMapEncodeTiled");
@@ -207,10 +227,11 @@ void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out
         word = reinterpret_cast<uint64_t>(frame.workspaces[param.index]);
         break;
       case ParamRule::kSlot:
-        word = static_cast<uint64_t>(checked_int(frame.slots[param.index], param.type, frame.op));
+        word = static_cast<uint64_t>(
+            checked_int(frame.slots[param.index], param.type, frame.op, launch, i - 1));
         break;
       case ParamRule::kScalar:
-        word = pack_scalar(frame.scalars[param.index], param.type, frame.op);
+        word = pack_scalar(frame.scalars[param.index], param.type, frame.op, launch, i - 1);
         break;
       case ParamRule::kNull:
         word = 0;
@@ -219,7 +240,7 @@ void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out
         word = reinterpret_cast<uint64_t>(frame.global_scratch);
         break;
       case ParamRule::kTensorMap:
-        encode_map(launch.maps[param.index], frame, out.maps[param.index]);
+        encode_map(launch.maps[param.index], frame, launch, i - 1, out.maps[param.index]);
         out.pointers[i - 1] = &out.maps[param.index];
         break;
       case ParamRule::kNumber:
@@ -229,6 +250,7 @@ void pack_cuda(const LaunchSpec& launch, const CallFrame& frame, CudaParams& out
 }
 
 void pack_cpu(const LaunchSpec& launch, const CallFrame& frame, TileopsValue* out) {
+  std::size_t i = 0;
   for (const ParamRule& param : launch.params) {
     switch (param.kind) {
       case ParamRule::kTensor:
@@ -238,18 +260,19 @@ void pack_cpu(const LaunchSpec& launch, const CallFrame& frame, TileopsValue* ou
         out->p = frame.workspaces[param.index];
         break;
       case ParamRule::kSlot:
-        out->i = checked_int(frame.slots[param.index], param.type, frame.op);
+        out->i = checked_int(frame.slots[param.index], param.type, frame.op, launch, i);
         break;
       case ParamRule::kScalar:
         if (is_float_type(param.type))
           out->f = round_to_type(frame.scalars[param.index].f, param.type);
         else
-          out->i = checked_int(frame.scalars[param.index].i, param.type, frame.op);
+          out->i = checked_int(frame.scalars[param.index].i, param.type, frame.op, launch, i);
         break;
       default:
         out->p = nullptr;
     }
     ++out;
+    ++i;
   }
 }
 

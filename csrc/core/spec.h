@@ -194,6 +194,9 @@ struct LaunchSpec {
   std::vector<uint64_t> numbers;  // what every call passes, as packed
   std::unique_ptr<CudaKernel> cuda;
   std::unique_ptr<CpuKernel> cpu;
+  // For errors: the kernel as its author calls it, and the first parameters of a foreign one.
+  std::string title;
+  std::vector<std::string> names;
 };
 
 // Position of a program tensor: an argument of the op or an allocated output.

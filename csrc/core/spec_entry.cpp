@@ -128,6 +128,12 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
   for (const json::Value& item : value.at("params").as_array("launches.params")) {
     launch.params.push_back(read_param(item, entry.host, counts, launch));
   }
+  const json::Value* title = value.find("title");
+  launch.title = title == nullptr ? launch.entry : title->as_string("launches.title");
+  if (const json::Value* names = value.find("names")) {
+    for (const json::Value& name : names->as_array("launches.names"))
+      launch.names.push_back(name.as_string("launches.names"));
+  }
   if (launch.params.size() > kMaxParams || launch.maps.size() > kMaxMaps) {
     raise(ErrorKind::kInternal, "a launch has too many parameters");
   }

@@ -219,3 +219,46 @@ def gluon_boxes(src, dst, bytes: gl.constexpr):
     mbarrier.wait(arrived, 0)
     tma_store(dst, [i, 0], box)
     tma.store_wait(0)
+
+
+@triton.jit
+def declared(x, y, n: tl.int32, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def _count(p, n):
+    tl.atomic_add(p, n.to(tl.float32))
+
+
+@triton.jit
+def count_twice(p, n):
+    tl.atomic_add(p, 2.0 * n)
+
+
+@triton.jit
+def counted(x, y, n):
+    _count(y, n)
+
+
+@triton.jit
+def shifted(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + SHIFT, mask=i < n)
+
+
+PLAIN = 3
+
+
+@triton.jit
+def reads_a_plain_global(x, n, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), PLAIN)
+
+
+def closed_over(tensor):
+    @triton.jit
+    def reads_a_closure(x, n, BLOCK: tl.constexpr):
+        tl.store(x + tl.arange(0, BLOCK), tensor)
+
+    return reads_a_closure

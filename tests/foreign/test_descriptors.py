@@ -251,17 +251,3 @@ def test_a_write_through_a_map_is_declared() -> None:
     op = Launched(copied(backwards))
     with pytest.raises(ToolchainError, match=r"boxes_plus writes its argument `dst`"):
         op.compiled(op.wanted({"M": 16, "N": 32}))
-
-
-def test_a_map_for_what_is_no_map() -> None:
-    @T.macro
-    def for_a_pointer(X, Y, M, N):
-        launch = boxes["doubled_boxes"].launch(grid=1, block=128)
-        launch(T.tensor_map(X, [16, 32]), T.tensor_map(Y, [16, 32]), M, N)
-
-    op = Launched(copied(for_a_pointer))
-    with pytest.raises(
-        ToolchainError,
-        match=r"argument 1 of doubled_boxes is a tensor map, and the kernel declares 8 bytes",
-    ):
-        op.compiled(op.wanted({"M": 16, "N": 32}))

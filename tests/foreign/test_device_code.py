@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tileops.errors import (
     NoBuilderError,
     ProgramTypeError,
     ProgramValueError,
-    SharedMemoryError,
     ToolchainError,
 )
 from tileops.foreign import nvrtc_library
@@ -120,16 +118,6 @@ def test_cubins_by_architecture() -> None:
     entry = op.compiled(op.wanted({"N": 4}))
     assert entry.files["launch0.cubin"] == code
     assert entry.manifest["toolchain"] == {}
-    other = Launched(axpy_program(axpy(tileops.cubin({"sm_100a": code}))))
-    with pytest.raises(
-        ToolchainError, match=r"the cubin of axpy is not for cuda:sm_90a?: it has sm_100a"
-    ):
-        other.compiled(other.wanted({"N": 4}))
-
-
-@T.macro
-def too_few(X, Y, a, N, h):
-    tileops.ptx(AXPY)["axpy"].launch(grid=1, block=256)(X, Y, a, N)
 
 
 @T.macro
@@ -138,23 +126,8 @@ def wrong_width(X, Y, a, N, h):
 
 
 @T.macro
-def pointer_for_a_number(X, Y, a, N, h):
-    tileops.ptx(AXPY)["axpy"].launch(grid=1, block=256)(X, Y, a, Y, N)
-
-
-@T.macro
 def half_for_a_float(X, Y, a, N, h):
     tileops.ptx(AXPY)["axpy"].launch(grid=1, block=256)(X, Y, h, N, N)
-
-
-@T.macro
-def another_block(X, Y, a, N, h):
-    tileops.ptx(AXPY)["axpy"].launch(grid=1, block=(128, 2))(X, Y, a, N, N)
-
-
-@T.macro
-def another_name(X, Y, a, N, h):
-    tileops.ptx(AXPY)["axpby"].launch(grid=1, block=256)(X, Y, a, N, N)
 
 
 @T.macro
@@ -162,22 +135,12 @@ def newer_ptx(X, Y, a, N, h):
     tileops.ptx(AXPY.replace("8.0", "99.9"))["axpy"].launch(grid=1, block=256)(X, Y, a, N, N)
 
 
-@T.macro
-def much_memory(X, Y, a, N, h):
-    tileops.ptx(AXPY)["axpy"].launch(grid=1, block=256, shared=1 << 20)(X, Y, a, N, N)
-
-
 @pytest.mark.parametrize(
     ("launch", "error", "message"),
     [
-        (too_few, ToolchainError, r"axpy takes 5 arguments and is launched with 4"),
         (wrong_width, None, r""),
-        (pointer_for_a_number, ToolchainError, r"argument 3 of axpy is a pointer, and the kernel declares 4 bytes"),
-        (half_for_a_float, ToolchainError, r"argument 2 of axpy is a number \(f16\), and the kernel declares 4 bytes"),
-        (another_block, ToolchainError, r"compiled for blocks of \(256, 1, 1\) threads and launched with \(128, 2, 1\)"),
-        (another_name, ToolchainError, r"no kernel 'axpby' in the code; there are axpy"),
+        (half_for_a_float, ToolchainError, r"argument 2 of axpy does not fit(.|\n)*expected: 4 bytes\n *found: +a number \(f16\)"),
         (newer_ptx, ToolchainError, r"ptxas could not assemble the kernel axpy(.|\n)*[Vv]ersion"),
-        (much_memory, SharedMemoryError, r"the launch of axpy asks for more shared memory"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )  # fmt: skip
@@ -248,13 +211,6 @@ def test_headers_count_by_content(tmp_path: Path) -> None:
     assert not [name for name in first if str(tmp_path) in name]
 
 
-@pytest.fixture
-def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(nvrtc_library, "_folders", lambda *names: iter(()))
-    monkeypatch.delenv("TILEOPS_NVRTC", raising=False)
-    return
-
-
 def scaled(source: Any) -> Any:
     @tileops.jit(name=f"foreign_scaled_{next(_numbers)}")
     def program(X, a: T.float32, bias=None, vec: int = 4):
@@ -270,13 +226,6 @@ def scaled(source: Any) -> Any:
         return Y
 
     return program
-
-
-@pytest.mark.usefixtures("without_nvrtc")
-def test_no_nvrtc_says_which_package_has_it() -> None:
-    op = Launched(scaled(tileops.cuda(SCALE, headers={"my/vec.h": VEC})), {"D": "float16"})
-    with pytest.raises(ToolchainError, match=r"NVRTC 12 or 13(.|\n)*pip install nvidia-cuda-nvrtc"):
-        op.compiled(op.wanted({"N": 4}))
 
 
 @needs_nvrtc

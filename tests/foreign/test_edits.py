@@ -14,7 +14,7 @@ import tileops
 import tileops.language as T
 from tests.foreign import kernels
 from tests.foreign.launched import Launched
-from tests.foreign.test_device_code import AXPY, axpy, axpy_program, needs_nvrtc
+from tests.foreign.test_device_code import needs_nvrtc
 from tileops import counters, option
 from tileops.jit.compiling import obtain_listed
 
@@ -87,13 +87,3 @@ def test_a_constexpr_compiles_once(reasons: list[str]) -> None:
     for block in (128, 128, 256, 128, 256):
         copied(block)
     assert len(reasons) == 2
-
-
-def test_ptx_for_another_gpu() -> None:
-    source = tileops.ptx(AXPY.replace("sm_80", "sm_100a").replace("8.0", "8.6"))
-    op = Launched(axpy_program(axpy(source)))
-    with pytest.raises(
-        tileops.ToolchainError,
-        match=r"axpy for cuda:sm_90a?:\nptxas fatal.*target is higher",
-    ):
-        op.compiled(op.wanted({"N": 4}))

@@ -197,19 +197,6 @@ def test_what_a_kernel_writes_is_declared() -> None:
     declared.compiled(declared.wanted({"N": 64}))
 
 
-def test_tritons_refusal_has_the_kernels_line() -> None:
-    @T.macro
-    def wrong(X, Y, N, a):
-        kernels.refused[(1,)](X, N, BLOCK=64)
-
-    op = Launched(traced(wrong))
-    with pytest.raises(
-        ToolchainError,
-        match=r"could not compile the foreign kernel refused(.|\n)*kernels.py:\d+: tl.store\(x",
-    ):
-        op.compiled(op.wanted({"N": 63}))
-
-
 def test_a_number_that_code_needs_and_nobody_tells() -> None:
     op = Launched(programs.matmul)
     with pytest.raises(

@@ -242,6 +242,11 @@ EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction)
   *value = 0;
   return CUDA_SUCCESS;
 }
+// A multiprocessor runs 2048 threads at once.
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, size_t) {
+  *blocks = 2048 / threads;
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** params, void**) {
   const auto* function = reinterpret_cast<Function*>(handle);
   std::ostringstream line;
@@ -269,6 +274,12 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle
   record(line.str());
   if (state().poisoned != 0) return static_cast<CUresult>(state().poisoned);
   state().poisoned = planned("fault");
+  bool cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    cooperative |= config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && config->attrs[i].value.cooperative != 0;
+  const unsigned long long blocks = 1ull * config->gridDimX * config->gridDimY * config->gridDimZ;
+  const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
+  if (cooperative && blocks > (132ull - current_device()) * (2048 / threads)) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   return planned("cuLaunchKernelEx");
 }
 EXPORT CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {

@@ -76,6 +76,8 @@ def _launch(program: Program, extern: Extern, spec: Specialization) -> LaunchCod
             tuple(constants),
             frozenset(a.name for a in extern.args if a.is_written),
             tuple(sorted(options.items())),
+            program.name,
+            extern.loc,
         ),
         more_grid=extern.grid[1:],
     )
@@ -101,6 +103,8 @@ def _device_launch(program: Program, extern: Extern, spec: Specialization) -> La
             extern.digest,
             written=frozenset(a.name for a in extern.args if a.is_written),
             options=extern.options,
+            program=program.name,
+            place=extern.loc,
         ),
         more_grid=extern.grid[1:],
     )

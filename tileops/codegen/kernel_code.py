@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr
+from tileops.location import Location
 
 # The first line of each piece of inline assembly says what it computes. The interpreter goes by it.
 RECIPROCAL = "// the reciprocal of a divisor"
@@ -103,13 +104,16 @@ class ForeignKernel:
 
     ``digest`` finds it (``foreign.registry``). ``constants`` are its compile-time arguments: the
     names of parameters, each with the text of its value. ``written`` are the parameters whose
-    memory it may write. ``options`` are those of the launch that its author gave.
+    memory it may write. ``options`` are those of the launch that its author gave. ``program`` and
+    ``place`` say in errors which launch it is.
     """
 
     digest: str
     constants: tuple[tuple[str, str], ...] = ()
     written: frozenset[str] = frozenset()
     options: tuple[tuple[str, str], ...] = ()
+    program: str = ""
+    place: Location | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

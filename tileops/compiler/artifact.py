@@ -45,11 +45,24 @@ class Artifact:
 
 
 class StageError(ToolchainError):
-    """A compiler refused generated code; ``statement`` is the IR statement's number, or None."""
+    """A compiler refused generated code, or a foreign kernel.
 
-    def __init__(self, message: str, statement: int | None = None) -> None:
-        self.message, self.statement = message, statement
-        super().__init__(message)
+    ``statement`` is the IR statement's number, or None. ``expected`` and ``found`` are shown on
+    lines of their own where given, as those of a ProgramError.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        statement: int | None = None,
+        *,
+        expected: str | None = None,
+        found: str | None = None,
+    ) -> None:
+        self.statement = statement
+        lines = [("expected: ", expected), ("found:    ", found)]
+        self.message = "\n".join([message, *(f"  {n}{v}" for n, v in lines if v is not None)])
+        super().__init__(self.message)
 
     def at(self, lines: Mapping[int, Location]) -> StageError:
         """The error with the program's line, where ``lines`` has its statement."""
@@ -57,7 +70,12 @@ class StageError(ToolchainError):
         if found is None:
             return self
         where = found.render().replace("\n", "\n  ")
-        return StageError(f"{self.message}\n  from {where}", self.statement)
+        return type(self)(f"{self.message}\n  from {where}", self.statement)
+
+    def of_launch(self, program: str, place: Location | None) -> StageError:
+        """The error of a foreign launch, with its program and the line that launches it."""
+        where = "" if place is None else "\n  at " + place.render().replace("\n", "\n  ")
+        return type(self)(f"op {program}: {self.message}{where}", self.statement)
 
 
 class OneError(StageError):

@@ -100,7 +100,9 @@ def _from_cubin(source: CubinSource, name: str, target: Target) -> _Code:
         if arch in source.images:
             return {"cubin": source.images[arch]}, name
     raise StageError(
-        f"the cubin of {name} is not for {target}: it has {', '.join(sorted(source.images))}"
+        f"the cubin of {name} is not for {target}",
+        expected=", ".join(dict.fromkeys(usable)),
+        found=", ".join(sorted(source.images)),
     )
 
 
@@ -115,14 +117,16 @@ def _image(
     notes = kernel_notes(cubin, symbol)
     if notes is None:
         names = ", ".join(kernel_names(cubin)) or "none"
-        raise StageError(f"there is no kernel {symbol!r} in the code; there are {names}")
+        raise StageError("there is no such kernel in the code", expected=names, found=symbol)
     options = dict(foreign.options)
     block = tuple(int(n) for n in options["block"].split("x"))
     shared = int(options["shared"])
     _check_block(launch.entry, block, notes)
     if shared > target.shared_limit:
         raise SharedMemoryError(
-            f"the launch of {launch.entry} asks for more shared memory than {target} has",
+            f"op {foreign.program}: the launch of {launch.entry} asks for more shared memory than "
+            f"{target} has",
+            location=foreign.place,
             expected=f"at most {target.shared_limit} bytes",
             found=f"{shared} bytes",
         )
@@ -146,7 +150,11 @@ def _map(param: KernelParam) -> dict[str, object]:
     spec, dtype = param.tensormap, param.dtype or ""
     assert spec is not None
     if dtype not in _ELEMENTS:
-        raise StageError(f"argument {param.name}: no tensor map has elements of {dtype}")
+        raise StageError(
+            f"argument {param.name}: no tensor map has elements of this type",
+            expected=", ".join(_ELEMENTS),
+            found=dtype,
+        )
     return {
         "box": list(spec.box),
         "swizzle": _SWIZZLES[spec.swizzle],
@@ -184,12 +192,16 @@ def _check_block(entry: str, block: tuple[int, ...], notes: KernelNotes) -> None
     full = (*block, 1, 1)[:3]
     if notes.required is not None and full != notes.required:
         raise StageError(
-            f"{entry} is compiled for blocks of {notes.required} threads and launched with {full}"
+            f"the block of {entry} is not the one that the kernel is compiled for (.reqntid)",
+            expected=f"{notes.required}",
+            found=f"{full}",
         )
     if notes.most is not None and _product(full) > _product(notes.most):
         raise StageError(
-            f"{entry} is compiled for blocks of at most {_product(notes.most)} threads "
-            f"(__launch_bounds__, .maxntid) and launched with {full}"
+            f"the block of {entry} is larger than the kernel is compiled for (__launch_bounds__, "
+            ".maxntid)",
+            expected=f"at most {_product(notes.most)} threads",
+            found=f"{full}",
         )
 
 
@@ -203,9 +215,11 @@ def _product(extents: tuple[int, ...]) -> int:
 def _types(launch: LaunchCode, notes: KernelNotes) -> tuple[str, ...]:
     """The type of each parameter, as wide as the kernel declares it."""
     if len(launch.params) != len(notes.parameters):
+        sizes = ", ".join(map(str, notes.parameters))
         raise StageError(
-            f"{launch.entry} takes {len(notes.parameters)} arguments and is launched with "
-            f"{len(launch.params)}"
+            f"{launch.entry} is launched with another number of arguments than it declares",
+            expected=f"{len(notes.parameters)} arguments, of {sizes} bytes",
+            found=f"{len(launch.params)}",
         )
     pairs = zip(launch.params, notes.parameters, strict=True)
     return tuple(_type(launch.entry, param, size) for param, size in pairs)
@@ -229,6 +243,8 @@ def _type(entry: str, param: KernelParam, size: int) -> str:
             param.type, f"a number ({param.type})"
         )
         raise StageError(
-            f"argument {param.name} of {entry} is {what}, and the kernel declares {size} bytes"
+            f"argument {param.name} of {entry} does not fit the parameter that the kernel declares",
+            expected=f"{size} bytes",
+            found=what,
         )
     return found

@@ -49,7 +49,9 @@ def compile_foreign(
         raise kind(_explained(error, function, launch.entry)) from error
     if metadata["shared"] > target.shared_limit:
         raise SharedMemoryError(
-            f"the foreign kernel {launch.entry} needs more shared memory than {target} has",
+            f"op {foreign.program}: the foreign kernel {launch.entry} needs more shared memory "
+            f"than {target} has",
+            location=foreign.place,
             expected=f"at most {target.shared_limit} bytes",
             found=f"{metadata['shared']} bytes",
         )
@@ -156,6 +158,7 @@ def _check_writes(
         names = ", ".join(f"`{name}`" for name in undeclared)
         raise StageError(
             f"the foreign kernel {launch.entry} writes its argument {names}, and the program does "
-            "not say so; declare the tensor with @tileops.jit(mutates=(...)) or "
-            "T.Extern(writes=...), or let T.empty make it"
+            "not say so",
+            expected="@tileops.jit(mutates=(...)) or T.Extern(writes=...) with the tensor, or one "
+            "that T.empty makes",
         )

@@ -79,20 +79,22 @@ def compile_triton(
     source = code.source
     with _tritons_environment(code, folder):
         for number, launch in enumerate(code.launches):
-            if launch.foreign is not None and launch.language in LANGUAGES:
-                found, image = compile_device_code(number, launch, launch.foreign, target, folder)
-                files.update({f"launch{number}.{stage}": data for stage, data in found.items()})
-                images.append(image)
-                continue
             try:
-                built = _compile_launch(_Job(code, source, launch, target, options))
-            except StageError:
+                if launch.foreign is not None and launch.language in LANGUAGES:
+                    found, image = compile_device_code(
+                        number, launch, launch.foreign, target, folder
+                    )
+                else:
+                    built = _compile_launch(_Job(code, source, launch, target, options))
+                    source, found = built.source, built.stages
+                    image = _image(number, launch, target, built)
+            except StageError as error:
                 _require_room(folder)
-                raise
-            source = built.source
-            for stage, content in built.stages.items():
-                files[f"launch{number}.{stage}"] = content
-            images.append(_image(number, launch, target, built))
+                if launch.foreign is None:
+                    raise
+                raise error.of_launch(launch.foreign.program, launch.foreign.place) from error
+            files.update({f"launch{number}.{stage}": data for stage, data in found.items()})
+            images.append(image)
     files[_FILE] = source.encode()
     return Artifact(files, tuple(images))
 

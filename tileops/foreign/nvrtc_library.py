@@ -13,8 +13,11 @@ _TOOLKIT = Path("/usr/local/cuda")
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 
 
-def library() -> Path:
-    """The NVRTC to compile with: that of ``TILEOPS_NVRTC``, of a wheel, of torch, of a toolkit."""
+def library(what: str = "compiling CUDA C++") -> Path:
+    """The NVRTC to compile with: that of ``TILEOPS_NVRTC``, of a wheel, of torch, of a toolkit.
+
+    ToolchainError without one, which ``what`` needs.
+    """
     chosen = settings.current().nvrtc
     if chosen is not None:
         path = Path(chosen)
@@ -26,7 +29,7 @@ def library() -> Path:
             if (folder / name).is_file():
                 return folder / name
     raise ToolchainError(
-        "compiling CUDA C++ needs NVRTC 12 or 13, which was not found: pip install "
+        f"{what} needs NVRTC 12 or 13, which was not found: pip install "
         "nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12, or name the file libnvrtc.so in "
         "TILEOPS_NVRTC"
     )

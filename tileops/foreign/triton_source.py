@@ -95,12 +95,15 @@ class _Parts:
     """One walk over a kernel's functions and the values that they read."""
 
     def __init__(self) -> None:
+        self._kernel = ""
         self._seen: dict[int, str] = {}
         self._names: dict[str, int] = {}
+        self._values: dict[str, str] = {}
         self._trees: list[ast.AST] = []
 
     def of_kernel(self, function: Any) -> Iterator[tuple[str, str]]:
         """Each part's name with its digest, the kernel first."""
+        self._kernel = str(function.fn.__name__)
         yield from self._function(function)
 
     def sources(self, function: Any) -> list[str]:
@@ -145,7 +148,7 @@ class _Parts:
             parts = list(self._function(value))
             return parts[0][0], parts
         if _is_a(value, "constexpr"):
-            return "constexpr", [(f"value {name}", repr(value.value))]
+            return "constexpr", [self._plain(name, value.value)]
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, FunctionType):
@@ -155,10 +158,20 @@ class _Parts:
             return repr([text for text, _ in found]), [p for _, parts in found for p in parts]
         if hasattr(value, "data_ptr"):
             raise UnsupportedConstructError(
-                f"the foreign kernel reads the tensor `{name}` from outside; pass it as an argument"
+                f"the foreign kernel {self._kernel} reads the tensor `{name}` from outside; pass "
+                "it as an argument"
             )
-        is_plain = value is None or isinstance(value, (bool, int, float, str))
-        return repr(value) if is_plain else f"a {type(value).__qualname__}", []
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return "value", [self._plain(name, value)]
+        return f"a {type(value).__qualname__}", []
+
+    def _plain(self, name: str, value: object) -> tuple[str, str]:
+        """A value as a part, under a name that no other value of the kernel has."""
+        text, number, unique = repr(value), 1, name
+        while self._values.setdefault(unique, text) != text:
+            number += 1
+            unique = f"{name}#{number}"
+        return f"value {unique}", text
 
     def _class(self, value: type) -> tuple[str, list[tuple[str, str]]]:
         """A class of the user's, such as an aggregate: its fields and methods."""

@@ -10,6 +10,7 @@ from tileops import forks, frontend
 from tileops.codegen.kernel_code import Specialization
 from tileops.dtypes import DType
 from tileops.errors import ArgumentError, ProgramValueError
+from tileops.foreign.unchanged import FirstParts
 from tileops.ir.program import Program
 from tileops.jit.bundle_programs import Named
 from tileops.jit.captured import code_digest, source_of, text_of, values_of
@@ -129,6 +130,7 @@ class EagerProvider(CodeProvider):
         self.wraps_result = False
         self.script: str | None = None
         self._is_retired = False
+        self._kernels = FirstParts()
         self._is_tried = False
         self.on_retired: Callable[[], None] | None = None
         self.is_tuned = False  # a tuner, which is given as ``tuning`` later, chooses values
@@ -279,6 +281,7 @@ class EagerProvider(CodeProvider):
         program = self.definition.trace(static, consts, wide_sizes=wide_sizes)
         if self._is_tried:
             frontend.check_specialised(self.definition.trace(static, None), program, consts)
+        self._kernels.require_same(program)
         mutated = {a.name for a in spec.args if a.mutated}
         for name in sorted(written_parameters(program) - mutated):
             loc = next((p.loc for p in program.tensors() if p.name == name), None)

@@ -93,12 +93,13 @@ class _Recorder:
     def _launch(self, launch: LaunchCode, image: LaunchImage) -> Json:
         maps = iter(image.tensormaps)
         params: list[Json] = []
+        names: list[str] = []
         for number, param in enumerate(launch.params):
             if image.types:
                 param = replace(param, type=image.types[number])
-            params += (
-                self._described(param, next(maps)) if param.tensormap else [self._param(param)]
-            )
+            one = self._described(param, next(maps)) if param.tensormap else [self._param(param)]
+            params += one
+            names += _names(launch, param.name, len(one))
         params += [{"kind": kind} for kind in image.hidden]
         more = [_Ref(self.host.add(extent)) for extent in launch.more_grid]
         return {
@@ -110,6 +111,8 @@ class _Recorder:
             "scratch_bytes": image.global_scratch_bytes or launch.scratch_bytes,
             "op_label": self.program.name,
             "params": params,
+            **({"names": names} if names else {}),
+            **({"title": launch.entry} if launch.entry != image.entry else {}),
             **({"more_grid": more} if more else {}),
             **({"more_threads": list(image.more_threads)} if image.more_threads else {}),
             **({"cooperative": True} if launch.cooperative else {}),
@@ -182,6 +185,14 @@ class _Recorder:
                     return value
 
         return {"host": host.to_json(), **{k: go(v) for k, v in record.items()}}
+
+
+def _names(launch: LaunchCode, name: str, count: int) -> list[str]:
+    """What errors of a call say of a foreign kernel's argument and of what follows its map."""
+    if launch.foreign is None:
+        return []
+    own = f"argument {name}" if name.isdigit() else f"argument `{name}`"
+    return [own, *[f"an extent or stride of {own}"] * (count - 1)]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def of_program(program: Program, target: Target) -> dict[str, str]:
     if "ptx" in languages:
         found["ptxas"] = of(target)["ptxas"]
     if "cuda" in languages:
-        found |= _nvrtc(library())
+        found |= _nvrtc(library(f"op {program.name}: compiling CUDA C++"))
     return found
 
 
