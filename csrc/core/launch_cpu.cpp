@@ -83,6 +83,10 @@ void run_chunks(int64_t, int64_t, void* context) {
       raise(ErrorKind::kArgument, where, ": an assertion of the program failed");
     case TILEOPS_DIVIDE:
       raise(ErrorKind::kArgument, where, ": integer division by zero");
+    case TILEOPS_STUCK:
+      raise(ErrorKind::kArgument, where, ": ", status.value, " of ", status.bound,
+            " threads of a block wait for others that never come (T.sync_threads, T.sync_warp and "
+            "exchanges need every thread that they name)");
     default:
       raise(ErrorKind::kInternal, where, ": the kernel '", launch.entry, "' reported code ",
             status.code, " (value ", status.value, ", bound ", status.bound, ")");

@@ -284,21 +284,6 @@ TILEOPS_INLINE bool fn_isfinite(f64 x) {
   return __builtin_fabs(x) < __builtin_inf();
 }
 
-// Integer powers by repeated squaring, wrapping; a negative exponent gives 0, except for bases 1
-// and -1.
-template <class T>
-TILEOPS_INLINE T integer_power(T base, T exponent) {
-  if (exponent < T(0)) {
-    return base == T(1) ? T(1) : base == T(-1) ? ((exponent & T(1)) != 0 ? T(-1) : T(1)) : T(0);
-  }
-  T result = 1;
-  for (u64 n = static_cast<u64>(exponent); n != 0; n >>= 1) {
-    if ((n & 1u) != 0) result = static_cast<T>(result * base);
-    base = static_cast<T>(base * base);
-  }
-  return result;
-}
-
 }  // namespace tileops
 
 #endif  // TILEOPS_CPU_FUNCTIONS_H_

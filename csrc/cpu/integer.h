@@ -98,6 +98,21 @@ TILEOPS_INLINE T count_leading_zeros(T a) {
   return static_cast<T>(x == 0 ? bits : __builtin_clzll(x | (x == 0)) - (64 - bits));
 }
 
+// Integer powers by repeated squaring, wrapping; a negative exponent gives 0, except for bases 1
+// and -1.
+template <class T>
+TILEOPS_INLINE T integer_power(T base, T exponent) {
+  if (exponent < T(0)) {
+    return base == T(1) ? T(1) : base == T(-1) ? ((exponent & T(1)) != 0 ? T(-1) : T(1)) : T(0);
+  }
+  T result = 1;
+  for (u64 n = static_cast<u64>(exponent); n != 0; n >>= 1) {
+    if ((n & 1u) != 0) result = static_cast<T>(result * base);
+    base = static_cast<T>(base * base);
+  }
+  return result;
+}
+
 TILEOPS_INLINE i64 clamp64(i64 x, i64 low, i64 high) {
   return x < low ? low : (x > high ? high : x);
 }

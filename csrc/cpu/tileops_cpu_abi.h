@@ -32,6 +32,7 @@ enum TileopsCode {
   TILEOPS_ASSERT = 2,    // a T.device_assert or T.assert failed
   TILEOPS_DIVIDE = 3,    // an integer division or remainder by zero
   TILEOPS_INTERNAL = 4,  // generated code met a state that it excludes
+  TILEOPS_STUCK = 5,     // `value` of a block's `bound` threads wait for others that never come
 };
 
 // An entry runs the blocks [first, last) of the flattened grid. `params` are in the order of the

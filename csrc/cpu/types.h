@@ -44,6 +44,7 @@ struct b8 {
   u8 bits;
 };
 
+#ifndef __CUDACC_RTC__
 // The widest vector that the target level has one instruction for.
 #if defined(__AVX512F__)
 #define TILEOPS_VECTOR_BYTES 64
@@ -61,6 +62,7 @@ struct Vector {
       __attribute__((vector_size(TILEOPS_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
   static constexpr int lanes = TILEOPS_VECTOR_BYTES / static_cast<int>(sizeof(T));
 };
+#endif
 
 template <class To, class From>
 TILEOPS_INLINE To bit_cast(From value) {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import tileops
 import tileops.language as T
 from tests.kit.traced import body_of, lines
 from tileops.errors import (
@@ -270,7 +272,7 @@ def test_a_name_stays_in_its_role() -> None:
         body_of(program)
 
 
-def test_a_fragment_that_is_used_whole_does_not_hold_another_value_in_each_thread() -> None:
+def test_a_fragment_that_is_set_whole_is_each_threads_own() -> None:
     def program(A):
         A: T.Tensor((128,), T.float32)
         with T.Kernel(1, threads=128):
@@ -280,8 +282,11 @@ def test_a_fragment_that_is_used_whole_does_not_hold_another_value_in_each_threa
             own[0] = A[tx]
             A[tx] = own[0] * 2
 
-    with pytest.raises(UnsupportedConstructError, match="does more than choose elements"):
-        body_of(program)
+    assert body_of(program).startswith("threads thread.")
+    a = torch.randn(128)
+    expected = a * 2
+    tileops.jit(program)(a)
+    assert torch.equal(a, expected)
 
 
 def test_a_variable_that_each_thread_sets_is_a_name_for_its_value() -> None:

@@ -51,20 +51,71 @@ def test_a_barrier_ends_a_run_and_block_wide_loops_stay_outside() -> None:
     """)
 
 
-def test_a_while_loop_that_each_thread_ends_for_itself_is_refused() -> None:
+def test_a_while_loop_that_each_thread_ends_for_itself_is_one_of_threads() -> None:
     def program(A):
         N = T.const("N")
         A: T.Tensor((N,), T.float32)
-        with T.Kernel(1, threads=32):
-            tx = T.get_thread_binding()
+        with T.Kernel(1, threads=(32, 2)):
+            tx, ty = T.get_thread_bindings()
             total = T.alloc_var(T.float32, 0.0)
             while total < 1.0:
                 total += A[tx]
-            A[tx] = total
+            A[ty * 32 + tx] = total
 
-    with pytest.raises(UnsupportedConstructError, match="more than choose elements") as caught:
-        body_of(program)
-    assert caught.value.location is not None
+    assert body_of(program) == lines("""
+        threads thread.6 in 64: # a thread index that does more than choose elements
+          let tx.3: i32 = (thread.6 % 32)
+          let ty.4: i32 = (thread.6 // 32)
+          while (%total.5[0] < 1.0f32):
+            %total.5[0] = (%total.5[0] + %A.1[tx.3])
+          %A.1[((ty.4 * 32) + tx.3)] = %total.5[0]
+    """)
+
+
+def test_statements_of_threads_wait_where_they_touch_what_others_do() -> None:
+    def program(A):
+        N = T.const("N")
+        A: T.Tensor((N,), T.int32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((1,), T.int32)
+            tile = T.alloc_shared((64,), T.int32)
+            own[0] = A[tx]
+            while own[0] > 0:
+                own[0] -= 7
+            for i in T.serial(2):
+                tile[tx * 2 + i] = own[0]
+            tile[tx * 2] += 1
+            if tx < 16:
+                tile[tx] = tile[tx] + tile[tx + 32]
+            for i in T.Parallel(64):
+                tile[i] += 1
+            for k in T.serial(3):
+                A[tx] = tile[(tx + k) % 64]
+                tile[tx] = A[tx]
+
+    assert body_of(program) == lines("""
+        threads thread.9 in 32: # a thread index that does more than choose elements
+          let tx.3: i32 = thread.9
+          %own.4[0] = %A.1[tx.3]
+          while (%own.4[0] > 0):
+            %own.4[0] = (%own.4[0] - 7)
+          serial i.6: i32 in 0 .. 2:
+            %tile.5[((tx.3 * 2) + i.6)] = %own.4[0]
+          intrinsic sync_threads()
+          %tile.5[(tx.3 * 2)] = (%tile.5[(tx.3 * 2)] + 1)
+          intrinsic sync_threads()
+          if (tx.3 < 16):
+            %tile.5[tx.3] = (%tile.5[tx.3] + %tile.5[(tx.3 + 32)])
+          intrinsic sync_threads()
+          parallel i.7 in [64]:
+            %tile.5[i.7] = (%tile.5[i.7] + 1)
+          serial k.8: i32 in 0 .. 3:
+            intrinsic sync_threads()
+            %A.1[tx.3] = %tile.5[((tx.3 + k.8) % 64)]
+            intrinsic sync_threads()
+            %tile.5[tx.3] = %A.1[tx.3]
+    """)
 
 
 def test_a_name_that_outlives_its_run_is_an_element_of_each_thread() -> None:

@@ -6,14 +6,14 @@ from dataclasses import fields
 
 import pytest
 
-from tileops.ir import explicit, expr, stmt, tile_operations
+from tileops.ir import explicit, expr, stmt, threads, tile_operations
 from tileops.ir.expr import Expr
 from tileops.ir.node import Stmt
 from tileops.ir.tile_operations import Reduction, TileOperation
 
 CLASSES = [
     value
-    for module in (expr, stmt, tile_operations, explicit)
+    for module in (expr, stmt, tile_operations, explicit, threads)
     for value in vars(module).values()
     if isinstance(value, type) and value.__module__ == module.__name__
 ]

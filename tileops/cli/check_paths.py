@@ -9,7 +9,11 @@ _SCHEDULED = f"{_EVERYWHERE}; on sm_90 Gluon in roles where a schedule fits the 
 _ROLES = "Gluon in roles for sm_90, C++ in one order for CPUs"
 _FOREIGN = "the kernel's own compiler, for GPUs"
 _HINT = "a hint, accepted everywhere; results do not depend on it"
-_THREADS = f"loops over the threads of a block: {_EVERYWHERE}; on sm_90 roles where it chooses them"
+_SINGLE = "CUDA C++ for NVIDIA's GPUs, fibers on CPUs"
+_THREADS = (
+    f"loops over the threads of a block: {_EVERYWHERE}; on sm_90 roles where it chooses them; in "
+    f"other uses {_SINGLE}"
+)
 
 # What a schedule for Hopper is made of.
 _OF_A_SCHEDULE = ("gemm", "Pipelined", "copy", "Persistent", "PersistentTileScheduler")

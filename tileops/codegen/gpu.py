@@ -1,4 +1,4 @@
-"""The text of a program for a GPU: launches in roles on Hopper where they fit, else Triton's."""
+"""The text of a program for a GPU: CUDA C++ for threads, roles on Hopper where they fit, Triton."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from tileops import settings
+from tileops.codegen.cuda import with_threads
 from tileops.codegen.foreign import with_foreign
 from tileops.codegen.gluon import emit_roles
 from tileops.codegen.kernel_code import KernelCode, Specialization
-from tileops.codegen.triton.module import Written, generate_with, write_launch
+from tileops.codegen.triton.module import Write, Written, generate_with, write_launch
 from tileops.codegen.triton.params import address_sizes
 from tileops.errors import UnsupportedConstructError
 from tileops.ir.program import Program
@@ -30,15 +31,19 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
 
     UnsupportedConstructError for what neither form can express.
     """
-    return with_foreign(partial(generate_with, _write, target=target, spec=spec), program, spec)
+    return _generate(_write, program, target, spec)
+
+
+def _generate(write: Write, program: Program, target: Target, spec: Specialization) -> KernelCode:
+    tiles = partial(generate_with, write, target=target, spec=spec)
+    return with_foreign(partial(with_threads, tiles, target=target), program, spec)
 
 
 def generate_plain(
     program: Program, target: Target, spec: Specialization, refused: str
 ) -> KernelCode:
     """The text without roles, for a program whose roles a compiler ``refused``."""
-    write = partial(_write, refused=refused)
-    return with_foreign(partial(generate_with, write, target=target, spec=spec), program, spec)
+    return _generate(partial(_write, refused=refused), program, target, spec)
 
 
 def _write(

@@ -117,13 +117,27 @@ class ForeignKernel:
 
 
 @dataclass(frozen=True)
+class CudaText:
+    """A launch in CUDA C++, which is a text of its own.
+
+    ``threads`` are those of a block, ``shared_bytes`` what the launch gives it of shared memory.
+    ``statements`` are as in ``KernelCode``.
+    """
+
+    source: str
+    threads: int
+    shared_bytes: int
+    statements: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class LaunchCode:
     """One launch: its entry point in the text, its parameters in order, its flattened grid.
 
-    ``language`` of code for a GPU is triton or gluon. A gluon entry is a ``@gluon.jit`` function,
-    the text imports what it needs, and ``num_warps`` are those of the default partition: the text
-    gives the others to ``gl.warp_specialize``. A gluon launch is compiled as it is: nothing lowers
-    its stages or adds warps.
+    ``language`` of code for a GPU is triton, gluon or cuda; ``cuda`` is the text of the last. A
+    gluon entry is a ``@gluon.jit`` function, the text imports what it needs, and ``num_warps`` are
+    those of the default partition: the text gives the others to ``gl.warp_specialize``. A gluon
+    launch is compiled as it is: nothing lowers its stages or adds warps.
 
     ``cluster``: thread blocks that run one program together (``gl.num_ctas()``); ``grid`` counts
     programs. A launch of clusters takes no tensor map. ``dependent``: the launch may start before
@@ -149,6 +163,7 @@ class LaunchCode:
     dependent: bool = False
     notes: tuple[str, ...] = ()
     foreign: ForeignKernel | None = None
+    cuda: CudaText | None = None
     more_grid: tuple[Expr, ...] = ()
     cooperative: bool = False
 

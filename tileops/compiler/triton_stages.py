@@ -16,6 +16,7 @@ from typing import Any
 from tileops import forks, log
 from tileops.codegen.kernel_code import KernelCode, LaunchCode
 from tileops.compiler.artifact import Artifact, LaunchImage, PlaceError, StageError
+from tileops.compiler.cuda_text import compile_text
 from tileops.compiler.device_code import LANGUAGES, compile_device_code
 from tileops.compiler.elf import kernel_resources
 from tileops.compiler.foreign_triton import compile_foreign
@@ -80,10 +81,8 @@ def compile_triton(
     with _tritons_environment(code, folder):
         for number, launch in enumerate(code.launches):
             try:
-                if launch.foreign is not None and launch.language in LANGUAGES:
-                    found, image = compile_device_code(
-                        number, launch, launch.foreign, target, folder
-                    )
+                if launch.language in LANGUAGES:
+                    found, image = _device_code(number, launch, target, folder)
                 else:
                     built = _compile_launch(_Job(code, source, launch, target, options))
                     source, found = built.source, built.stages
@@ -97,6 +96,17 @@ def compile_triton(
             images.append(image)
     files[_FILE] = source.encode()
     return Artifact(files, tuple(images))
+
+
+def _device_code(
+    number: int, launch: LaunchCode, target: Target, folder: Path
+) -> tuple[dict[str, bytes], LaunchImage]:
+    """A launch that Triton has no part in: a foreign kernel, or a text in CUDA C++."""
+    if launch.foreign is not None:
+        return compile_device_code(number, launch, launch.foreign, target, folder)
+    if launch.cuda is None:
+        raise InternalError(f"{launch.entry} has no text in {launch.language}")
+    return compile_text(number, launch, launch.cuda, target)
 
 
 @contextmanager

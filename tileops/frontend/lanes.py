@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tileops.errors import UnsupportedConstructError
 from tileops.frontend.roles import Threads, parted, require_one_each, settled_roles
@@ -13,6 +13,7 @@ from tileops.frontend.thread_variables import (
     with_kept_names,
     with_named_values,
 )
+from tileops.frontend.threads import Why, of_threads
 from tileops.ir import fold, walk
 from tileops.ir.explicit import Role
 from tileops.ir.expr import Expr, Region, Var
@@ -32,8 +33,31 @@ from tileops.ir.stmt import (
 )
 from tileops.language.launch import SYNC
 from tileops.language.missing import on_which_target
+from tileops.language.tracer import ThreadIndices, Tracer
 
+# The pass config of authors who write all barriers themselves.
+_NO_BARRIERS = "tl.disable_thread_storage_sync"
 _ELEMENTWISE = (Store, Bind, If, For, Assume)
+
+
+def settled(
+    tracer: Tracer, launch: Launch, indices: ThreadIndices, options: Mapping[str, str]
+) -> Launch:
+    """``launch`` as one of tiles, or where it cannot be that, of single threads.
+
+    UnsupportedConstructError where it can be neither.
+    """
+    try:
+        return over_threads(launch, indices.lanes)
+    except UnsupportedConstructError as refusal:
+        if not indices.lanes:
+            raise
+        why = Why("a thread index that does more than choose elements", refusal.location)
+        trusts = options.get(_NO_BARRIERS, "").lower() in ("true", "1")
+        try:
+            return of_threads(tracer, launch, indices, why, trusts=trusts)
+        except UnsupportedConstructError:
+            raise refusal from None
 
 
 def over_threads(launch: Launch, lanes: tuple[tuple[Var, int], ...]) -> Launch:

@@ -20,7 +20,7 @@ from tileops.errors import (
     UnsupportedConstructError,
 )
 from tileops.frontend.frame import inline_macro, run
-from tileops.frontend.lanes import over_threads
+from tileops.frontend.lanes import settled
 from tileops.frontend.parameters import Parameters, Undeclared, check_sizes, dtype_variables
 from tileops.frontend.refusals import hidden_name, of_python, with_reason
 from tileops.frontend.signature import ParamInfo, Signature, is_annotated_in_body, signature_of
@@ -397,7 +397,11 @@ def _finish(
     with activate(tracer):
         try:
             returned = body()
-            tracer.launches = list(map(over_threads, tracer.launches, tracer.lanes))
+            chosen = dict(merged(tracer.options, dict(options)))
+            tracer.launches = [
+                settled(tracer, launch, indices, chosen)
+                for launch, indices in zip(tracer.launches, tracer.lanes, strict=True)
+            ]
         except ProgramError as error:
             located = error.at(tracer.location)
             raise with_reason(located, parameters.nones, func) from error.__cause__

@@ -9,7 +9,7 @@ from typing import Any
 
 from tileops.dtypes import DType, dtype_of
 from tileops.errors import InternalError
-from tileops.ir import explicit, expr, extern, program, stmt, tile_operations
+from tileops.ir import explicit, expr, extern, program, stmt, threads, tile_operations
 from tileops.ir.program import Program
 from tileops.location import Location
 
@@ -18,7 +18,7 @@ FORMAT = 1
 # The classes that a text may name.
 _CLASSES: dict[str, type] = {
     name: value
-    for module in (expr, stmt, tile_operations, explicit, extern, program)
+    for module in (expr, stmt, tile_operations, explicit, threads, extern, program)
     for name, value in vars(module).items()
     if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__
 } | {"Location": Location}

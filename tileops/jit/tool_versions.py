@@ -16,6 +16,7 @@ from tileops import cxx, settings
 from tileops.cache import memo
 from tileops.foreign.nvrtc_library import library
 from tileops.ir.program import Program
+from tileops.ir.stmt import Threads
 from tileops.target import Target
 
 if TYPE_CHECKING:
@@ -41,9 +42,14 @@ def of_program(program: Program, target: Target) -> dict[str, str]:
         found |= of(target)
     if "ptx" in languages:
         found["ptxas"] = of(target)["ptxas"]
-    if "cuda" in languages:
+    if "cuda" in languages or (target.kind == "cuda" and _has_threads(program)):
         found |= _nvrtc(library(f"op {program.name}: compiling CUDA C++"))
     return found
+
+
+def _has_threads(program: Program) -> bool:
+    """True if a launch is of threads, whose text NVRTC compiles."""
+    return any(isinstance(stmt, Threads) for launch in program.launches for stmt in launch.body)
 
 
 def _nvrtc(path: Path) -> dict[str, str]:

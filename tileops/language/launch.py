@@ -12,7 +12,13 @@ from tileops.ir.stmt import Intrinsic, Launch
 from tileops.language.barriers import named_barrier
 from tileops.language.missing import by_name
 from tileops.language.operands import int_of
-from tileops.language.tracer import LaunchState, Tracer, require_launch, require_tracer
+from tileops.language.tracer import (
+    LaunchState,
+    ThreadIndices,
+    Tracer,
+    require_launch,
+    require_tracer,
+)
 from tileops.language.value import INT32, Value, as_int, as_tuple, has_load, index_expr
 
 __all__ = [
@@ -24,6 +30,7 @@ _DEFAULT_THREADS = 128
 _AXES = "xyz"
 _THREAD_TAGS = [f"threadIdx.{axis}" for axis in _AXES]
 SYNC = "sync_threads"
+SYNC_WARP = "sync_warp"
 
 
 class BlockIndex(Value):
@@ -68,8 +75,7 @@ class KernelFrame:
         tracer, state = self.tracer, self.tracer.require_launch("T.Kernel")
         region = tracer.close_region()
         tracer.launch = None
-        lanes = sorted(state.lanes.items())
-        tracer.lanes.append(tuple((var, self.threads[dim]) for dim, var in lanes))
+        tracer.lanes.append(ThreadIndices(self.threads, tuple(sorted(state.lanes.items()))))
         tracer.emit_launch(
             Launch(
                 self.grid,

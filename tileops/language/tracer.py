@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TypeVar
 
 from tileops.dtypes import DType
 from tileops.errors import NoBuilderError, ProgramError, ProgramTypeError, ProgramValueError
-from tileops.ir import walk
+from tileops.ir import fold, walk
 from tileops.ir.builder import Builder, active_builder
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.program import Size, TensorParam
@@ -61,6 +62,35 @@ class DeclaredDType:
     params: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class ThreadIndices:
+    """The thread indices that a launch uses, and the threads of its block along each dimension.
+
+    ``lanes`` are the indices by dimension, each with its number of threads.
+    """
+
+    extents: tuple[int, ...]
+    by_dimension: tuple[tuple[int, Var], ...] = ()
+
+    @property
+    def lanes(self) -> tuple[tuple[Var, int], ...]:
+        return tuple((var, self.extents[dim]) for dim, var in self.by_dimension)
+
+    @property
+    def count(self) -> int:
+        """The threads of a block."""
+        return math.prod(self.extents)
+
+    def value(self, lane: Var, thread: Var) -> Expr:
+        """The index ``lane`` of the block's thread of this number; the first dimension is fast."""
+        (dim,) = (dim for dim, var in self.by_dimension if var == lane)
+        inner = fold.const(math.prod(self.extents[:dim]))
+        rest = fold.binary("floordiv", thread, inner)
+        if dim == len(self.extents) - 1:
+            return rest
+        return fold.binary("floormod", rest, fold.const(self.extents[dim]))
+
+
 @dataclass(eq=False)
 class LaunchState:
     """What the constructs inside a ``with T.Kernel`` block record about their launch.
@@ -88,10 +118,9 @@ class Tracer(Builder):
     Python is told for a size constant without a value. ``in_message`` is set while the text of an
     assertion is made, which may show expressions. ``dtypes`` are the values of the dtype variables:
     the first allowed one if a name is missing, and None if no given argument tells it; None instead
-    of a mapping means that there may be none. ``lanes`` are, for each launch, the thread indices
-    that it uses and the number of threads along each. ``for_interpreter`` records the program's
-    prints and breakpoints. ``leading`` is the product of the leading dimensions, once the program
-    has used them. ``extern`` is the open block of
+    of a mapping means that there may be none. ``lanes`` are, for each launch, its thread indices.
+    ``for_interpreter`` records the program's prints and breakpoints. ``leading`` is the product of
+    the leading dimensions, once the program has used them. ``extern`` is the open block of
     foreign launches. ``names`` are the user's for what the statement creates. Index arithmetic with
     the variables of the ids ``bounded`` is taken as not wrapping. ``const_locations`` says where
     each size constant was made, by its variable's id.
@@ -118,7 +147,7 @@ class Tracer(Builder):
         self.leading: Var | None = None
         self.launch: LaunchState | None = None
         self.extern: object | None = None
-        self.lanes: list[tuple[tuple[Var, int], ...]] = []
+        self.lanes: list[ThreadIndices] = []
         self.regions: list[OpenRegion] = []
         self.const_locations: dict[int, Location | None] = {}
         self.outputs: list[TensorParam] = []

@@ -21,6 +21,7 @@ from tileops.passes.lower_escapes import lower_escapes
 from tileops.passes.place_tensors import place_tensors
 from tileops.passes.report_checks import report_checks
 from tileops.passes.round_fp8 import round_fp8
+from tileops.passes.share_among_threads import share_among_threads
 from tileops.passes.split_extents import split_extents
 
 # A pass that has nothing to do returns the program itself.
@@ -35,7 +36,17 @@ CPU: tuple[Pass, ...] = (
     drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be encoded
     lower_encoded,
+    share_among_threads,  # before the expansion, which leaves tile operations to the generator
     expand_tile_ops,  # last: the other passes know tile operations
+)
+
+# For launches of threads.
+CUDA: tuple[Pass, ...] = (
+    *CHECKS,
+    drop_empty,  # early: no other pass then has to think of extents of zero
+    place_tensors,  # early: it makes nests of copies, whose elements may be encoded
+    lower_encoded,
+    share_among_threads,  # last: the other passes know tile operations
 )
 
 TRITON: tuple[Pass, ...] = (

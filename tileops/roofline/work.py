@@ -33,6 +33,7 @@ from tileops.ir.stmt import (
     Scan,
     Stmt,
     Store,
+    Threads,
     Transpose,
     While,
 )
@@ -182,6 +183,8 @@ class _Counter:
             case For(var=var, start=start, stop=stop, body=body):
                 for inner, share in self._values(var, start, stop, body, known):
                     self.body(body, inner, times * share, points)
+            case Threads(var=var, count=count, body=body):
+                self.body(body, known, times, {**points, var.id: count})
             case Parallel():
                 nest = zip(stmt.vars, stmt.extents, strict=True)
                 inside = {var.id: self._number(extent, known, 1) for var, extent in nest}

@@ -24,7 +24,7 @@ def emit_atomic(state: LaunchState, stmt: Atomic) -> None:
         raise InternalError("a scalar atomic has a scalar operand")
     operand = "" if stmt.value is None else f", {value(state, fold.cast(stmt.value, buffer.dtype))}"
     # A tile belongs to the one thread that runs its block.
-    kind = "plain" if buffer.is_on_chip else "atomic"
+    kind = state.tile_atomics if buffer.is_on_chip else "atomic"
     text = f"{kind}_{stmt.op}(&{element(state, buffer, at)}{operand})"
     conditions = " && ".join(guards(state, buffer, at))
     if stmt.result is None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from tileops.codegen.cpu.expressions import index
 from tileops.codegen.cpu.places import Arena, lay_out, place_global, place_tiles
 from tileops.codegen.cpu.scalar_types import computing, storage
 from tileops.codegen.cpu.state import LaunchState, Writer, identifier
 from tileops.codegen.cpu.statements import emit_body
+from tileops.codegen.cpu.threads import arena_of_threads, emit_fibers, threads_of
 from tileops.codegen.cpu.work import grain_of
 from tileops.codegen.kernel_code import KernelParam, LaunchCode, scalar_type
 from tileops.dtypes import INT64
@@ -15,7 +19,7 @@ from tileops.ir.expr import Buffer, Expr, HostAttr, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import Launch
 from tileops.ir.walk import exprs, read_buffers, view_roots, walk, walk_expr, written_buffers
-from tileops.passes.analyze_ranges import ANY, COUNT, Interval, Ranges
+from tileops.passes.analyze_ranges import ANY, COUNT, Ranges
 
 _ENTRY = "(const TileopsValue* params, i64 first, i64 last, char* scratch, TileopsStatus* status)"
 
@@ -25,90 +29,133 @@ def emit_launch(
 ) -> LaunchCode:
     """Write the function of ``launch`` and tell how it is called."""
     entry = f"{identifier(program.name, number).rsplit('_', 1)[0]}_launch{number}"
-    arena = lay_out(launch)
+    threads, found = threads_of(launch), used_params(program, launch)
+    arena = lay_out(launch) if threads is None else arena_of_threads(launch, threads)
     state = LaunchState(w, Ranges(), f"scratch + {arena.gemm_space}")
     with w.block(f"TILEOPS_CPU_ENTRY tileops_int32 {entry}{_ENTRY}"):
-        params = _declare_params(state, program, launch)
+        _emit_params(state, found)
+        declare_params(state, found)
         state.roots = view_roots(launch.body)
         state.safe_values = {b.id: v for b, v in launch.safe_values}
         _emit_blocks(state, launch, arena, debug=debug)
         w.line("static_cast<void>(params), static_cast<void>(scratch), static_cast<void>(status);")
         w.line("return TILEOPS_OK;")
-    grid: Expr = fold.const(1, INT64)
-    for extent in launch.grid:
-        grid = fold.mul(grid, fold.cast(extent, INT64))
     return LaunchCode(
-        entry=entry, params=params, grid=grid, scratch_bytes=arena.size, grain=grain_of(launch.body)
+        entry=entry,
+        params=tuple(used.param for used in found),
+        grid=flat_grid(launch),
+        scratch_bytes=arena.size,
+        grain=grain_of(launch.body),
     )
 
 
 def _emit_blocks(state: LaunchState, launch: Launch, arena: Arena, *, debug: bool) -> None:
     w = state.writer
-    for n, extent in enumerate(launch.grid):
-        w.line(f"const i64 grid{n} = {index(state, extent)};")
+    emit_grid(state, launch)
     with w.block("for (i64 block = first; block < last; ++block)"):
-        state.ranges = state.ranges.inside(launch)
-        divided = "block"
-        for n, var in enumerate(launch.block_vars):
-            kind = computing(var.dtype)
-            at = divided if n == len(launch.block_vars) - 1 else f"{divided} % grid{n}"
-            name = state.declare(var, state.ranges.of(var))
-            w.line(f"const {kind} {name} = static_cast<{kind}>({at});")
-            divided = f"({divided} / grid{n})"
+        emit_block_vars(state, launch)
         if debug and arena.size:
             # All bits set is a NaN in every float format: what is never written shows.
             w.line(f"for (i64 n = 0; n < {arena.size}; ++n) scratch[n] = static_cast<char>(-1);")
+        threads = threads_of(launch)
+        if threads is not None:
+            emit_fibers(state, launch, threads, arena)
+            return
         place_tiles(state, launch, arena)
         emit_body(state, launch.body)
 
 
-def _declare_params(
-    state: LaunchState, program: Program, launch: Launch
-) -> tuple[KernelParam, ...]:
-    """What the launch refers to, as parameters and as local names."""
-    buffers, used = _used(launch)
-    variables = {e.id for e in used if isinstance(e, Var)}
-    hosts = {e.name: e for e in used if isinstance(e, HostAttr)}
-    params: list[KernelParam] = []
-    pointers: list[tuple[Buffer, str]] = []
+def emit_grid(state: LaunchState, launch: Launch) -> None:
+    """The extents of the grid as int64 locals."""
+    for n, extent in enumerate(launch.grid):
+        state.writer.line(f"const i64 grid{n} = {index(state, extent)};")
+
+
+def emit_block_vars(state: LaunchState, launch: Launch) -> None:
+    """The indices of the block whose number is ``block``."""
+    state.ranges = state.ranges.inside(launch)
+    divided = "block"
+    for n, var in enumerate(launch.block_vars):
+        kind = computing(var.dtype)
+        at = divided if n == len(launch.block_vars) - 1 else f"{divided} % grid{n}"
+        name = state.declare(var, state.ranges.of(var))
+        state.writer.line(f"const {kind} {name} = static_cast<{kind}>({at});")
+        divided = f"({divided} / grid{n})"
+
+
+def flat_grid(launch: Launch) -> Expr:
+    """The number of blocks."""
+    grid: Expr = fold.const(1, INT64)
+    for extent in launch.grid:
+        grid = fold.mul(grid, fold.cast(extent, INT64))
+    return grid
+
+
+@dataclass(frozen=True)
+class Used:
+    """Something that a launch refers to, its parameter and its C++ name."""
+
+    item: Buffer | Var | HostAttr
+    param: KernelParam
+    name: str
+
+
+def used_params(program: Program, launch: Launch) -> tuple[Used, ...]:
+    """What the launch refers to, in the order of its parameters."""
+    buffers, exprs_ = _used(launch)
+    variables = {e.id for e in exprs_ if isinstance(e, Var)}
+    hosts = {e.name: e for e in exprs_ if isinstance(e, HostAttr)}
+    found: list[Used] = []
     tensors = [p.buffer for p in program.tensors()]
-    for kind, found in (("tensor", tensors), ("workspace", program.workspaces)):
-        for n, buffer in enumerate(found):
+    for kind, given in (("tensor", tensors), ("workspace", program.workspaces)):
+        for n, buffer in enumerate(given):
             if buffer.id in buffers:
-                name, element = identifier(buffer.name, buffer.id), storage(buffer.dtype)
-                pointer = f"static_cast<{element}*>(params[{len(params)}].p)"
-                state.writer.line(f"{element}* const {name} = {pointer};")
-                pointers.append((buffer, name))
-                params.append(KernelParam(buffer.name, kind, n, "ptr", str(buffer.dtype)))
-    for n, size in enumerate(program.sizes):
-        if size.var.id in variables:
-            params.append(_scalar(state, size.var, "size", n, len(params), COUNT))
-    for n, scalar in enumerate(program.scalars()):
-        if scalar.var.id in variables:
-            params.append(_scalar(state, scalar.var, "scalar", n, len(params), ANY))
+                param = KernelParam(buffer.name, kind, n, "ptr", str(buffer.dtype))
+                found.append(Used(buffer, param, identifier(buffer.name, buffer.id)))
+    scalars: tuple[tuple[str, list[Var]], ...] = (
+        ("size", [size.var for size in program.sizes]),
+        ("scalar", [scalar.var for scalar in program.scalars()]),
+    )
+    for kind, vars_ in scalars:
+        for n, var in enumerate(vars_):
+            if var.id in variables:
+                param = KernelParam(var.name, kind, n, scalar_type(var.dtype))
+                found.append(Used(var, param, identifier(var.name, var.id)))
     for name, attr in sorted(hosts.items()):
-        local = f"host_{identifier(name, len(params))}"
-        kind = computing(attr.dtype)
-        state.writer.line(f"const {kind} {local} = static_cast<{kind}>(params[{len(params)}].i);")
-        state.hosts[name] = local
-        params.append(KernelParam(name, "host", 0, scalar_type(attr.dtype), value=attr))
-    for buffer, pointer in pointers:
-        place_global(state, buffer, pointer)
-    return tuple(params)
+        param = KernelParam(name, "host", 0, scalar_type(attr.dtype), value=attr)
+        found.append(Used(attr, param, f"host_{identifier(name, len(found))}"))
+    return tuple(found)
 
 
-def _scalar(
-    state: LaunchState, var: Var, kind: str, number: int, at: int, interval: Interval
-) -> KernelParam:
-    name, param, target = state.declare(var, interval), f"params[{at}]", computing(var.dtype)
-    if var.dtype.is_float:
-        text = f"round_to<{storage(var.dtype)}>({param}.f)"
-    elif var.dtype.is_bool:
-        text = f"({param}.i != 0)"
-    else:
-        text = f"static_cast<{target}>({param}.i)"
-    state.writer.line(f"const {target} {name} = {text};")
-    return KernelParam(var.name, kind, number, scalar_type(var.dtype))
+def declare_params(state: LaunchState, found: Sequence[Used]) -> None:
+    """Make the names of parameters known, and what holds of them."""
+    for used in found:
+        match used.item:
+            case Var():
+                state.declare(used.item, COUNT if used.param.kind == "size" else ANY)
+            case HostAttr(name=name):
+                state.hosts[name] = used.name
+    for used in found:
+        if isinstance(used.item, Buffer):
+            place_global(state, used.item, used.name)
+
+
+def _emit_params(state: LaunchState, found: Sequence[Used]) -> None:
+    """Each parameter from its place in the list that the runtime passes."""
+    for number, used in enumerate(found):
+        place = f"params[{number}]"
+        match used.item:
+            case Buffer(dtype=dtype):
+                kind, text = f"{storage(dtype)}*", f"static_cast<{storage(dtype)}*>({place}.p)"
+                state.writer.line(f"{kind} const {used.name} = {text};")
+                continue
+            case Var(dtype=dtype) if dtype.is_float:
+                text = f"round_to<{storage(dtype)}>({place}.f)"
+            case Var(dtype=dtype) if dtype.is_bool:
+                text = f"({place}.i != 0)"
+            case _:
+                text = f"static_cast<{computing(used.item.dtype)}>({place}.i)"
+        state.writer.line(f"const {computing(used.item.dtype)} {used.name} = {text};")
 
 
 def _used(launch: Launch) -> tuple[dict[int, Buffer], list[Expr]]:

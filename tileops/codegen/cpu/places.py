@@ -141,11 +141,12 @@ def place_tiles(state: LaunchState, launch: Launch, arena: Arena) -> None:
         if buffer.scope == "var":
             w.line(f"{kind} {name}[1] = {{}};")
         else:
-            _named(state, buffer, f"scratch + {arena.offsets[buffer.id]}")
-        state.places[buffer.id] = _tile_place(buffer, name)
+            named_place(state, buffer, f"scratch + {arena.offsets[buffer.id]}")
+        state.places[buffer.id] = tile_place(buffer, name)
 
 
-def _tile_place(buffer: Buffer, name: str) -> Place:
+def tile_place(buffer: Buffer, name: str) -> Place:
+    """A row-major tile whose pointer is ``name``."""
     shape = _shape(buffer)
     strides = [str(math.prod(shape[d + 1 :])) for d in range(len(shape))]
     return Place(name, tuple(map(str, shape)), tuple(strides))
@@ -153,19 +154,20 @@ def _tile_place(buffer: Buffer, name: str) -> Place:
 
 def emit_view(state: LaunchState, stmt: View) -> None:
     """Another name, shape or dtype for a buffer's storage."""
-    name = _named(state, stmt.buffer, state.place(stmt.source).pointer)
+    name = named_place(state, stmt.buffer, state.place(stmt.source).pointer)
     if stmt.buffer.is_on_chip:
-        state.places[stmt.buffer.id] = _tile_place(stmt.buffer, name)
+        state.places[stmt.buffer.id] = tile_place(stmt.buffer, name)
     else:
         place_global(state, stmt.buffer, name)
 
 
 def emit_address_view(state: LaunchState, stmt: AddressView) -> None:
     """A name for the memory at an address."""
-    place_global(state, stmt.buffer, _named(state, stmt.buffer, value(state, stmt.address)))
+    place_global(state, stmt.buffer, named_place(state, stmt.buffer, value(state, stmt.address)))
 
 
-def _named(state: LaunchState, buffer: Buffer, address: str) -> str:
+def named_place(state: LaunchState, buffer: Buffer, address: str) -> str:
+    """The name of a pointer to ``address``, of the type of the buffer's elements."""
     kind, name = storage(buffer.dtype), identifier(buffer.name, buffer.id)
     state.writer.line(f"{kind}* const {name} = reinterpret_cast<{kind}*>({address});")
     return name

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr, Load, Var
@@ -31,13 +32,13 @@ class Writer:
             self.statements[len(self.lines)] = self.statement
 
     @contextmanager
-    def block(self, head: str = "") -> Iterator[None]:
-        """``head {`` ... ``}`` with the lines between one level deeper."""
+    def block(self, head: str = "", end: str = "}") -> Iterator[None]:
+        """``head {`` ... ``end`` with the lines between one level deeper."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
         yield
         self._depth -= 1
-        self.line("}")
+        self.line(end)
 
     def fresh(self, stem: str) -> str:
         """A local name that no other line uses."""
@@ -97,6 +98,9 @@ class LaunchState:
     hosts: dict[str, str] = field(default_factory=dict)
     proven: frozenset[Condition] = frozenset()
     hoisted: dict[Load, str] = field(default_factory=dict)
+    # Emitters of statements that have another text in some launches, by kind.
+    steps: Mapping[type[Stmt], Callable[[LaunchState, Any], None]] = field(default_factory=dict)
+    tile_atomics: str = "plain"  # the prefix of functions that update elements on chip
 
     def place(self, buffer: Buffer) -> Place:
         """Where ``buffer`` is; InternalError if it was never allocated."""

@@ -23,7 +23,7 @@ def emit_body(state: LaunchState, body: ir.Body) -> None:
     outer = w.statement
     for stmt in body:
         w.statement = outer if stmt.origin is None else stmt.origin
-        emit = _EMITTERS.get(type(stmt))
+        emit = state.steps.get(type(stmt)) or _EMITTERS.get(type(stmt))
         if emit is None:
             raise InternalError(f"cpu code generation: unknown statement {type(stmt).__name__}")
         emit(state, stmt)

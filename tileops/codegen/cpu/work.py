@@ -37,6 +37,8 @@ def _work(stmt: ir.Stmt) -> int:
             return _UNKNOWN * work_of(body)
         case ir.Parallel(extents=extents, body=body):
             return _count(extents) * work_of(body)
+        case ir.Threads(count=count, body=body):
+            return count * work_of(body)
         case ir.If(then=then, orelse=orelse):
             return max(work_of(then), work_of(orelse))
         case ir.Copy(dst=region) | ir.Fill(dst=region) | ir.Transpose(dst=region):

@@ -108,6 +108,10 @@ def _emit_intrinsic(state: LaunchState, stmt: ir.Intrinsic) -> None:
         raise state.unsupported(f"`T.{stmt.name}` is not supported on target {state.target}")
 
 
+def _refuse_threads(state: LaunchState, stmt: ir.Threads) -> None:
+    raise state.unsupported(f"statements of single threads have no Triton form: {stmt.reason}")
+
+
 def _emit_print(state: LaunchState, stmt: ir.Print) -> None:
     args = [_shown(state, arg) for arg in stmt.args]
     if isinstance(stmt, ir.Inspect):  # the interpreter knows the function
@@ -154,4 +158,5 @@ _SIMPLE: dict[type[ir.Stmt], Callable[[LaunchState, Any], None]] = {
     ir.Print: _emit_print,
     ir.Inspect: _emit_print,
     ir.Intrinsic: _emit_intrinsic,
+    ir.Threads: _refuse_threads,
 }

@@ -15,7 +15,7 @@ from itertools import islice
 from tileops.errors import ProgramValueError, UnsupportedConstructError
 from tileops.ir import explicit
 from tileops.ir.program import Program
-from tileops.ir.stmt import Launch
+from tileops.ir.stmt import Launch, Threads
 from tileops.ir.walk import fresh_ids, loads, walk, written_buffers
 from tileops.log import warn_once
 from tileops.passes.context import Context
@@ -42,15 +42,19 @@ def order_roles(program: Program, context: Context) -> Program:
     ProgramValueError for one whose barriers are wrong, UnsupportedConstructError where no order is
     found.
     """
-    if not any(isinstance(s, explicit.STEPS) for s in walk(program.launches)):
+    if not any(map(_has_steps, program.launches)):
         return program
     launches = tuple(
-        _ordered(program, launch)
-        if any(isinstance(s, explicit.STEPS) for s in walk(launch.body))
-        else launch
-        for launch in program.launches
+        _ordered(program, launch) if _has_steps(launch) else launch for launch in program.launches
     )
     return replace(program, launches=launches)
+
+
+def _has_steps(launch: Launch) -> bool:
+    """True for a launch with steps of groups; those of single threads stay as they are."""
+    if any(isinstance(s, Threads) for s in launch.body):
+        return False
+    return any(isinstance(s, explicit.STEPS) for s in walk(launch.body))
 
 
 def _ordered(program: Program, launch: Launch) -> Launch:

@@ -1,0 +1,224 @@
+// The threads of a block as fibers of one processor thread. A fiber runs until it waits for others
+// and no longer; which of them runs next is always the same, so results are, too.
+#ifndef TILEOPS_CPU_FIBERS_H_
+#define TILEOPS_CPU_FIBERS_H_
+
+#include "tileops_cpu_abi.h"
+#include "types.h"
+
+// Stores what calls preserve, and the stack pointer at `save`; goes on with the stack `load`, whose
+// function starts with `argument` if it is a new one.
+extern "C" void tileops_switch(char** save, char* load, void* argument);
+#if defined(__aarch64__)
+asm(R"(
+.text
+.p2align 4
+.type tileops_switch, %function
+tileops_switch:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  mov x0, x2
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+.size tileops_switch, .-tileops_switch
+)");
+#else
+asm(R"(
+.text
+.p2align 4
+.type tileops_switch, @function
+tileops_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  movq %rdx, %rdi
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  popq %rcx
+  jmpq *%rcx
+.size tileops_switch, .-tileops_switch
+)");
+#endif
+
+namespace tileops {
+
+constexpr int kMostThreads = 1024;
+constexpr int kNamedBarriers = 16;
+
+class Block;
+
+// One thread of a block: what its statements ask of the others.
+class Thread {
+ public:
+  i32 index;
+
+  // Waits for all threads of the block that have not ended.
+  void sync_block();
+  // Waits for `count` threads at one of the block's barriers; without `waits`, arrives alone.
+  void sync_named(i32 number, i32 count, bool waits);
+
+ private:
+  friend class Block;
+  Block* block_;
+  char* stack_;
+  bool has_ended_;
+  template <class Condition>
+  void wait_until(Condition is_met);
+};
+
+// Arrivals at a barrier: those of the current round, and the rounds that are complete.
+struct Barrier {
+  i32 arrived;
+  i32 rounds;
+};
+
+class Block {
+ public:
+  // Runs `count` threads, each `run(thread, argument)` on `stack_bytes` of `stacks`.
+  i32 run(i32 count, char* stacks, i64 stack_bytes, i32 (*run)(Thread&, void*), void* argument,
+          TileopsStatus* status) {
+    count_ = alive_ = count;
+    run_ = run, argument_ = argument;
+    result_ = TILEOPS_OK;
+    all_ = Barrier{0, 0};
+    for (Barrier& barrier : named_) barrier = Barrier{0, 0};
+    for (i32 n = 0; n < count; ++n) {
+      Thread& thread = threads_[n];
+      thread.index = n, thread.block_ = this, thread.has_ended_ = false;
+      thread.stack_ = first_frame(stacks + (n + 1) * stack_bytes);
+    }
+    while (alive_ > 0) {
+      has_moved_ = false;
+      for (i32 n = 0; n < count; ++n) {
+        if (threads_[n].has_ended_) continue;
+        tileops_switch(&main_, threads_[n].stack_, &threads_[n]);
+        if (result_ != TILEOPS_OK) return result_;
+      }
+      if (!has_moved_) {  // every thread waits for one that does not come
+        *status = TileopsStatus{TILEOPS_STUCK, -1, alive_, count};
+        return TILEOPS_STUCK;
+      }
+    }
+    return TILEOPS_OK;
+  }
+
+ private:
+  friend class Thread;
+
+  // A stack from which tileops_switch returns into `enter`.
+  static char* first_frame(char* end) {
+    char* top = reinterpret_cast<char*>(reinterpret_cast<u64>(end) & ~u64{63});
+#if defined(__aarch64__)
+    u64* frame = reinterpret_cast<u64*>(top - 160);
+    for (int n = 0; n < 20; ++n) frame[n] = 0;
+    frame[11] = reinterpret_cast<u64>(&enter);
+#else
+    u64* frame = reinterpret_cast<u64*>(top - 64);
+    for (int n = 0; n < 8; ++n) frame[n] = 0;
+    frame[6] = reinterpret_cast<u64>(&enter);
+#endif
+    return reinterpret_cast<char*>(frame);
+  }
+
+  static void enter(void* given) {
+    Thread& thread = *static_cast<Thread*>(given);
+    Block& block = *thread.block_;
+    const i32 code = block.run_(thread, block.argument_);
+    if (code != TILEOPS_OK) block.result_ = code;
+    thread.has_ended_ = true;
+    block.alive_ -= 1;
+    block.has_moved_ = true;
+    block.release(block.all_, block.alive_);
+    tileops_switch(&thread.stack_, block.main_, nullptr);
+    __builtin_unreachable();
+  }
+
+  static void release(Barrier& barrier, i32 expected) {
+    if (barrier.arrived >= expected && barrier.arrived > 0) {
+      barrier.arrived = 0;
+      barrier.rounds += 1;
+    }
+  }
+
+  i32 count_, alive_, result_;
+  i32 (*run_)(Thread&, void*);
+  void* argument_;
+  char* main_;
+  bool has_moved_;
+  Barrier all_;
+  Barrier named_[kNamedBarriers];
+  Thread threads_[kMostThreads];
+};
+
+// What the generator (codegen/cpu/threads.py) gives a block in its arena.
+static_assert(sizeof(Block) <= (64 << 10), "a block's state does not fit in its arena");
+
+template <class Condition>
+inline void Thread::wait_until(Condition is_met) {
+  while (!is_met()) tileops_switch(&stack_, block_->main_, nullptr);
+  block_->has_moved_ = true;
+}
+
+inline void Thread::sync_block() {
+  Barrier& barrier = block_->all_;
+  const i32 round = barrier.rounds;
+  barrier.arrived += 1;
+  block_->has_moved_ = true;
+  Block::release(barrier, block_->alive_);
+  wait_until([&] { return barrier.rounds != round; });
+}
+
+inline void Thread::sync_named(i32 number, i32 count, bool waits) {
+  Barrier& barrier = block_->named_[number];
+  const i32 round = barrier.rounds;
+  barrier.arrived += 1;
+  block_->has_moved_ = true;
+  Block::release(barrier, count);
+  if (waits) wait_until([&] { return barrier.rounds != round; });
+}
+
+// Runs a body, a function object of a thread, by all threads of a block; `block` has room for one.
+template <class Body>
+inline i32 run_threads(i32 count, char* block, char* stacks, i64 stack_bytes, const Body& body,
+                       TileopsStatus* status) {
+  const auto run = [](Thread& thread, void* argument) -> i32 {
+    return (*static_cast<const Body*>(argument))(thread);
+  };
+  void* argument = const_cast<void*>(static_cast<const void*>(&body));
+  return reinterpret_cast<Block*>(block)->run(count, stacks, stack_bytes, run, argument, status);
+}
+
+}  // namespace tileops
+
+#endif  // TILEOPS_CPU_FIBERS_H_

@@ -1,0 +1,108 @@
+"""Launches of threads in CUDA C++: compiled for each architecture, and where they have no form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tileops
+import tileops.language as T
+from tests.kit.interpreted import run
+from tests.programs.construct import Construct
+from tests.programs.threads import THREADS
+from tileops.codegen import gpu
+from tileops.codegen.kernel_code import Specialization
+from tileops.compiler import Artifact, compile_kernel
+from tileops.errors import SharedMemoryError, UnsupportedConstructError, UnsupportedOnTargetError
+from tileops.ir.program import Program
+from tileops.target import parse_target
+
+
+def program_of(func: Any, *inputs: torch.Tensor) -> Program:
+    return tileops.jit(func).get_tir(*inputs)
+
+
+def compiled(program: Program, target: str = "cuda:sm_90", **facts: bool) -> Artifact:
+    chosen = parse_target(target)
+    code = gpu.generate(program, chosen.text_target, Specialization(**facts))
+    return compile_kernel(code, chosen, dict(program.options))
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
+@pytest.mark.parametrize("case", THREADS, ids=lambda c: c.id)
+def test_each_program_compiles(case: Construct, target: str) -> None:
+    artifact = compiled(program_of(case.func, *case.inputs()), target)
+    (image,) = artifact.launches
+    assert artifact.files[image.image].startswith(b"\x7fELF")
+    assert image.spills == 0
+    (note,) = image.notes
+    assert "CUDA path: line " in note
+
+
+def tiles_then_threads(X):
+    """A launch of tiles, one of threads, and one of tiles."""
+    X: T.Tensor((64,), T.float32)
+    Y = T.empty((64,), T.float32)
+    Z = T.empty((64,), T.float32)
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            Y[i] = X[i] * 2
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        value = T.alloc_var(T.float32)
+        value = Y[tx]
+        while value > 1:
+            value = value * 0.5
+        Y[tx] = value
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            Z[i] = Y[i] + 1
+    return Y, Z
+
+
+def test_launches_keep_their_order() -> None:
+    program = program_of(tiles_then_threads, torch.randn(64))
+    target = parse_target("cuda:sm_90")
+    code = gpu.generate(program, target.text_target, Specialization())
+    assert [launch.language for launch in code.launches] == ["triton", "cuda", "triton"]
+    images = compile_kernel(code, target, {}).launches
+    assert [image.image for image in images] == [f"launch{n}.cubin" for n in range(3)]
+
+
+def test_the_cpu_runs_them_in_order() -> None:
+    x = torch.rand(64) * 4
+    y, z = tileops.jit(tiles_then_threads)(x)
+    expected = x * 2
+    while (expected > 1).any():
+        expected = torch.where(expected > 1, expected * 0.5, expected)
+    assert torch.equal(y, expected)
+    assert torch.equal(z, expected + 1)
+
+
+def test_what_has_no_form_is_refused_with_its_line() -> None:
+    program = program_of(tiles_then_threads, torch.randn(64))
+    hip = parse_target("hip:gfx942")
+    with pytest.raises(UnsupportedOnTargetError, match="for NVIDIA's GPUs and the CPU") as caught:
+        gpu.generate(program, hip, Specialization())
+    assert "while value > 1" in str(caught.value)
+    with pytest.raises(UnsupportedConstructError, match="have no Triton form") as refused:
+        run(tiles_then_threads, torch.randn(64))
+    assert "while value > 1" in str(refused.value)
+    with tileops.option.check(), pytest.raises(UnsupportedOnTargetError, match="no checks"):
+        tileops.compile(program, target="cuda:sm_90")
+
+
+def test_too_much_shared_memory_names_the_tiles() -> None:
+    def program(X):
+        X: T.Tensor((64,), T.float32)
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((64, 1024), T.float32)
+            while X[tx] > 1:
+                tile[tx, 0] = X[tx]
+                X[tx] = tile[tx, 0] - 1
+
+    with pytest.raises(SharedMemoryError, match=r"tile \(64, 1024\) float32: 262144"):
+        compiled(program_of(program, torch.randn(64)))

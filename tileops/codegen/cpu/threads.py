@@ -1,0 +1,129 @@
+"""Launches of threads: their buffers and statements, and on the CPU the fibers that run them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tileops.codegen.cpu.places import Arena, named_place, tile_place
+from tileops.codegen.cpu.scalar_types import storage
+from tileops.codegen.cpu.state import LaunchState, identifier
+from tileops.codegen.cpu.statements import emit_body
+from tileops.errors import InternalError
+from tileops.ir import fold
+from tileops.ir.explicit import NamedBarrier
+from tileops.ir.expr import Buffer
+from tileops.ir.stmt import Alloc, Intrinsic, Launch, Print, Stmt, Threads
+from tileops.ir.walk import walk
+
+_ALIGNMENT = 64
+# What a fiber needs besides its own buffers: calls of mathematical functions, and signal handlers.
+_STACK_BYTES, _PRINTING_BYTES = 32 << 10, 64 << 10
+# At least sizeof(Block), as csrc/cpu/fibers.h asserts.
+BLOCK_BYTES = 64 << 10
+
+
+def threads_of(launch: Launch) -> Threads | None:
+    """The threads that are all of a launch; None for a launch of tiles."""
+    found = [stmt for stmt in launch.body if isinstance(stmt, Threads)]
+    if found and len(launch.body) > 1:
+        raise InternalError("a launch of threads has other statements")
+    return found[0] if found else None
+
+
+def shared_tiles(launch: Launch) -> tuple[dict[int, int], int]:
+    """The byte offset of each tile of a block, by buffer id, and the bytes of all."""
+    offsets: dict[int, int] = {}
+    end = 0
+    for stmt in walk(launch.body):
+        if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
+            offsets[stmt.buffer.id] = end
+            end += _aligned(_bytes(stmt.buffer))
+    return offsets, end
+
+
+def arena_of_threads(launch: Launch, threads: Threads) -> Arena:
+    """The tiles of a block, then its state, then the stacks of its threads."""
+    offsets, end = shared_tiles(launch)
+    return Arena(offsets, end, end + BLOCK_BYTES + threads.count * _stack_bytes(threads))
+
+
+def _stack_bytes(threads: Threads) -> int:
+    own = 0
+    for stmt in walk(threads.body):
+        if isinstance(stmt, Alloc) and stmt.buffer.scope != "shared":
+            own += _aligned(_bytes(stmt.buffer))
+    prints = any(isinstance(stmt, Print) for stmt in walk(threads.body))
+    return own + (_PRINTING_BYTES if prints else _STACK_BYTES)
+
+
+def _bytes(buffer: Buffer) -> int:
+    shape = buffer.static_shape()
+    if shape is None:
+        raise InternalError(f"on-chip buffer {buffer.name} has an extent known only at run time")
+    return max(1, math.prod(shape) * buffer.dtype.bytes)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def emit_fibers(state: LaunchState, launch: Launch, threads: Threads, arena: Arena) -> None:
+    """The threads of one block, run to their ends."""
+    w = state.writer
+    state.steps = STEPS
+    with w.block("const auto run_thread = [&](Thread& me) -> i32", end="};"):
+        emit_threads(state, launch, threads, "scratch", arena.offsets)
+        w.line("return TILEOPS_OK;")
+    block = f"scratch + {arena.gemm_space}"
+    stacks = f"scratch + {arena.gemm_space + BLOCK_BYTES}"
+    sizes = f"{threads.count}, {block}, {stacks}, {_stack_bytes(threads)}"
+    w.line(f"const i32 code = run_threads({sizes}, run_thread, status);")
+    w.line("if (code != TILEOPS_OK) return code;")
+
+
+def emit_threads(
+    state: LaunchState, launch: Launch, threads: Threads, base: str, offsets: dict[int, int]
+) -> None:
+    """What each thread, ``me``, runs; tiles of the block are at ``offsets`` from ``base``."""
+    w = state.writer
+    with state.scope():
+        state.ranges = state.ranges.with_span(threads.var, fold.const(0), fold.const(threads.count))
+        name = state.declare(threads.var, state.ranges.of(threads.var))
+        w.line(f"const i32 {name} = me.index;")
+        for stmt in walk(launch.body):
+            if isinstance(stmt, Alloc):
+                _place(state, stmt.buffer, base, offsets)
+        emit_body(state, threads.body)
+
+
+def _place(state: LaunchState, buffer: Buffer, base: str, offsets: dict[int, int]) -> None:
+    if buffer.scope == "shared":
+        name = named_place(state, buffer, f"{base} + {offsets[buffer.id]}")
+    else:
+        name, kind = identifier(buffer.name, buffer.id), storage(buffer.dtype)
+        length, first = math.prod(buffer.static_shape() or ()), ""
+        if buffer.scope == "var":
+            first = " = {}"
+        state.writer.line(f"{kind} {name}[{length}]{first};")
+    state.places[buffer.id] = tile_place(buffer, name)
+
+
+# -- what threads ask of each other ----------------------------------------------------------------
+def _emit_intrinsic(state: LaunchState, stmt: Intrinsic) -> None:
+    calls = {"sync_threads": "me.sync_block()"}
+    if stmt.name not in calls:
+        raise InternalError(f"code generation: {stmt.name} in a launch of threads")
+    state.writer.line(f"{calls[stmt.name]};")
+
+
+def _emit_named_barrier(state: LaunchState, stmt: NamedBarrier) -> None:
+    waits = "true" if stmt.waits else "false"
+    state.writer.line(f"me.sync_named({stmt.number}, {stmt.threads}, {waits});")
+
+
+STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
+    Intrinsic: _emit_intrinsic,
+    NamedBarrier: _emit_named_barrier,
+}

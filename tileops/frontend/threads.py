@@ -1,0 +1,157 @@
+"""Launches whose statements are of single threads: whose buffers are, and where the block waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tileops.errors import UnsupportedConstructError
+from tileops.frontend.thread_order import in_order, is_collective
+from tileops.frontend.thread_variation import Variation
+from tileops.ir import fold, walk
+from tileops.ir.explicit import NamedBarrier
+from tileops.ir.expr import Buffer, Expr, Load, Region
+from tileops.ir.stmt import (
+    AddressView,
+    Alloc,
+    Assert,
+    Assume,
+    Atomic,
+    Bind,
+    Body,
+    Break,
+    Continue,
+    Copy,
+    Fill,
+    For,
+    If,
+    Intrinsic,
+    Launch,
+    Parallel,
+    Print,
+    Reduce,
+    Stmt,
+    Store,
+    Threads,
+    Transpose,
+    View,
+    While,
+)  # fmt: skip
+from tileops.language.launch import SYNC
+from tileops.language.tracer import ThreadIndices, Tracer
+from tileops.location import Location
+
+# Statements of one thread, and those that may be shared among the threads of a block.
+_OF_A_THREAD = (
+    AddressView, Alloc, Assert, Assume, Bind, Break, Continue, For, If, NamedBarrier, Print, Store,
+    View, While,
+)  # fmt: skip
+_SHARED = (Atomic, Copy, Fill, Parallel, Reduce, Transpose)
+_SYNCS = (SYNC,)
+_OWN = ("local", "var")
+
+
+class Why(NamedTuple):
+    """Why a launch is of threads, and the statement that says so."""
+
+    reason: str
+    loc: Location | None
+
+
+def of_threads(
+    tracer: Tracer, launch: Launch, indices: ThreadIndices, why: Why, *, trusts: bool
+) -> Launch:
+    """``launch`` with its body run by each thread, which wait where they need each other's work.
+
+    ``trusts``: the author says where statements of threads wait for each other.
+    UnsupportedConstructError for a statement that has no form for threads.
+    """
+    lanes = [var for var, _ in indices.lanes]
+    variation = Variation(launch.body, lanes)
+    body = _with_scopes(launch.body, variation)
+    for stmt in walk.walk(body):
+        _require_form(stmt, variation)
+    body = in_order(body, indices, Variation(body, lanes), trusts=trusts)
+    thread = tracer.new_var("thread", fold.INT32)
+    named = tuple(Bind(var, indices.value(var, thread), loc=launch.loc) for var in lanes)
+    threads = Threads(thread, indices.count, (*named, *body), why.reason, loc=why.loc)
+    return replace(launch, body=(threads,))
+
+
+def _refused(stmt: Stmt, what: str) -> UnsupportedConstructError:
+    return UnsupportedConstructError(f"{what} in a launch of threads", location=stmt.loc)
+
+
+def _require_form(stmt: Stmt, variation: Variation) -> None:
+    if isinstance(stmt, Intrinsic) and stmt.name in _SYNCS:
+        return
+    if not isinstance(stmt, (*_OF_A_THREAD, *_SHARED)):
+        raise _refused(stmt, f"the operation `{type(stmt).__name__.lower()}`")
+    if isinstance(stmt, NamedBarrier) and stmt.number == 0:
+        raise _refused(stmt, "barrier 0, which is that of T.sync_threads(),")
+    if isinstance(stmt, Print) and any(isinstance(arg, Region) for arg in stmt.args):
+        raise _refused(stmt, "T.print of a tile")
+    if not is_collective(stmt):
+        return
+    inner = walk.walk((stmt,))
+    if any(variation.reads(walk.exprs(s)) for s in inner):
+        raise _refused(
+            stmt, "a tile operation or T.Parallel loop that uses what differs between threads"
+        )
+    if any(b.scope in _OWN for s in walk.walk(walk.sub_bodies(stmt)[0] if stmt.BODIES else ())
+           for b in walk.written_buffers(s)):  # fmt: skip
+        raise _refused(stmt, "a T.Parallel loop that writes a thread's own buffer and another one")
+
+
+# -- the buffers -----------------------------------------------------------------------------------
+def _with_scopes(body: Body, variation: Variation) -> Body:
+    """``body`` with each fragment a thread's own, or a tile of the block in shared memory.
+
+    Fragments whose single elements alone are used are each thread's own.
+    """
+    roots = walk.view_roots(body)
+    tiles: set[int] = set()
+    for stmt in walk.walk(body):
+        inside = walk.walk(stmt.body) if isinstance(stmt, Parallel) else ()
+        operands = [] if isinstance(stmt, Fill) else [r.buffer for r in walk.regions(stmt)]
+        if walk.is_element(stmt):
+            operands = []
+        for buffer in (*operands, *(b for s in inside for b in _used(s))):
+            if buffer.scope == "fragment":
+                tiles.add(roots.get(buffer.id, buffer).id)
+    found: dict[int, Buffer] = {}
+    for stmt in walk.walk(body):
+        if isinstance(stmt, (Alloc, View)) and stmt.buffer.scope == "fragment":
+            is_tile = roots.get(stmt.buffer.id, stmt.buffer).id in tiles
+            found[stmt.buffer.id] = replace(stmt.buffer, scope="shared" if is_tile else "local")
+        elif isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
+            is_tile = roots.get(stmt.buffer.id, stmt.buffer).id in tiles
+            if is_tile and variation.reads((stmt.value,)) and not variation.reads(stmt.indices):
+                raise _refused(stmt, "a fragment of the block, one element of which differs")
+    return tuple(_replaced(body, found))
+
+
+def _used(stmt: Stmt) -> list[Buffer]:
+    return [*walk.read_buffers(stmt), *walk.written_buffers(stmt)]
+
+
+def _replaced(value: Any, found: Mapping[int, Buffer]) -> Any:  # noqa: ANN401 - an operand
+    """``value``, of a statement, with other buffers for those of the ids ``found``."""
+    match value:
+        case Buffer():
+            return found.get(value.id, value)
+        case tuple():
+            return tuple(_replaced(item, found) for item in value)
+        case Load():
+            indices = _replaced(value.indices, found)
+            return replace(value, buffer=_replaced(value.buffer, found), indices=indices)
+        case Expr():
+            return walk.map_children(value, lambda e: _replaced(e, found))
+        case Region():
+            starts, extents = _replaced(value.starts, found), _replaced(value.extents, found)
+            return Region(_replaced(value.buffer, found), starts, extents)
+        case Stmt():
+            names = (*walk.operand_names(value), *value.BODIES)
+            return replace(value, **{n: _replaced(getattr(value, n), found) for n in names})
+    return value
