@@ -306,7 +306,8 @@ def generate(program: Program, target: Target, spec: Specialization) -> KernelCo
         names = ", ".join(dict.fromkeys(extern.name for extern in program.externs))
         raise UnsupportedOnTargetError(
             f"{program.name} launches foreign kernels ({names}), which do not run on {target}; "
-            f'{program.name}.fallback("cpu", function) gives CPU tensors a Python function',
+            f'@tileops.jit(cpu=program) or {program.name}.fallback("cpu", function) gives CPU '
+            "tensors other code",
             location=program.externs[0].loc,
         )
     target = target.text_target

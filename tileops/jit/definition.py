@@ -35,6 +35,7 @@ class JitOptions:
     differentiable: bool | None = None
     autocast: Mapping[str, Any] = field(default_factory=dict)
     contiguous: str = "require"
+    cpu: Definition | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,7 @@ class GivenOptions:
     pass_configs = _option("pass_configs")
     debug_root_path = _option("debug_root_path")
     compile_flags = _option("compile_flags")
+    cpu = _option("cpu")
 
 
 def with_options(program: Program, options: tuple[tuple[str, str], ...]) -> Program:

@@ -16,6 +16,7 @@ from tileops.jit.bundle_programs import Named
 from tileops.jit.captured import code_digest, source_of, text_of, values_of
 from tileops.jit.choosing import chosen
 from tileops.jit.compiling import Request
+from tileops.jit.cpu_twin import trace_twin
 from tileops.jit.definition import Definition, split_config, with_options
 from tileops.jit.provider import NAMESPACE, Build, CodeProvider, Device, Wanted, facts_text
 from tileops.jit.statics import StaticParam
@@ -199,7 +200,11 @@ class EagerProvider(CodeProvider):
             options.contiguous,
         )
         captured = values_of(definition.func, dict(definition.bound))
-        return Identity.of(spec, source_of(definition.func), captured, text_of(given))
+        source = source_of(definition.func)
+        if (twin := options.cpu) is not None:
+            source += source_of(twin.func)
+            captured += values_of(twin.func, dict(twin.bound))
+        return Identity.of(spec, source, captured, text_of(given))
 
     def _mutates(self, program: Program) -> frozenset[str] | None:
         declared = self.definition.options.mutates
@@ -299,7 +304,8 @@ class EagerProvider(CodeProvider):
         ArgumentError if the choice depends on a call's sizes, or no device here runs the target.
         """
         given = frozenset(self._given(wanted.variant.static))
-        if self.tuning is None or not self.tuning.is_needed(given):
+        tuning = None if self._runs_twin(wanted.target) else self.tuning
+        if tuning is None or not tuning.is_needed(given):
             return wanted
         device = device_for(wanted.target)
         reason = None
@@ -313,6 +319,9 @@ class EagerProvider(CodeProvider):
                 "program"
             )
         return replace(wanted, device=device)
+
+    def _runs_twin(self, target: Target) -> bool:
+        return target.kind == "cpu" and self.definition.options.cpu is not None
 
     def _under_configs(
         self, wanted: Wanted, traced: Mapping[str, object], consts: Mapping[str, int]
@@ -329,7 +338,8 @@ class EagerProvider(CodeProvider):
         _, _, dtypes = spec.parts(wanted.variant.static)
         traced = self.traced_values(wanted.variant.static)
         config: Mapping[str, Any] = {}
-        if self.tuning is not None:
+        runs_twin = self._runs_twin(wanted.target)
+        if self.tuning is not None and not runs_twin:
             given = frozenset(self._given(wanted.variant.static))
             config = self.tuning.choose(
                 Choice(
@@ -342,6 +352,11 @@ class EagerProvider(CodeProvider):
         wide_sizes = facts.index64 and wanted.target.kind == "cpu"
         traced, options = split_config(traced, config)
         program = self._trace_special(spec, traced, consts, wide_sizes=wide_sizes)
+        if runs_twin:
+            own = self._given(wanted.variant.static)
+            program = trace_twin(
+                self.definition, program, traced, own, consts, wide_sizes=wide_sizes
+            )
         program = chosen(program, wanted.sizes, wanted.scalars, wanted.words)
         return Request(
             program=with_options(program, options),

@@ -54,6 +54,7 @@ def jit(
     differentiable: bool | None = None,
     autocast: object = None,
     contiguous: str = "require",
+    cpu: JITImpl | None = None,
 ) -> Callable[[Callable[..., Any]], JITImpl]: ...
 
 
@@ -74,6 +75,7 @@ def jit(
     differentiable: bool | None = None,
     autocast: object = None,
     contiguous: str = "require",
+    cpu: JITImpl | None = None,
 ) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
     """Make a tile program of a function; usable with and without parentheses.
 
@@ -87,7 +89,9 @@ def jit(
     which floating tensors are cast where autocast is on, or a mapping from device type (``cpu``,
     ``cuda``) to dtype.
     ``contiguous="copy"`` (eager programs): tensors that are not contiguous are copied, and what the
-    program writes is copied back; by default they are refused. ``target_host`` and
+    program writes is copied back; by default they are refused. ``cpu`` (eager programs): another
+    program with the same parameters and results, which is the op's code for CPU tensors, where this
+    one launches foreign kernels. ``target_host`` and
     ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path
     launches every kernel.
     """
@@ -113,6 +117,7 @@ def jit(
         differentiable=differentiable,
         autocast=autocast_dtypes(autocast),
         contiguous=contiguous,
+        cpu=_twin(cpu),
     )
     if func is not None:
         return _decorate(func, options)
@@ -130,6 +135,16 @@ def _decorate(func: Callable[..., Any], options: JitOptions) -> JITImpl:
 def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
         raise ArgumentError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def _twin(program: object) -> Definition | None:
+    if program is None:
+        return None
+    if not isinstance(program, JITImpl) or program.definition.signature.mode != "eager":
+        raise ArgumentTypeError(
+            f"cpu: expected an eager program of @tileops.jit, got {type(program).__name__}"
+        )
+    return program.definition
 
 
 def _mutates(names: Sequence[str] | None) -> tuple[str, ...] | None:

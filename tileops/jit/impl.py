@@ -85,8 +85,13 @@ class JITImpl(GivenOptions, Transformable):
         self._exact: dict[str, type] = {}
         self._is_direct = False  # a call with values of the schema's own types goes to the op
         self._count = -1  # of arguments that are passed on as they come
-        if self._is_lazy and (options.autocast or options.contiguous != "require"):
-            name = "autocast" if options.autocast else "contiguous"
+        eager_only = {
+            "autocast": bool(options.autocast),
+            "contiguous": options.contiguous != "require",
+            "cpu": options.cpu is not None,
+        }
+        if self._is_lazy and any(eager_only.values()):
+            name = next(name for name, is_given in eager_only.items() if is_given)
             raise ArgumentError(f"{self._title}: {name} belongs to eager programs")
         if not self._is_lazy and options.out_idx is not None:
             raise ArgumentError(
