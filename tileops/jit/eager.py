@@ -330,6 +330,21 @@ class EagerProvider(CodeProvider):
         trace = self.definition.under_configs(traced, consts)
         return lambda config: chosen(trace(config), wanted.sizes, wanted.scalars, wanted.words)
 
+    def _config(
+        self, wanted: Wanted, traced: Mapping[str, object], consts: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        """What the tuner chooses; empty without one, and for a twin, which has its own defaults."""
+        if self.tuning is None or self._runs_twin(wanted.target):
+            return {}
+        given = frozenset(self._given(wanted.variant.static))
+        return self.tuning.choose(
+            Choice(
+                self.definition, self.build, self.script or "", traced, given, consts,
+                wanted.sizes, wanted.target, wanted.spec, wanted.device,
+                self._under_configs(wanted, traced, consts), wanted.scalars,
+            )
+        )  # fmt: skip
+
     def request_for(self, wanted: Wanted) -> Request:
         """What to compile: the program under the values that are given, default or tuned."""
         spec, facts = wanted.op.spec, wanted.spec
@@ -337,22 +352,12 @@ class EagerProvider(CodeProvider):
         consts = dict(zip(sizes, wanted.consts, strict=True))
         _, _, dtypes = spec.parts(wanted.variant.static)
         traced = self.traced_values(wanted.variant.static)
-        config: Mapping[str, Any] = {}
-        runs_twin = self._runs_twin(wanted.target)
-        if self.tuning is not None and not runs_twin:
-            given = frozenset(self._given(wanted.variant.static))
-            config = self.tuning.choose(
-                Choice(
-                    self.definition, self.build, self.script or "", traced, given, consts,
-                    wanted.sizes, wanted.target, facts, wanted.device,
-                    self._under_configs(wanted, traced, consts), wanted.scalars,
-                )
-            )  # fmt: skip
+        config = self._config(wanted, traced, consts)
         # On GPUs code generation itself widens what holds a size.
         wide_sizes = facts.index64 and wanted.target.kind == "cpu"
         traced, options = split_config(traced, config)
         program = self._trace_special(spec, traced, consts, wide_sizes=wide_sizes)
-        if runs_twin:
+        if self._runs_twin(wanted.target):
             own = self._given(wanted.variant.static)
             program = trace_twin(
                 self.definition, program, traced, own, consts, wide_sizes=wide_sizes

@@ -95,12 +95,7 @@ def jit(
     ``execution_backend``, one of ``EXECUTION_BACKENDS``, mean nothing here: one C++ call path
     launches every kernel.
     """
-    if not isinstance(name, str | None):
-        raise ArgumentTypeError(f"name: expected a str, got {type(name).__name__}")
-    if not isinstance(debug_root_path, str | os.PathLike | None):
-        raise ArgumentTypeError(
-            f"debug_root_path: expected a path, got {type(debug_root_path).__name__}"
-        )
+    _check_texts(name, debug_root_path)
     _check_choice("execution_backend", execution_backend, EXECUTION_BACKENDS)
     _check_choice("contiguous", contiguous, ("require", "copy"))
     options = JitOptions(
@@ -130,6 +125,15 @@ def _decorate(func: Callable[..., Any], options: JitOptions) -> JITImpl:
     if not isinstance(func, FunctionType):
         raise ArgumentTypeError(f"jit takes a function, got {type(func).__name__}")
     return JITImpl(Definition(func, options))
+
+
+def _check_texts(name: object, debug_root_path: object) -> None:
+    if not isinstance(name, str | None):
+        raise ArgumentTypeError(f"name: expected a str, got {type(name).__name__}")
+    if not isinstance(debug_root_path, str | os.PathLike | None):
+        raise ArgumentTypeError(
+            f"debug_root_path: expected a path, got {type(debug_root_path).__name__}"
+        )
 
 
 def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
