@@ -3,8 +3,8 @@
 #ifndef TILEOPS_CPU_FIBERS_H_
 #define TILEOPS_CPU_FIBERS_H_
 
+#include "arith.h"
 #include "tileops_cpu_abi.h"
-#include "types.h"
 
 // Stores what calls preserve, and the stack pointer at `save`; goes on with the stack `load`, whose
 // function starts with `argument` if it is a new one.
@@ -87,12 +87,120 @@ class Thread {
   void sync_block();
   // Waits for `count` threads at one of the block's barriers; without `waits`, arrives alone.
   void sync_named(i32 number, i32 count, bool waits);
+  // Waits for the lanes of `mask` in the thread's warp that have not ended.
+  void sync_warp(u32 mask);
+
+  // What other lanes of the warp hold, as CUDA's functions of these names have it.
+  template <class T>
+  T shfl_sync(T value, i32 lane, i32 width, u32 mask) {
+    return from_lane(value, first_of(width) + (lane & (width - 1)), mask);
+  }
+  template <class T>
+  T shfl_up(T value, i32 delta, i32 width, u32 mask) {
+    const i32 from = lane() - delta;
+    return from_lane(value, from < first_of(width) ? lane() : from, mask);
+  }
+  template <class T>
+  T shfl_down(T value, i32 delta, i32 width, u32 mask) {
+    const i32 from = lane() + delta;
+    return from_lane(value, from >= first_of(width) + width ? lane() : from, mask);
+  }
+  template <class T>
+  T shfl_xor(T value, i32 bits, i32 width, u32 mask) {
+    const i32 from = lane() ^ bits;
+    return from_lane(value, from >= first_of(width) + width ? lane() : from, mask);
+  }
+  u64 ballot_sync(bool holds, u32 mask) {
+    return holding(u64{holds}, mask, [](u64 other) { return other != 0; });
+  }
+  i32 any_sync(bool holds, u32 mask) { return ballot_sync(holds, mask) != 0; }
+  i32 all_sync(bool holds, u32 mask) {
+    return holding(u64{holds}, mask, [](u64 other) { return other == 0; }) == 0;
+  }
+  template <class T>
+  u32 match_any_sync(T value, u32 mask) {
+    const u64 own = bits_of(value);
+    return static_cast<u32>(holding(own, mask, [own](u64 other) { return other == own; }));
+  }
+  template <class T>
+  u32 match_all_sync(T value, u32 mask) {
+    const u64 own = bits_of(value);
+    return holding(own, mask, [own](u64 other) { return other != own; }) == 0 ? mask : 0;
+  }
+  // Pairs of lanes, then pairs of those: the order of the sums is that of a GPU.
+  template <class S, class Join>
+  ValueOf<S> joined(ValueOf<S> value, Join join) {
+    for (i32 bit = 16; bit > 0; bit /= 2) {
+      value = round_to<S>(join(value, shfl_xor(value, bit, 32, ~u32{0})));
+    }
+    return value;
+  }
+  template <class S>
+  ValueOf<S> warp_reduce_sum(ValueOf<S> value) {
+    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a + b; });
+  }
+  template <class S>
+  ValueOf<S> warp_reduce_max(ValueOf<S> value) {
+    return joined<S>(value, greatest<ValueOf<S>>);
+  }
+  template <class S>
+  ValueOf<S> warp_reduce_min(ValueOf<S> value) {
+    return joined<S>(value, least<ValueOf<S>>);
+  }
+  template <class S>
+  ValueOf<S> warp_reduce_bitand(ValueOf<S> value) {
+    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a & b; });
+  }
+  template <class S>
+  ValueOf<S> warp_reduce_bitor(ValueOf<S> value) {
+    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a | b; });
+  }
+  // Barriers of the block that count the threads in which a condition holds.
+  i32 syncthreads_count(bool holds);
+  i32 syncthreads_and(bool holds) { return syncthreads_count(!holds) == 0; }
+  i32 syncthreads_or(bool holds) { return syncthreads_count(holds) != 0; }
 
  private:
   friend class Block;
   Block* block_;
   char* stack_;
+  u64 held_;       // what the thread shows the lanes of its warp
+  u64 waits_for_;  // the lanes, and which of two meetings; 0 for a thread that does not wait
   bool has_ended_;
+
+  i32 lane() const { return index & 31; }
+  i32 first_of(i32 width) const { return lane() & ~(width - 1); }
+  template <class T>
+  static u64 bits_of(T value) {
+    u64 bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof(T));
+    return bits;
+  }
+  // The thread of a lane of this warp that has not ended, or null.
+  Thread* of_lane(i32 lane);
+  void meet(u32 mask, u64 number);
+  template <class T>
+  T from_lane(T value, i32 lane, u32 mask) {
+    held_ = bits_of(value);
+    meet(mask, 1);
+    const Thread* other = (mask >> (lane & 31)) & 1 ? of_lane(lane) : nullptr;
+    if (other != nullptr) __builtin_memcpy(&value, &other->held_, sizeof(T));
+    meet(mask, 2);
+    return value;
+  }
+  // A bit for each lane of the mask in which the condition holds for what it shows.
+  template <class Condition>
+  u64 holding(u64 own, u32 mask, Condition holds) {
+    held_ = own;
+    meet(mask, 1);
+    u64 found = 0;
+    for (i32 lane = 0; lane < 32; ++lane) {
+      const Thread* other = (mask >> lane) & 1 ? of_lane(lane) : nullptr;
+      if (other != nullptr && holds(other->held_)) found |= u64{1} << lane;
+    }
+    meet(mask, 2);
+    return found;
+  }
   template <class Condition>
   void wait_until(Condition is_met);
 };
@@ -112,10 +220,12 @@ class Block {
     run_ = run, argument_ = argument;
     result_ = TILEOPS_OK;
     all_ = Barrier{0, 0};
+    votes_[0] = votes_[1] = 0;
     for (Barrier& barrier : named_) barrier = Barrier{0, 0};
     for (i32 n = 0; n < count; ++n) {
       Thread& thread = threads_[n];
       thread.index = n, thread.block_ = this, thread.has_ended_ = false;
+      thread.held_ = thread.waits_for_ = 0;
       thread.stack_ = first_frame(stacks + (n + 1) * stack_bytes);
     }
     while (alive_ > 0) {
@@ -159,7 +269,7 @@ class Block {
     thread.has_ended_ = true;
     block.alive_ -= 1;
     block.has_moved_ = true;
-    block.release(block.all_, block.alive_);
+    block.release_all();
     tileops_switch(&thread.stack_, block.main_, nullptr);
     __builtin_unreachable();
   }
@@ -171,12 +281,20 @@ class Block {
     }
   }
 
+  // The votes of the round after the next are counted from 0.
+  void release_all() {
+    const i32 before = all_.rounds;
+    release(all_, alive_);
+    if (all_.rounds != before) votes_[all_.rounds & 1] = 0;
+  }
+
   i32 count_, alive_, result_;
   i32 (*run_)(Thread&, void*);
   void* argument_;
   char* main_;
   bool has_moved_;
   Barrier all_;
+  i32 votes_[2];  // in rounds of `all_` with an even number, and an odd one
   Barrier named_[kNamedBarriers];
   Thread threads_[kMostThreads];
 };
@@ -195,8 +313,45 @@ inline void Thread::sync_block() {
   const i32 round = barrier.rounds;
   barrier.arrived += 1;
   block_->has_moved_ = true;
-  Block::release(barrier, block_->alive_);
+  block_->release_all();
   wait_until([&] { return barrier.rounds != round; });
+}
+
+inline i32 Thread::syncthreads_count(bool holds) {
+  i32& votes = block_->votes_[block_->all_.rounds & 1];
+  votes += holds ? 1 : 0;
+  sync_block();
+  return votes;
+}
+
+inline Thread* Thread::of_lane(i32 lane) {
+  const i32 number = (index & ~31) + lane;
+  if (number >= block_->count_ || block_->threads_[number].has_ended_) return nullptr;
+  return &block_->threads_[number];
+}
+
+// Goes on when all lanes of the mask are at this meeting; the last to notice lets the others go.
+inline void Thread::meet(u32 mask, u64 number) {
+  const u64 here = number << 32 | mask;
+  waits_for_ = here;
+  block_->has_moved_ = true;
+  wait_until([&] {
+    if (waits_for_ == 0) return true;
+    for (i32 lane = 0; lane < 32; ++lane) {
+      const Thread* other = (mask >> lane) & 1 ? of_lane(lane) : nullptr;
+      if (other != nullptr && other->waits_for_ != here) return false;
+    }
+    for (i32 lane = 0; lane < 32; ++lane) {
+      Thread* other = (mask >> lane) & 1 ? of_lane(lane) : nullptr;
+      if (other != nullptr) other->waits_for_ = 0;
+    }
+    waits_for_ = 0;
+    return true;
+  });
+}
+
+inline void Thread::sync_warp(u32 mask) {
+  meet(mask, 3);
 }
 
 inline void Thread::sync_named(i32 number, i32 count, bool waits) {

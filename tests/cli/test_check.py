@@ -331,8 +331,8 @@ def test_each_construct_has_the_paths_that_take_it(
         f"{path}: T.barrier_wait, line 3: Gluon in roles for sm_90, C++ in one order for CPUs\n"
         f"{path}: T.exp, line 2, 5: Triton for GPUs, C++ for CPUs\n"
         f"{path}: T.get_thread_binding, line 4: loops over the threads of a block: Triton for "
-        "GPUs, C++ for CPUs; on sm_90 roles where it chooses them; in other uses CUDA C++ for "
-        "NVIDIA's GPUs, fibers on CPUs\n"
+        "GPUs, C++ for CPUs; on sm_90 roles where it chooses them; as statements of single "
+        "threads: CUDA C++ for NVIDIA's GPUs, fibers on CPUs\n"
         f"{path}: T.use_swizzle, line 4: a hint, accepted everywhere; results do not depend on it\n"
         f"{path}: everything that can be told without running it is supported\n"
     )

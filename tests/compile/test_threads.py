@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +107,26 @@ def test_too_much_shared_memory_names_the_tiles() -> None:
 
     with pytest.raises(SharedMemoryError, match=r"tile \(64, 1024\) float32: 262144"):
         compiled(program_of(program, torch.randn(64)))
+
+
+def lanes_that_run_together(X):
+    X: T.Tensor((32,), T.int64)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        if X[tx] > 0:
+            X[tx] = T.cast(T.activemask(), T.int64)
+
+
+def test_the_mask_of_lanes_that_run_together_is_for_gpus_alone() -> None:
+    x = torch.ones(32, dtype=torch.int64)
+    (launch,) = compiled(program_of(lanes_that_run_together, x)).launches
+    assert launch.notes == (f"{launch.entry}: CUDA path: line {line_of('T.activemask')}: "
+                            "T.activemask",)  # fmt: skip
+    with pytest.raises(UnsupportedOnTargetError, match=r"T\.activemask on the CPU"):
+        tileops.jit(lanes_that_run_together)(x)
+
+
+def line_of(text: str) -> int:
+    """The number of the first line of this file with ``text``."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(n for n, line in enumerate(lines, 1) if text in line)

@@ -26,7 +26,7 @@ import tileops.language as T
 from tests.docs.support import FORMS
 from tileops import compiler
 from tileops.cli.check_forms import Names
-from tileops.codegen import cpu, triton
+from tileops.codegen import cpu, gpu, triton
 from tileops.ir.builder import active_builder
 from tileops.ir.program import Program
 from tileops.jit import compiling
@@ -105,7 +105,7 @@ class Recorder:
 
         T.__class__ = Language
         _after(Tracer, "finish", lambda program, tracer, *_: self._traced(tracer, program))
-        for generate in (triton, cpu):
+        for generate in (triton, cpu, gpu):
             _after(generate, "generate", self._generated)
         _after(compiler, "compile_kernel", self._compiled)
         _after(interpreter, "interpret", lambda _, code, program, *__: note(program, "interpreter"))

@@ -51,6 +51,7 @@ SECTIONS = {
     "Loops and conditions": ("loops", "persistent"),
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
     "Roles and barriers": ("roles", "barriers", "asynchronous"),
+    "Single threads": ("exchanges",),
     "Hints and threads": ("hints", "layouts"),
     "Kernels of others": ("extern", "foreign"),
 }
@@ -75,7 +76,15 @@ REASONS: dict[tuple[str, str], str] = {
     (name, where): why
     for name in ("Extern", "cpp", "tensor_map")
     for where, why in _NOT_RECORDED.items()
-}
+} | {
+    (name, "interpreter"): "Triton has no form for statements of single threads"
+    for name in (
+        "activemask", "all_sync", "any_sync", "ballot", "ballot_sync", "match_all_sync",
+        "match_any_sync", "shfl_down", "shfl_sync", "shfl_up", "shfl_xor", "sync_warp",
+        "syncthreads_and", "syncthreads_count", "syncthreads_or", "warp_reduce_bitand",
+        "warp_reduce_bitor", "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum",
+    )
+} | {("activemask", "cpu"): "the threads of a block do not run together there"}  # fmt: skip
 Record = dict[str, list[str]]
 
 
@@ -153,9 +162,9 @@ def page(recorded: dict[str, Any]) -> str:
     parts = [
         "# What the tests run where",
         "Made by `python -m tests.docs.support` from recorded runs of the tests. A mark means that a passed test traced a\n"
-        "program with the construct and ran it there with a right result. **CPU**: generated C++. **compiles for GPUs**: the\n"
-        "Triton path, compiled for GPUs on any machine. **interpreter**: the same text under Triton's interpreter. **GPU**: on\n"
-        "a device. No mark means that no recorded test uses the construct there; it may work.",
+        "program with the construct and ran it there with a right result. **CPU**: generated C++. **compiles for GPUs**:\n"
+        "Triton's text or CUDA C++, compiled for GPUs on any machine. **interpreter**: Triton's text under its interpreter.\n"
+        "**GPU**: on a device. No mark means that no recorded test uses the construct there; it may work.",
     ]
     for executor in recorded["by_source"]:
         parts.append(

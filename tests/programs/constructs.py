@@ -17,6 +17,7 @@ from tests.programs.elements import ELEMENTS
 from tests.programs.integers import INTEGERS
 from tests.programs.parts import PARTS
 from tests.programs.placed import PLACED
+from tests.programs.threads import NUMBERS
 
 
 # -- atomics and scatters on tiles -----------------------------------------------------------------
@@ -459,6 +460,7 @@ CONSTRUCTS = [
         gather_from_tiles_expected,
     ),
     Construct(views_of_odd_tiles, lambda: (ints(6, 20),), views_of_odd_tiles_expected),
+    *NUMBERS,
     *PARTS,
     *PLACED,
     *ARG_REDUCTIONS,

@@ -182,6 +182,177 @@ def narrow_updates_expected(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([columns.sum(0) % 256, columns.amax(0)]).float()
 
 
+def numbers_of_threads(X):
+    """Lanes, warps and groups choose elements, as indices of threads do: tiles, not threads."""
+    X: T.Tensor((256,), T.int32)
+    Y = T.empty((256,), T.int32)
+    with T.Kernel(1, threads=(64, 4)):
+        tx, ty = T.get_thread_bindings()
+        at = T.get_warp_idx() * 32 + T.get_lane_idx()
+        Y[ty * 64 + tx] = X[at] + T.get_warp_group_idx() * 100
+    return Y
+
+
+# -- what threads tell each other ------------------------------------------------------------------
+def shuffles(X):
+    """Each way of naming another lane, over whole warps and parts of them."""
+    X: T.Tensor((64,), T.int32)
+    Y = T.empty((6, 64), T.int32)
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        value = X[tx]
+        Y[0, tx] = T.shfl_sync(value, 5)
+        Y[1, tx] = T.shfl_up(value, 3)
+        Y[2, tx] = T.shfl_down(value, 2, width=8)
+        Y[3, tx] = T.shfl_xor(value, 9)
+        Y[4, tx] = T.shfl_sync(value, tx + 1, width=16)
+        Y[5, tx] = T.shfl_up(value, 1, width=4)
+    return Y
+
+
+def shuffles_expected(x: torch.Tensor) -> torch.Tensor:
+    t = torch.arange(64)
+    lane, warp = t % 32, t // 32 * 32
+    places = [
+        warp + 5,
+        torch.where(lane >= 3, t - 3, t),
+        torch.where(t % 8 < 6, t + 2, t),
+        warp + (lane ^ 9),
+        t // 16 * 16 + (t + 1) % 16,
+        torch.where(t % 4 >= 1, t - 1, t),
+    ]
+    return torch.stack([x[place] for place in places])
+
+
+def shuffles_of_each_width(A, B, C, D):
+    """Values of 8, 16, 32 and 64 bits."""
+    A: T.Tensor((32,), T.int8)
+    B: T.Tensor((32,), T.float16)
+    C: T.Tensor((32,), T.float32)
+    D: T.Tensor((32,), T.float64)
+    Y = T.empty((4, 32), T.float64)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        Y[0, tx] = T.cast(T.shfl_xor(A[tx], 1), T.float64)
+        Y[1, tx] = T.cast(T.shfl_xor(B[tx], 2), T.float64)
+        Y[2, tx] = T.cast(T.shfl_xor(C[tx], 4), T.float64)
+        Y[3, tx] = T.shfl_xor(D[tx], 8)
+    return Y
+
+
+def shuffles_of_each_width_expected(*given: torch.Tensor) -> torch.Tensor:
+    t = torch.arange(32)
+    return torch.stack([x[t ^ (1 << n)].double() for n, x in enumerate(given)])
+
+
+def votes(X):
+    """Votes of warps, of parts of them under a condition, and of the block."""
+    X: T.Tensor((80,), T.int32)
+    Y = T.empty((11, 80), T.int64)
+    with T.Kernel(1, threads=80):
+        tx = T.get_thread_binding()
+        lane = T.get_lane_idx()
+        value = X[tx]
+        Y[0, tx] = T.cast(T.any_sync(value > 8), T.int64)
+        Y[1, tx] = T.cast(T.all_sync(value > -9), T.int64)
+        Y[2, tx] = T.cast(T.ballot_sync(value > 0), T.int64)
+        Y[3, tx] = T.cast(T.match_any_sync(value // 4), T.int64)
+        Y[4, tx] = 0
+        if lane < 16:
+            Y[4, tx] = T.cast(T.ballot_sync(value < 0, 0xFFFF), T.int64)
+        Y[5, tx] = T.cast(T.syncthreads_count(value > 0), T.int64)
+        Y[6, tx] = T.cast(T.syncthreads_and(value > -10), T.int64)
+        Y[7, tx] = T.cast(T.syncthreads_or(value > 10), T.int64)
+        Y[8, tx] = T.cast(T.get_warp_idx() * 32 + lane, T.int64)
+        Y[9, tx] = T.cast(T.ballot(value % 2), T.int64)
+        Y[10, tx] = T.cast(T.match_all_sync(value >> 5) + T.match_all_sync(value), T.int64)
+    return Y
+
+
+def votes_expected(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(11, 80, dtype=torch.int64)
+    out[5], out[6], out[7] = (x > 0).sum(), (x > -10).all(), (x > 10).any()
+    out[8] = torch.arange(80)
+    for first in range(0, 80, 32):
+        warp = x[first : first + 32]
+        bits = 1 << torch.arange(len(warp), dtype=torch.int64)
+        own = out[:, first : first + len(warp)]
+        own[0], own[1], own[2] = (warp > 8).any(), (warp > -9).all(), (bits * (warp > 0)).sum()
+        same = (warp // 4)[:, None] == (warp // 4)[None, :]
+        own[3] = (same * bits).sum(1)
+        own[4, :16] = (bits * (warp < 0))[:16].sum()
+        own[9] = (bits * (warp % 2 != 0)).sum()
+        own[10] = 0xFFFFFFFF if ((warp >> 5) == (warp[0] >> 5)).all() else 0
+    return out
+
+
+def reductions_of_warps(X, Z):
+    """Every lane gets the result of its warp; float sums are of numbers that are exact."""
+    X: T.Tensor((96,), T.int32)
+    Z: T.Tensor((96,), T.float16)
+    Y = T.empty((6, 96), T.float32)
+    with T.Kernel(1, threads=(32, 3)):
+        tx, ty = T.get_thread_bindings()
+        at = ty * 32 + tx
+        Y[0, at] = T.cast(T.warp_reduce_sum(X[at]), T.float32)
+        Y[1, at] = T.cast(T.warp_reduce_max(X[at]), T.float32)
+        Y[2, at] = T.cast(T.warp_reduce_min(X[at]), T.float32)
+        Y[3, at] = T.cast(T.warp_reduce_bitand(X[at]), T.float32)
+        Y[4, at] = T.cast(T.warp_reduce_bitor(X[at]), T.float32)
+        Y[5, at] = T.cast(T.warp_reduce_sum(Z[at]), T.float32)
+    return Y
+
+
+def reductions_of_warps_expected(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(6, 96)
+    for first in range(0, 96, 32):
+        warp, halves = x[first : first + 32], z[first : first + 32]
+        both, either = int(warp[0]), int(warp[0])
+        for value in warp.tolist():
+            both, either = both & value, either | value
+        results = warp.sum(), warp.max(), warp.min(), both, either, halves.float().sum()
+        for row, result in enumerate(results):
+            out[row, first : first + 32] = result
+    return out
+
+
+def block_sums_of_warps(X):
+    """Warps sum by shuffles, the first one adds their sums; T.sync_warp orders its lanes."""
+    N = T.const("N")
+    X: T.Tensor((N,), T.float32)
+    Y = T.empty((T.ceildiv(N, 256),), T.float32)
+    with T.Kernel(T.ceildiv(N, 256), threads=256) as bx:
+        tx = T.get_thread_binding()
+        sums = T.alloc_shared((32,), T.float32)
+        total = T.alloc_var(T.float32)
+        total = X[bx * 256 + tx]
+        for i in T.unroll(5):
+            total += T.shfl_down(total, 16 >> i)
+        if tx % 32 == 0:
+            sums[tx // 32] = total
+        T.sync_threads()
+        if tx < 32:
+            if tx >= 8:
+                sums[tx] = 0.0
+            T.sync_warp()
+            for i in T.serial(5):
+                other = sums[tx ^ (16 >> i)]
+                T.sync_warp()
+                sums[tx] += other
+                T.sync_warp()
+            if tx == 0:
+                Y[bx] = sums[0]
+    return Y
+
+
+# All executors run these.
+NUMBERS = [
+    Construct(
+        numbers_of_threads,
+        lambda: (ints(256),),
+        lambda x: x + torch.arange(256).int() // 128 * 100,
+    )
+]
 THREADS = [
     Construct(steps_of_collatz, lambda: (ints(96, low=1, high=200),), steps_of_collatz_expected),
     Construct(sorted_by_odd_and_even, lambda: (ints(4, 64),), lambda x: x.sort(1).values),
@@ -193,4 +364,26 @@ THREADS = [
     ),
     Construct(shared_counters, lambda: (ints(4, 128, low=1),), shared_counters_expected),
     Construct(narrow_updates, lambda: (ints(64, low=0, high=40),), narrow_updates_expected),
+    Construct(shuffles, lambda: (ints(64),), shuffles_expected),
+    Construct(
+        shuffles_of_each_width,
+        lambda: (
+            ints(32).to(torch.int8),
+            torch.randn(32).half(),
+            torch.randn(32),
+            torch.randn(32, dtype=torch.float64),
+        ),
+        shuffles_of_each_width_expected,
+    ),
+    Construct(votes, lambda: (ints(80),), votes_expected),
+    Construct(
+        reductions_of_warps,
+        lambda: (ints(96, low=0, high=1 << 16), ints(96).half() / 8),
+        reductions_of_warps_expected,
+    ),
+    Construct(
+        block_sums_of_warps,
+        lambda: (ints(1000).float(),),
+        lambda x: torch.stack([part.sum() for part in x.split(256)]),
+    ),
 ]

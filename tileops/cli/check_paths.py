@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tileops.language import asynchronous, barriers, extern, foreign, hints, roles
+from tileops.language import asynchronous, barriers, exchanges, extern, foreign, hints, roles
 
 _EVERYWHERE = "Triton for GPUs, C++ for CPUs"
 _SCHEDULED = f"{_EVERYWHERE}; on sm_90 Gluon in roles where a schedule fits the launch"
 _ROLES = "Gluon in roles for sm_90, C++ in one order for CPUs"
 _FOREIGN = "the kernel's own compiler, for GPUs"
 _HINT = "a hint, accepted everywhere; results do not depend on it"
-_SINGLE = "CUDA C++ for NVIDIA's GPUs, fibers on CPUs"
+_SINGLE = "statements of single threads: CUDA C++ for NVIDIA's GPUs, fibers on CPUs"
 _THREADS = (
-    f"loops over the threads of a block: {_EVERYWHERE}; on sm_90 roles where it chooses them; in "
-    f"other uses {_SINGLE}"
+    f"loops over the threads of a block: {_EVERYWHERE}; on sm_90 roles where it chooses them; as "
+    f"{_SINGLE}"
 )
 
 # What a schedule for Hopper is made of.
@@ -28,6 +28,8 @@ def paths_of(name: str) -> str:
         return _ROLES
     if name in (*extern.__all__, *foreign.__all__):
         return _FOREIGN
+    if name in exchanges.__all__:
+        return _THREADS if name.startswith("get_") else _SINGLE
     if name in _THREAD_NAMES:
         return _THREADS
     if name in ("annotate_layout", "Layout", "Fragment", "GemmWarpPolicy"):

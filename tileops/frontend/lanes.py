@@ -13,7 +13,7 @@ from tileops.frontend.thread_variables import (
     with_kept_names,
     with_named_values,
 )
-from tileops.frontend.threads import Why, of_threads
+from tileops.frontend.threads import Why, needs_threads, of_threads
 from tileops.ir import fold, walk
 from tileops.ir.explicit import Role
 from tileops.ir.expr import Expr, Region, Var
@@ -47,13 +47,16 @@ def settled(
 
     UnsupportedConstructError where it can be neither.
     """
+    trusts = options.get(_NO_BARRIERS, "").lower() in ("true", "1")
+    why = needs_threads(launch)
+    if why is not None:
+        return of_threads(tracer, launch, indices, why, trusts=trusts)
     try:
         return over_threads(launch, indices.lanes)
     except UnsupportedConstructError as refusal:
         if not indices.lanes:
             raise
         why = Why("a thread index that does more than choose elements", refusal.location)
-        trusts = options.get(_NO_BARRIERS, "").lower() in ("true", "1")
         try:
             return of_threads(tracer, launch, indices, why, trusts=trusts)
         except UnsupportedConstructError:

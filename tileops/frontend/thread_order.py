@@ -14,7 +14,18 @@ from tileops.frontend.thread_variation import Variation
 from tileops.ir import fold, walk
 from tileops.ir.explicit import NamedBarrier
 from tileops.ir.expr import Buffer, Expr
-from tileops.ir.stmt import Atomic, Body, Break, Continue, If, Intrinsic, Parallel, Stmt, Store
+from tileops.ir.stmt import (
+    Atomic,
+    Body,
+    Break,
+    Continue,
+    Exchange,
+    If,
+    Intrinsic,
+    Parallel,
+    Stmt,
+    Store,
+)
 from tileops.language.launch import SYNC, SYNC_WARP
 from tileops.language.tracer import ThreadIndices
 
@@ -200,6 +211,8 @@ def _renamed(accesses: Iterable[Access], renamed: Mapping[int, Expr]) -> Accesse
 
 def _waits(stmt: Stmt, is_apart: bool) -> bool:
     """True for a barrier of all threads, or of those that got here where they part."""
+    if isinstance(stmt, Exchange):
+        return stmt.is_of_the_block
     if isinstance(stmt, Intrinsic):
         return stmt.name == SYNC or (is_apart and stmt.name == SYNC_WARP)
     return is_apart and isinstance(stmt, NamedBarrier) and stmt.waits

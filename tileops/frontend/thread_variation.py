@@ -6,7 +6,20 @@ from collections.abc import Collection, Iterable
 
 from tileops.ir import walk
 from tileops.ir.expr import Expr, Load, Region, Var
-from tileops.ir.stmt import Alloc, Atomic, Bind, Body, Break, Continue, For, If, Stmt, Store, While
+from tileops.ir.stmt import (
+    Alloc,
+    Atomic,
+    Bind,
+    Body,
+    Break,
+    Continue,
+    Exchange,
+    For,
+    If,
+    Stmt,
+    Store,
+    While,
+)
 
 _OWN = ("local", "var", "fragment")
 
@@ -70,7 +83,9 @@ class Variation:
                 self._ids.add(var.id)
             case For(var=var, start=start, stop=stop) if self.reads((start, stop)):
                 self._ids.add(var.id)
-            case Atomic(result=Var() as result):
+            case Exchange() if stmt.is_of_the_block:
+                pass
+            case Atomic(result=Var() as result) | Exchange(result=result):
                 self._ids.add(result.id)
             case Alloc(init=Expr() as init) if self.reads((init,)):
                 self._ids.add(stmt.buffer.id)

@@ -23,6 +23,7 @@ from tileops.ir.stmt import (
     Break,
     Continue,
     Copy,
+    Exchange,
     Fill,
     For,
     If,
@@ -38,17 +39,18 @@ from tileops.ir.stmt import (
     View,
     While,
 )  # fmt: skip
-from tileops.language.launch import SYNC
+from tileops.language.launch import SYNC, SYNC_WARP
+from tileops.language.missing import on_which_target
 from tileops.language.tracer import ThreadIndices, Tracer
 from tileops.location import Location
 
 # Statements of one thread, and those that may be shared among the threads of a block.
 _OF_A_THREAD = (
-    AddressView, Alloc, Assert, Assume, Bind, Break, Continue, For, If, NamedBarrier, Print, Store,
-    View, While,
+    AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, For, If, NamedBarrier,
+    Print, Store, View, While,
 )  # fmt: skip
 _SHARED = (Atomic, Copy, Fill, Parallel, Reduce, Transpose)
-_SYNCS = (SYNC,)
+_SYNCS = (SYNC, SYNC_WARP)
 _OWN = ("local", "var")
 
 
@@ -57,6 +59,16 @@ class Why(NamedTuple):
 
     reason: str
     loc: Location | None
+
+
+def needs_threads(launch: Launch) -> Why | None:
+    """Why a launch can only be of threads: its first statement that is of threads alone."""
+    for stmt in walk.walk(launch.body):
+        if isinstance(stmt, Exchange):
+            return Why(f"T.{stmt.op}", stmt.loc)
+        if isinstance(stmt, Intrinsic) and stmt.name == SYNC_WARP:
+            return Why(f"T.{stmt.name}", stmt.loc)
+    return None
 
 
 def of_threads(
@@ -79,15 +91,27 @@ def of_threads(
     return replace(launch, body=(threads,))
 
 
+# What users call the statements that launches of threads do not have.
+_NAMES = {
+    "Gemm": "T.gemm", "Scan": "a scan (T.cumsum, T.cummax)", "ArgReduce": "T.argmax or T.argmin",
+    "Im2col": "T.im2col", "Role": "T.ws", "AllocBarriers": "T.alloc_barrier",
+}  # fmt: skip
+
+
 def _refused(stmt: Stmt, what: str) -> UnsupportedConstructError:
-    return UnsupportedConstructError(f"{what} in a launch of threads", location=stmt.loc)
+    return UnsupportedConstructError(
+        f"{what} beside statements of single threads is not supported by "
+        f"tileops{on_which_target()}",
+        location=stmt.loc,
+    )
 
 
 def _require_form(stmt: Stmt, variation: Variation) -> None:
     if isinstance(stmt, Intrinsic) and stmt.name in _SYNCS:
         return
     if not isinstance(stmt, (*_OF_A_THREAD, *_SHARED)):
-        raise _refused(stmt, f"the operation `{type(stmt).__name__.lower()}`")
+        kind = type(stmt).__name__
+        raise _refused(stmt, _NAMES.get(kind, f"the statement {kind}"))
     if isinstance(stmt, NamedBarrier) and stmt.number == 0:
         raise _refused(stmt, "barrier 0, which is that of T.sync_threads(),")
     if isinstance(stmt, Print) and any(isinstance(arg, Region) for arg in stmt.args):

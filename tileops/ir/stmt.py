@@ -13,6 +13,7 @@ from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, integers
 from tileops.ir.node import Body as Body
 from tileops.ir.node import Provenance as Provenance
 from tileops.ir.node import Stmt as Stmt
+from tileops.ir.threads import Exchange as Exchange
 from tileops.ir.threads import Threads as Threads
 from tileops.ir.tile_operations import *  # they are statements too
 from tileops.location import Location

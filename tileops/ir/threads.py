@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tileops.ir.expr import Var, typed
+from tileops.ir.expr import Expr, Var, comma_separated, typed
 from tileops.ir.node import Body, Stmt
 
 MOST_THREADS = 1024  # of a block
@@ -35,3 +35,52 @@ class Threads(Stmt):
         yield from typed(self.var, "int32", "the index of threads")
         if not 0 < self.count <= MOST_THREADS:
             yield f"{self.count} threads in a block"
+
+
+# What threads of a warp or block tell each other, by the name that the language gives it, with the
+# dtype of its result; None is that of its first argument. The mask, if it has one, comes last.
+EXCHANGES: dict[str, str | None] = {
+    # value, lane or distance, width, mask
+    "shfl_sync": None, "shfl_up": None, "shfl_down": None, "shfl_xor": None,
+    # condition, mask
+    "any_sync": "int32", "all_sync": "int32", "ballot_sync": "uint64",
+    # value, mask
+    "match_any_sync": "uint32", "match_all_sync": "uint32",
+    "activemask": "uint64",
+    # value
+    "warp_reduce_sum": None, "warp_reduce_max": None, "warp_reduce_min": None,
+    "warp_reduce_bitand": None, "warp_reduce_bitor": None,
+    # condition, of all threads of the block
+    "syncthreads_and": "int32", "syncthreads_or": "int32", "syncthreads_count": "int32",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exchange(Stmt):
+    """``result`` is what a thread learns from others, which all run this statement.
+
+    Those are the lanes of a mask in the thread's warp, or all threads of the block.
+    """
+
+    DEFINES = ("result",)
+
+    result: Var
+    op: str
+    args: tuple[Expr, ...]
+
+    @property
+    def is_of_the_block(self) -> bool:
+        """True for a barrier of the block, which gives all threads one result."""
+        return self.op.startswith("syncthreads")
+
+    def text(self) -> str:
+        """The canonical text."""
+        return f"{self.result} = exchange.{self.op}({comma_separated(self.args)})"
+
+    def faults(self) -> Iterator[str]:
+        """The rules that it breaks."""
+        if self.op not in EXCHANGES:
+            yield f"unknown exchange {self.op!r}"
+            return
+        dtype = EXCHANGES[self.op] or self.args[0].dtype
+        yield from typed(self.result, dtype, f"the result of {self.op}")

@@ -19,6 +19,7 @@ from tileops.language.conversions import *
 from tileops.language.copies import *
 from tileops.language.definitions import *
 from tileops.language.descriptors import *
+from tileops.language.exchanges import *
 from tileops.language.extern import *
 from tileops.language.foreign import *
 from tileops.language.hints import *

@@ -272,13 +272,9 @@ a cluster of blocks <- ClusterKernel block_rank_in_cluster cluster_sync cluster_
     cluster_arrive_relaxed cluster_wait copy_cluster clc_try_cancel clc_try_cancel_multicast
     clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
 the sparse tensor cores <- gemm_sp gemm_sp_v2
-a thread index <- launch_thread get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx
-a synchronisation of threads <- sync_warp sync_grid syncthreads_or syncthreads_and syncthreads_count
-    tvm_storage_sync
-an exchange between threads <- shfl_sync shfl_xor shfl_up shfl_down shfl_xor_sync shfl_up_sync
-    shfl_down_sync tvm_warp_shuffle tvm_thread_allreduce comm_reducer warp_reduce_sum
-    warp_reduce_max warp_reduce_min warp_reduce_bitand warp_reduce_bitor any_sync all_sync
-    ballot_sync ballot activemask match_any_sync match_all_sync
+a thread index <- launch_thread
+a synchronisation of threads <- sync_grid tvm_storage_sync
+an exchange between threads <- tvm_warp_shuffle tvm_thread_allreduce comm_reducer
 an instruction of one thread <- ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64
     lds128 sts32 sts64 sts128 __ldg
 vector arithmetic <- Ramp Broadcast vectorlow vectorhigh
@@ -300,8 +296,8 @@ INSTEAD_OF = {
     "the sparse tensor cores": "T.gemm of unpacked tiles",
     "a thread index": "T.get_thread_binding",
     "a synchronisation of threads": "T.sync_threads for the block, two T.Kernel for the grid",
-    "an exchange between threads": "T.reduce_sum and its kin over a tile, or a shared tile and "
-    "T.sync_threads",
+    "an exchange between threads": "T.shfl_sync and T.warp_reduce_sum within a warp, a shared tile "
+    "and T.sync_threads in a block, or T.reduce_sum over a tile",
     "an instruction of one thread": "T.copy, or elements in T.vectorized, which become the widest "
     "accesses",
     "vector arithmetic": "elements in T.vectorized, or T.float16x2(a, b) and T.add2",

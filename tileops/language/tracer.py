@@ -107,6 +107,11 @@ class LaunchState:
     placements: dict[Buffer, Placement] = field(default_factory=dict)
     runs: dict[Buffer, str] = field(default_factory=dict)
 
+    @property
+    def thread_count(self) -> int:
+        """The threads of a block."""
+        return math.prod(self.threads)
+
 
 class Tracer(Builder):
     """The builder of a trace, with what the language needs to know beyond the recorded IR.

@@ -3,9 +3,20 @@
 #ifndef TILEOPS_CUDA_THREADS_H_
 #define TILEOPS_CUDA_THREADS_H_
 
-#include "types.h"
+#include "arith.h"
 
 namespace tileops {
+
+// CUDA's function for values of 32 and 64 bits; narrower integers go through the former.
+#define TILEOPS_SHUFFLE(NAME, CUDA)                                                      \
+  template <class T>                                                                     \
+  TILEOPS_INLINE_MEMBER T NAME(T value, i32 lane, i32 width, u32 mask) const {           \
+    if constexpr (sizeof(T) < 4) {                                                       \
+      return static_cast<T>(CUDA(mask & lanes(), static_cast<i32>(value), lane, width)); \
+    } else {                                                                             \
+      return CUDA(mask & lanes(), value, lane, width);                                   \
+    }                                                                                    \
+  }
 
 struct Thread {
   i32 index;
@@ -20,12 +31,91 @@ struct Thread {
       asm volatile("bar.arrive %0, %1;" : : "r"(number), "r"(count) : "memory");
     }
   }
+  TILEOPS_INLINE_MEMBER void sync_warp(u32 mask) const { __syncwarp(mask & lanes()); }
+
+  TILEOPS_SHUFFLE(shfl_sync, __shfl_sync)
+  TILEOPS_SHUFFLE(shfl_up, __shfl_up_sync)
+  TILEOPS_SHUFFLE(shfl_down, __shfl_down_sync)
+  TILEOPS_SHUFFLE(shfl_xor, __shfl_xor_sync)
+  TILEOPS_INLINE_MEMBER i32 any_sync(bool holds, u32 mask) const {
+    return __any_sync(mask & lanes(), holds) != 0;
+  }
+  TILEOPS_INLINE_MEMBER i32 all_sync(bool holds, u32 mask) const {
+    return __all_sync(mask & lanes(), holds) != 0;
+  }
+  TILEOPS_INLINE_MEMBER u64 ballot_sync(bool holds, u32 mask) const {
+    return __ballot_sync(mask & lanes(), holds);
+  }
+  TILEOPS_INLINE_MEMBER u64 activemask() const { return __activemask(); }
+  template <class T>
+  TILEOPS_INLINE_MEMBER u32 match_any_sync(T value, u32 mask) const {
+    return __match_any_sync(mask & lanes(), bits_of(value));
+  }
+  template <class T>
+  TILEOPS_INLINE_MEMBER u32 match_all_sync(T value, u32 mask) const {
+    int agree = 0;
+    __match_all_sync(mask & lanes(), bits_of(value), &agree);
+    return agree != 0 ? mask : 0;
+  }
+  // Pairs of lanes, then pairs of those.
+  template <class S, class Join>
+  TILEOPS_INLINE_MEMBER ValueOf<S> joined(ValueOf<S> value, Join join) const {
+#pragma unroll
+    for (i32 bit = 16; bit > 0; bit /= 2) {
+      value = round_to<S>(join(value, shfl_xor(value, bit, 32, ~u32{0})));
+    }
+    return value;
+  }
+  template <class S>
+  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_sum(ValueOf<S> value) const {
+    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a + b; });
+  }
+  template <class S>
+  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_max(ValueOf<S> value) const {
+    return joined<S>(value, greatest<ValueOf<S>>);
+  }
+  template <class S>
+  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_min(ValueOf<S> value) const {
+    return joined<S>(value, least<ValueOf<S>>);
+  }
+  template <class S>
+  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_bitand(ValueOf<S> value) const {
+    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a & b; });
+  }
+  template <class S>
+  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_bitor(ValueOf<S> value) const {
+    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a | b; });
+  }
+  TILEOPS_INLINE_MEMBER i32 syncthreads_count(bool holds) const {
+    return __syncthreads_count(holds);
+  }
+  TILEOPS_INLINE_MEMBER i32 syncthreads_and(bool holds) const {
+    return __syncthreads_and(holds) != 0;
+  }
+  TILEOPS_INLINE_MEMBER i32 syncthreads_or(bool holds) const {
+    return __syncthreads_or(holds) != 0;
+  }
+
   // Ends the kernel, and with it the use of the device by this process.
   TILEOPS_INLINE_MEMBER void fail(i64 block, const char* what) const {
     printf("an assertion failed in block %lld, thread %d: %s\n", block, index, what);
     __trap();
   }
+
+ private:
+  // The lanes that the thread's warp has; the last one of a block may have fewer than 32.
+  TILEOPS_INLINE_MEMBER u32 lanes() const {
+    const i32 rest = static_cast<i32>(blockDim.x) - (index & ~31);
+    return rest >= 32 ? ~u32{0} : (u32{1} << rest) - 1;
+  }
+  template <class T>
+  TILEOPS_INLINE_MEMBER static u64 bits_of(T value) {
+    u64 bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    return bits;
+  }
 };
+#undef TILEOPS_SHUFFLE
 
 }  // namespace tileops
 

@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tileops.codegen.cpu.expressions import value
 from tileops.codegen.cpu.places import Arena, named_place, tile_place
-from tileops.codegen.cpu.scalar_types import storage
+from tileops.codegen.cpu.scalar_types import computing, storage
 from tileops.codegen.cpu.state import LaunchState, identifier
 from tileops.codegen.cpu.statements import emit_body
-from tileops.errors import InternalError
+from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir import fold
 from tileops.ir.explicit import NamedBarrier
 from tileops.ir.expr import Buffer
-from tileops.ir.stmt import Alloc, Intrinsic, Launch, Print, Stmt, Threads
+from tileops.ir.stmt import Alloc, Exchange, Intrinsic, Launch, Print, Stmt, Threads
 from tileops.ir.walk import walk
 
 _ALIGNMENT = 64
@@ -72,7 +73,7 @@ def _aligned(size: int) -> int:
 def emit_fibers(state: LaunchState, launch: Launch, threads: Threads, arena: Arena) -> None:
     """The threads of one block, run to their ends."""
     w = state.writer
-    state.steps = STEPS
+    state.steps = {**STEPS, Exchange: _refuse_active_mask}
     with w.block("const auto run_thread = [&](Thread& me) -> i32", end="};"):
         emit_threads(state, launch, threads, "scratch", arena.offsets)
         w.line("return TILEOPS_OK;")
@@ -112,10 +113,14 @@ def _place(state: LaunchState, buffer: Buffer, base: str, offsets: dict[int, int
 
 # -- what threads ask of each other ----------------------------------------------------------------
 def _emit_intrinsic(state: LaunchState, stmt: Intrinsic) -> None:
-    calls = {"sync_threads": "me.sync_block()"}
-    if stmt.name not in calls:
-        raise InternalError(f"code generation: {stmt.name} in a launch of threads")
-    state.writer.line(f"{calls[stmt.name]};")
+    match stmt.name:
+        case "sync_threads":
+            text = "me.sync_block()"
+        case "sync_warp":
+            text = f"me.sync_warp({value(state, stmt.args[0])})"
+        case _:
+            raise InternalError(f"code generation: {stmt.name} in a launch of threads")
+    state.writer.line(f"{text};")
 
 
 def _emit_named_barrier(state: LaunchState, stmt: NamedBarrier) -> None:
@@ -123,7 +128,26 @@ def _emit_named_barrier(state: LaunchState, stmt: NamedBarrier) -> None:
     state.writer.line(f"me.sync_named({stmt.number}, {stmt.threads}, {waits});")
 
 
+def _emit_exchange(state: LaunchState, stmt: Exchange) -> None:
+    """A call of the thread's function of the exchange's name, with its arguments."""
+    kind = computing(stmt.result.dtype)
+    args = [value(state, arg) for arg in stmt.args]
+    name = state.declare(stmt.result)
+    # A reduction rounds each step to the dtype of the value.
+    exact = f"<{storage(stmt.result.dtype)}>" if stmt.op.startswith("warp_reduce") else ""
+    state.writer.line(f"const {kind} {name} = me.{stmt.op}{exact}({', '.join(args)});")
+
+
 STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
+    Exchange: _emit_exchange,
     Intrinsic: _emit_intrinsic,
     NamedBarrier: _emit_named_barrier,
 }
+
+
+def _refuse_active_mask(state: LaunchState, stmt: Exchange) -> None:
+    if stmt.op == "activemask":
+        raise UnsupportedOnTargetError(
+            "T.activemask on the CPU, where no threads run together", location=stmt.loc
+        )
+    _emit_exchange(state, stmt)
