@@ -12,13 +12,16 @@ from tests.frontend import (
     bad_forms,
     bad_programs,
     bad_signatures,
+    bad_threads,
     macros_elsewhere,
 )
 from tests.frontend.registry import BAD
 from tests.kit.goldens import GOLDEN, check
 from tileops.errors import ProgramError, TileopsError
 
-MODULES = (bad_dtypes_and_shapes, bad_forms, bad_programs, bad_signatures, macros_elsewhere)
+MODULES = (
+    bad_dtypes_and_shapes, bad_forms, bad_programs, bad_signatures, bad_threads, macros_elsewhere,
+)  # fmt: skip
 FILES = tuple(Path(str(m.__file__)) for m in MODULES)
 
 

@@ -1,0 +1,116 @@
+"""Programs of single threads that break one rule each; golden files hold their errors."""
+
+from __future__ import annotations
+
+import tileops.language as T
+from tests.frontend.registry import bad
+from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
+
+
+@bad(ProgramValueError)
+def shuffle_of_a_width_that_is_not_a_power_of_two(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.shfl_xor(A[tx], 1, width=12)
+
+
+@bad(ProgramTypeError)
+def shuffle_from_a_lane_of_a_float(A):
+    A: T.Tensor((32,), T.float32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.shfl_sync(A[tx], A[tx])
+
+
+@bad(ProgramTypeError)
+def vote_on_a_float(A):
+    A: T.Tensor((32,), T.float32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.any_sync(A[tx])
+
+
+@bad(ProgramValueError)
+def vote_of_no_lane(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.all_sync(A[tx] > 0, 0)
+
+
+@bad(ProgramValueError)
+def shuffle_inside_a_parallel_loop(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(32):
+            A[i] = T.shfl_xor(A[i], 1)
+
+
+@bad(ProgramValueError)
+def reduction_of_a_part_of_a_warp(A):
+    A: T.Tensor((48,), T.int32)
+    with T.Kernel(1, threads=48):
+        tx = T.get_thread_binding()
+        A[tx] = T.warp_reduce_sum(A[tx])
+
+
+@bad(ProgramTypeError)
+def bits_of_floats_reduced(A):
+    A: T.Tensor((32,), T.float32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.warp_reduce_bitor(A[tx])
+
+
+@bad(UnsupportedConstructError)
+def gemm_beside_statements_of_threads(A):
+    A: T.Tensor((64, 64), T.float16)
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        a = T.alloc_shared((64, 64), T.float16)
+        c = T.alloc_fragment((64, 64), T.float32)
+        T.copy(A, a)
+        T.gemm(a, a, c, clear_accum=True)
+        A[0, tx % 64] = T.shfl_xor(A[0, tx % 64], 1)
+
+
+@bad(UnsupportedConstructError)
+def threads_that_meet_under_a_condition(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((32,), T.int32)
+        if T.shfl_xor(A[tx], 1) > 0:
+            s[tx] = A[tx]
+            A[tx] = s[31 - tx]
+
+
+@bad(UnsupportedConstructError)
+def tile_operation_of_some_threads(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((32,), T.int32)
+        if T.shfl_xor(A[tx], 1) > 0:
+            T.copy(A, s)
+
+
+@bad(UnsupportedConstructError)
+def parallel_loop_with_a_value_of_each_thread(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        other = T.shfl_xor(A[tx], 1)
+        for i in T.Parallel(32):
+            A[i] = other
+
+
+@bad(UnsupportedConstructError)
+def barrier_of_the_block_for_some_threads(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        A[tx] = T.shfl_xor(A[tx], 1)
+        if tx < 32:
+            T.sync_threads(0, 32)
