@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tileops import option, settings
-from tileops.cache import aliases, scripts, usage
+from tileops.cache import aliases, scripts
+from tileops.cache.cubin_cache import is_of_cubin_cache
 from tileops.cache.directory import here
 from tileops.cache.store import store
 from tileops.errors import ArgumentError, CacheError
@@ -91,15 +92,15 @@ def is_cache_enabled() -> bool:
 
 
 def clear_cache() -> None:
-    """Forget all entries, in memory and in the private directory; loaded kernels stay."""
-    store().clear_memory()
+    """Forget all programs, in memory and in the private directory; loaded kernels stay.
+
+    What code put there by itself, through a CubinCache, stays too.
+    """
+    store().remove_all(lambda key: key is None or not is_of_cubin_cache(key))
     directory = here().private
-    if directory is None:
-        return
-    for stored in usage.stored_entries(directory):
-        usage.discard(directory, stored.path)
-    aliases.sweep(directory)
-    scripts.clear(directory)
+    if directory is not None:
+        aliases.sweep(directory)
+        scripts.clear(directory)
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,15 @@ from typing import Any
 from tileops import counters, forks, log, settings
 from tileops.cache import aliases, staging, usage
 from tileops.cache.directory import Directory, Resolved, here
-from tileops.cache.entry import Built, DamagedError, Entry, new_entry, read_entry, write_entry
+from tileops.cache.entry import (
+    Built,
+    DamagedError,
+    Entry,
+    new_entry,
+    read_entry,
+    read_head,
+    write_entry,
+)
 from tileops.cache.files import make_directories, remove, sync_directory, tree_bytes
 from tileops.cache.key import Key
 from tileops.cache.locks import alone
@@ -101,6 +109,30 @@ class Store:
 
             publish = partial(self._publish, key, where=where)
             return flight.obtained(key, build, publish, partial(self._keep, where=where), hit)
+
+    def remove(self, key: Key) -> None:
+        """Forget the entry of ``key``, and take it out of the private directory."""
+        where = here()
+        with forks.guard:
+            self._memory.pop(key.hash(), None)
+        if where.private is not None:
+            usage.discard(where.private, where.private.programs / key.hash())
+
+    def remove_all(self, is_meant: Callable[[Key | None], bool]) -> None:
+        """``remove`` each entry whose key ``is_meant``; a damaged one is asked for as None."""
+        with forks.guard:
+            known = [entry.key for entry in self._memory.values()]
+        for key in filter(is_meant, known):
+            self.remove(key)
+        directory = here().private
+        if directory is None:
+            return
+        for stored in usage.stored_entries(directory):
+            found: Key | None = None
+            with suppress(DamagedError, OSError):
+                found, _ = read_head(stored.path, directory.trust)
+            if is_meant(found):
+                usage.discard(directory, stored.path)
 
     def clear_memory(self) -> None:
         """Forget the entries in memory."""
