@@ -165,6 +165,10 @@ def with_more(more: str) -> Any:  # noqa: C901 - a branch for each case
             if more == "columns":
                 for j in T.Parallel(128):
                     T.atomic_add(S[0, j], 1.0)
+            if more == "vector":
+                row = T.alloc_fragment((128,), T.float32)
+                T.reduce_sum(sums, row, dim=1)
+                T.copy(row, S[bx, by * 128])
             if more == "twice":
                 T.copy(sums, C[by * 128, bx * 128])
             T.copy(sums, C[by * 128, bx * 128])
@@ -181,6 +185,7 @@ BESIDE = {
     "part": (1, True),
     "print": (1, True),
     "columns": (1, True),
+    "vector": (2, True),
     "twice": (2, False),
     "in a loop": (2, False),
 }
@@ -193,6 +198,7 @@ def test_what_one_group_should_do_keeps_a_launch_in_one(more: str) -> None:
     if launch.language == "gluon":
         assert f"math {groups} x" in launch.notes[0]
         assert ("staged %C" in launch.notes[0]) == staged
+        assert "staged %S" not in launch.notes[0]  # eight rows make a pattern of shared memory
     else:
         assert (groups, "Triton path" in launch.notes[0]) == (1, True)
 

@@ -18,6 +18,7 @@ from tileops.ir.node import Body, Stmt
 from tileops.ir.tile_operations import Copy, Gemm
 
 _SWIZZLES = (128, 64, 32)  # bytes (CUDA driver API, CUtensorMapSwizzle)
+PATTERN_ROWS = 8  # that a swizzle pattern of shared memory has
 
 
 @dataclass(frozen=True)

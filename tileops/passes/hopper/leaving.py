@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from tileops.ir.expr import Buffer
-from tileops.ir.schedule import Added, Staged
+from tileops.ir.schedule import PATTERN_ROWS, Added, Staged
 from tileops.ir.stmt import Body, Copy, If, Stmt
 from tileops.ir.walk import read_buffers, view_roots, walk, written_buffers
 from tileops.passes.hopper.added_boxes import added_box
@@ -19,10 +21,12 @@ class Leaving:
         self._roots = view_roots(body)
 
     def copy(self, copy: Copy) -> Stmt:
-        """A copy from a tile to a tensor: through shared memory where it is a box."""
+        """A copy from a tile to a tensor: through shared memory where it is a box of enough rows."""
         try:
             descriptor = self._boxes.stored(copy)
         except Unfit:
+            return copy
+        if math.prod(descriptor.box[:-1]) < PATTERN_ROWS:  # a vector, say
             return copy
         if not copy.src.is_whole() or not self._is_written_once(descriptor.tensor):
             return copy

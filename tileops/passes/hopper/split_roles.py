@@ -10,6 +10,7 @@ from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr, Load, Var
 from tileops.ir.program import Program, const_value
 from tileops.ir.schedule import (
+    PATTERN_ROWS,
     Acquire,
     Advance,
     Await,
@@ -48,7 +49,6 @@ _SUMS = {
     "float8_e4m3fn": "float32", "float8_e5m2": "float32",
 }  # fmt: skip
 _STEP_BITS = 256  # of a row of an operand that one instruction reads
-_PATTERN_ROWS = 8  # that a swizzle pattern of shared memory has
 GROUP_ROWS = 64  # of a wgmma instruction, which four warps run together
 _RESULTS = 64
 _TRUE = fold.const(True, DType("bool"))
@@ -419,7 +419,7 @@ def _are_rows(gemm: Gemm) -> bool:
         return False
     others = (*b.starts[:-2], b.starts[-1])
     known = all(const_value(s) == 0 for s in others) and b.extents[-1] == b.buffer.shape[-1]
-    return known and start % _PATTERN_ROWS == 0 and start + count <= _extent(b.buffer, -2)
+    return known and start % PATTERN_ROWS == 0 and start + count <= _extent(b.buffer, -2)
 
 
 def _extent(buffer: Buffer, dim: int) -> int:
