@@ -25,8 +25,13 @@ def test_rows_in_parts(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equal_calls_give_equal_bits(case: Case) -> None:
+    """Where torch is asked for it, which attention alone looks at."""
     inputs = case.inputs(2000, 1024, torch.bfloat16, "cuda")
-    first = with_gradients(case.call, inputs, 0)
-    for _ in range(3):
-        for a, b in zip(with_gradients(case.call, inputs, 0), first, strict=True):
-            assert torch.equal(a, b)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        first = with_gradients(case.call, inputs, 0)
+        for _ in range(3):
+            for a, b in zip(with_gradients(case.call, inputs, 0), first, strict=True):
+                assert torch.equal(a, b)
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -35,7 +35,7 @@ def check_dtensors(case: Case, mesh: DeviceMesh) -> None:
     torch.manual_seed(3)
     whole = [x.requires_grad_() for x in case.inputs(8, 6, torch.float64, "cpu")]
     expected = gradients(case, whole)
-    row_dim = whole[0].dim() - 2
+    row_dim = whole[0].dim() + case.info.rows
     inputs = [
         distribute_tensor(x.detach(), mesh, [Shard(row_dim) if x.dim() > 1 else Replicate()])
         for x in whole

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tileops.ops.attentions import attention as attention
     from tileops.ops.choosing import compile_mode as compile_mode
     from tileops.ops.explaining import why as why
     from tileops.ops.gates import gelu_mul as gelu_mul
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Of torch, for the ops. ``torch.ops.tileops`` leads to those whose names no program of a user has.
 NAMESPACE = "tileops_ops"
 FAMILIES = {
+    "attentions": ("attention",),
     "gates": ("gelu_mul", "silu_mul"),
     "linear_losses": ("linear_cross_entropy",),
     "losses": ("cross_entropy",),

@@ -108,6 +108,55 @@ def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> 
     return torch.softmax(input, dim, dtype=dtype)
 
 
+# -- attention ---------------------------------------------------------------------------------
+def attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False, *, window_size: Sequence[int] = (-1, -1),
+    softcap: float | None = None, sinks: torch.Tensor | None = None, return_lse: bool = False,
+    deterministic: bool | None = None,
+) -> Any:  # fmt: skip
+    """See ``tileops.ops.attention``; torch's own function where that has what is asked for."""
+    shared = query.shape[-3] // max(1, key.shape[-3])
+    is_plain = tuple(window_size) == (-1, -1) and softcap is None and sinks is None
+    # Torch takes the root of the scale.
+    if is_plain and not return_lse and (scale is None or scale > 0):
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=is_causal, scale=scale, enable_gqa=shared > 1
+        )
+    key, value = (x.repeat_interleave(shared, -3) for x in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    visible = _visible(query, key, is_causal, window_size)
+    sees_any = visible.any(-1, keepdim=True)
+    scores = scores.to(wide(query.dtype)).masked_fill(~visible & sees_any, -torch.inf)
+    every = scores
+    if sinks is not None:
+        sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+        every = torch.cat((scores, sink), -1)
+    weights = every.softmax(-1)[..., : key.shape[-2]].masked_fill(~visible, 0.0)
+    out = weights.to(query.dtype) @ value
+    if not return_lse:
+        return out
+    return out, every.masked_fill(~sees_any, -torch.inf).logsumexp(-1)
+
+
+def _visible(
+    query: torch.Tensor, key: torch.Tensor, is_causal: bool, window_size: Sequence[int]
+) -> torch.Tensor:
+    """Which keys each query sees."""
+    behind = torch.arange(query.shape[-2], device=query.device)[:, None]
+    behind = behind - torch.arange(key.shape[-2], device=query.device)
+    left, right = window_size
+    visible = torch.ones_like(behind, dtype=torch.bool)
+    if left >= 0:
+        visible = visible & (behind <= left)
+    if is_causal or right >= 0:
+        visible = visible & (behind >= (0 if is_causal else -right))
+    return visible
+
+
 # -- losses ------------------------------------------------------------------------------------
 def cross_entropy(
     input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,

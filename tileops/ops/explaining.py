@@ -134,6 +134,10 @@ def _choice(call: ProgramCall) -> ProgramChoice:
     elif call.name.startswith("cross_entropy"):
         config = {"rows": 1, "columns": rows.PART, "threads": 256}
         reason = "rows of logits are read in parts"
+    elif call.name.startswith("attention"):
+        from tileops.ops import attentions
+
+        config, reason = attentions.config(call)
     elif call.name == "linear_cross_entropy":
         logits = int(call.arguments[1].shape[0]) * first.element_size()
         config = {"rows": max(1, CHUNK_BYTES // max(1, logits))}

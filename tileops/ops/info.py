@@ -63,6 +63,7 @@ class OpInfo:
     sharding:       rules of DTensor by the name of the op, without the namespace.
     flops:          formulas of matrix products by the name of the op; other work counts as 0.
     lowers:         autocast computes in its own dtype; otherwise it leaves the dtypes alone.
+    rows:           the dimension of the first tensor whose elements are independent of each other.
     backward_reads: what the backward pass reads beside the gradients, of inputs and results.
     bench:          shapes that the benchmarks take.
     peers:          functions of other packages that compute the same, by the package's name.
@@ -80,6 +81,7 @@ class OpInfo:
     bench: tuple[BenchShape, ...]
     flops: Mapping[str, Callable[..., int]] = field(default_factory=dict)
     lowers: bool = False
+    rows: int = -2
 
     def forward_bytes(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
         """Bytes of a forward pass: each input read once, each output written once."""

@@ -89,3 +89,49 @@ def rope_rule(
         angles = Replicate() if of_angles is None else Shard(of_angles)
         found.append(([heads, heads], [heads, heads, angles, angles]))
     return found
+
+
+def attention_rule(
+    Q: Any, K: Any, V: Any, sinks: Any = None, **options: Any
+) -> Sequence[tuple[Placements, Placements]]:
+    """Batch and heads may be divided, heads only into whole groups that share a key head."""
+    inputs = [_Heads(x, options[f"{n}_heads_first"]) for x, n in zip((Q, K, V), "qkv", strict=True)]
+    results = [_Heads(Q, False), _Heads(Q, True, last=1)]
+    return _of_heads(results, inputs, sinks, K)
+
+
+def attention_backward_rule(
+    dOut: Any, Out: Any, Q: Any, K: Any, V: Any, log_sums: Any, d_log_sums: Any = None,
+    **options: Any,
+) -> Sequence[tuple[Placements, Placements]]:  # fmt: skip
+    """As in the forward pass."""
+    given = [_Heads(x, options[f"{n}_heads_first"]) for x, n in zip((Q, K, V), "qkv", strict=True)]
+    sums = [_Heads(Q, True, last=1) for x in (log_sums, d_log_sums) if _is_tensor(x)]
+    results = [*given, _Heads(Q, True, last=1), _Heads(Q, False)]
+    return _of_heads(results, [_Heads(dOut, False), _Heads(Out, False), *given, *sums], None, K)
+
+
+class _Heads:
+    """A tensor of attention: leading dimensions, and that of its heads."""
+
+    def __init__(self, value: Any, heads_first: bool, *, last: int = 2) -> None:
+        self.leading = _rank(value) - 3
+        self.heads = self.leading if heads_first else self.leading + last - 1
+
+
+def _of_heads(
+    results: Sequence[_Heads], inputs: Sequence[_Heads], sinks: Any, K: Any
+) -> Sequence[tuple[Placements, Placements]]:
+    from torch.distributed.tensor import Replicate, Shard
+
+    beside = [sinks] if _is_tensor(sinks) else []
+    whole: Placements = [Replicate() for _ in (*inputs, *beside)]
+    found: list[tuple[Placements, Placements]] = [([Replicate() for _ in results], whole)]
+    for dim in range(inputs[0].leading):
+        batch = [Shard(dim) for _ in inputs]
+        found.append(([Shard(dim) for _ in results], [*batch, *(Replicate() for _ in beside)]))
+    heads = K.tensor_meta.shape[inputs[1 if len(inputs) < 5 else 3].heads]
+    if heads % K.mesh.size() == 0:
+        placed = [Shard(x.heads) for x in inputs]
+        found.append(([Shard(x.heads) for x in results], [*placed, *(Shard(0) for _ in beside)]))
+    return found

@@ -21,7 +21,7 @@ class Leaving:
         self._roots = view_roots(body)
 
     def copy(self, copy: Copy) -> Stmt:
-        """A copy from a tile to a tensor: through shared memory where it is a box of enough rows."""
+        """A copy from a tile to a tensor: through shared memory where it is a box of rows."""
         try:
             descriptor = self._boxes.stored(copy)
         except Unfit:

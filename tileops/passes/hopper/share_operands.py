@@ -11,7 +11,7 @@ from dataclasses import replace
 from tileops.ir.expr import Buffer, Region
 from tileops.ir.schedule import Issue, Schedule, Share, swizzle_of
 from tileops.ir.stmt import Body, Stmt
-from tileops.ir.walk import sub_bodies, with_bodies
+from tileops.ir.walk import sub_bodies, walk, with_bodies, written_buffers
 from tileops.passes.hopper.unfit import Unfit
 
 
@@ -27,6 +27,7 @@ def share_operands(schedule: Schedule, ids: Iterator[int]) -> Schedule:
 
 def _shared(body: Body, fed: set[int], shared: dict[int, Buffer], ids: Iterator[int]) -> Body:
     out: list[Stmt] = []
+    held: set[int] = set()  # operands whose tiles are up to date: products in flight may read them
     for stmt in body:
         if isinstance(stmt, Issue) and stmt.a.buffer.id not in fed:
             own = stmt.a.buffer
@@ -35,8 +36,12 @@ def _shared(body: Body, fed: set[int], shared: dict[int, Buffer], ids: Iterator[
                     raise Unfit(f"a row of `{own.name}` is too short for shared memory", stmt.loc)
                 shared[own.id] = replace(own, id=next(ids), scope="shared")
             tile = Region(shared[own.id], stmt.a.starts, stmt.a.extents)
-            out += [Share(stmt.a, tile, **stmt.provenance), replace(stmt, a=tile)]
+            if own.id not in held:
+                out.append(Share(stmt.a, tile, **stmt.provenance))
+                held.add(own.id)
+            out.append(replace(stmt, a=tile))
             continue
+        held -= {b.id for s in walk((stmt,)) for b in written_buffers(s)}
         inner = tuple(_shared(b, fed, shared, ids) for b in sub_bodies(stmt))
         out.append(with_bodies(stmt, inner))
     return tuple(out)
