@@ -22,8 +22,10 @@ ROOT = HERE.parents[1]
 TORCH = Path(torch.__file__).parent
 
 PACKAGE = """
-import sys, torch, tileops
-from tests.programs import samples
+import importlib, sys, torch, tileops
+
+device, target, bundle, package, module = sys.argv[1:]
+samples = importlib.import_module(module)
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -35,11 +37,11 @@ class Model(torch.nn.Module):
         d, s = samples.sum_difference(z.reshape(3, 5), y.reshape(3, 5))
         return s * self.weight, d
 
-device, target, bundle, package = sys.argv[1:]
 x = torch.arange(15, dtype=torch.float32, device=device)
 program = torch.export.export(Model().to(device), (x, x + 1))
 calls = [str(n.target) for n in program.graph.nodes if "tileops" in str(n.target)]
-assert calls == ["tileops.sample_axpy.default", "tileops.sample_sum_difference.default"], calls
+ops = (samples.axpy, samples.sum_difference)
+assert calls == [f"tileops.{p.definition.name}.default" for p in ops], calls
 # One package is made: a precompiled header and an optimised wrapper take longer than they save.
 import torch._inductor.config as config
 wanted = {"precompile_headers": False, "compile_wrapper_opt_level": "O0"}
@@ -113,9 +115,13 @@ def build_program(out: Path, *, cuda: bool) -> None:
     )  # fmt: skip
 
 
-def make(folder: Path, device: str, target: str) -> Path:
-    """``folder`` with the package and the bundle in it, and without the cache that made them."""
-    run_python(PACKAGE, folder / "cache", device, target, folder / "bundle", folder / "model.pt2")
+def make(folder: Path, device: str, target: str, module: str = "tests.programs.samples") -> Path:
+    """``folder`` with the package and the bundle in it, and without the cache that made them.
+
+    ``module`` has the two programs.
+    """
+    where = (folder / "bundle", folder / "model.pt2")
+    run_python(PACKAGE, folder / "cache", device, target, *where, module)
     shutil.rmtree(folder / "cache")
     return folder
 
