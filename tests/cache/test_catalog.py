@@ -135,7 +135,7 @@ def test_why(three: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert 'triton: "3.9.0" -> "3.6.0"' in text
     found = json.loads(_run(capsys, "cache", "why", three[0], "--json")[1])
     same = identity(samples.key().fields)
-    assert found == {"identity": same, "nearest": three[1], "fields": ["toolchain"]}
+    assert found == {"identity": same, "nearest": three[1], "fields": ["toolchain"], "parts": []}
     assert f"identity: {same[:12]}, the nearest has the same" in text
     assert f"identity: {same}" in _run(capsys, "cache", "show", three[0])[1]
     assert json.loads(_run(capsys, "cache", "show", three[0], "--json")[1])["identity"] == same

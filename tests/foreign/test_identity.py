@@ -25,7 +25,7 @@ SIZE: tl.constexpr = 4
 
 @triton.jit
 def inner(x):
-    return x + 1.0
+    return x + {added}
 
 @triton.jit
 def helper(x):
@@ -38,7 +38,15 @@ def kernel(x, y, n, BLOCK: tl.constexpr{default}):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, helper(tl.load(x + i, mask=i < n)) * C, mask=i < n)
 """
-SAME = {"pad": "", "constant": "1.0", "factor": "2.0", "comment": "", "default": "", "doc": ""}
+SAME = {
+    "pad": "",
+    "constant": "1.0",
+    "factor": "2.0",
+    "added": "1.0",
+    "comment": "",
+    "default": "",
+    "doc": "",
+}
 ROOT = Path(__file__).parents[2]
 _numbers = itertools.count()
 
@@ -71,6 +79,7 @@ def parts(folder: Path, **changes: str) -> dict[str, str]:
         ({"comment": '"""What it does."""'}, set()),
         ({"doc": '"""What it does."""'}, set()),
         ({"factor": "3.0"}, {"function helper"}),
+        ({"added": "3.0"}, {"function inner"}),
         ({"constant": "2.0"}, {"value C"}),
         ({"default": " = 64"}, {"function kernel"}),
     ],

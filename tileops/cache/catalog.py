@@ -121,20 +121,24 @@ def why_missed(key: Key, name: str) -> str:
     if found is None:
         return "first compile of this op"
     names = key.differences(found)
-    parts = _changed_parts(key.fields["ir"], found.fields["ir"]) if "ir" in names else []
-    return "changed: " + ", ".join([*names, *parts])
+    return "changed: " + ", ".join([*names, *changed_parts(key, found)])
 
 
 # A line of a program's text for each function or file that a foreign kernel is made of.
 _PART = "  made of "
 
 
-def _changed_parts(text: str, other: str) -> list[str]:
-    """The parts of foreign kernels that are not the same in two texts."""
+def changed_parts(key: Key, other: Key) -> list[str]:
+    """The functions, values and headers of foreign kernels that two keys' programs have otherwise.
+
+    What a kernel calls, reads or includes at any depth is a part of its own.
+    """
     now, then = (
         dict(
-            line.removeprefix(_PART).rsplit(" ", 1) for line in t.splitlines() if _PART in line[:10]
+            line.removeprefix(_PART).rsplit(" ", 1)
+            for line in k.fields["ir"].splitlines()
+            if line.startswith(_PART)
         )
-        for t in (text, other)
+        for k in (key, other)
     )
     return [name for name in {**then, **now} if now.get(name) != then.get(name)]

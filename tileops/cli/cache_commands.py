@@ -170,13 +170,21 @@ def explain_entry(options: argparse.Namespace) -> int:
         _say(json.dumps(nothing) if options.json else "there is no other entry")
         return 0
     fields = entry.key.differences(nearest.key)
+    parts = catalog.changed_parts(entry.key, nearest.key)
     if options.json:
-        found = {"identity": entry.identity, "nearest": nearest.hash, "fields": fields}
+        found = {
+            "identity": entry.identity,
+            "nearest": nearest.hash,
+            "fields": fields,
+            "parts": parts,
+        }
         _say(json.dumps(found))
         return 0
     same = "the same" if fields == ("toolchain",) else "another one"
     _say(f"nearest: {nearest.hash[:12]} {nearest.name} {nearest.target}")
     _say(f"identity: {entry.identity[:12]}, the nearest has {same}")
+    if parts:
+        _say(f"changed: {', '.join(parts)}")
     _say(f"differs in: {', '.join(fields)}\n{entry.key.describe_difference(nearest.key)}")
     return 0
 

@@ -168,6 +168,8 @@ class _Parts:
     def _plain(self, name: str, value: object) -> tuple[str, str]:
         """A value as a part, under a name that no other value of the kernel has."""
         text, number, unique = repr(value), 1, name
+        if any(letter.isspace() for letter in text):  # a part is a word in a program's text
+            text = digest_of_text(text)
         while self._values.setdefault(unique, text) != text:
             number += 1
             unique = f"{name}#{number}"
