@@ -142,8 +142,7 @@ class _Order:
         """What is pending after ``stmt``; all threads wait before it where they must."""
         if self._trusts and not must:
             return {**pending, **found}
-        running = self._places.running(apart)
-        met = {self._meeting(a, b, running) for a in pending for b in found}
+        met = {self._meeting(a, b, apart) for a in pending for b in found}
         if not met - {Meeting.NEVER}:
             return {**pending, **found}
         if not apart:
@@ -157,11 +156,12 @@ class _Order:
             )
         return {**pending, **found}
 
-    def _meeting(self, a: Access, b: Access, running: frozenset[int]) -> Meeting:
+    def _meeting(self, a: Access, b: Access, apart: tuple[Expr, ...]) -> Meeting:
         if a.root != b.root or not (a.is_write or b.is_write) or (a.is_atomic and b.is_atomic):
             return Meeting.NEVER
         if a.buffer != b.buffer or a.indices is None or b.indices is None:
             return Meeting.MAYBE
+        running = self._places.running(apart)
         return self._places.meeting(a.indices, b.indices, running)
 
     # -- accesses ----------------------------------------------------------------------------------
