@@ -114,3 +114,51 @@ def barrier_of_the_block_for_some_threads(A):
         A[tx] = T.shfl_xor(A[tx], 1)
         if tx < 32:
             T.sync_threads(0, 32)
+
+
+@bad(ProgramValueError)
+def random_number_before_the_generator_starts(A):
+    A: T.Tensor((32,), T.uint32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.rng_rand()
+
+
+@bad(ProgramValueError)
+def random_number_of_a_point(A):
+    A: T.Tensor((32,), T.uint32)
+    with T.Kernel(1, threads=32):
+        T.rng_init(1)
+        for i in T.Parallel(32):
+            A[i] = T.rng_rand()
+
+
+@bad(ProgramTypeError)
+def seed_that_is_a_float(A):
+    A: T.Tensor((32,), T.float32)
+    with T.Kernel(1, threads=32):
+        T.rng_init(A[0])
+
+
+@bad(UnsupportedConstructError)
+def generator_that_is_not_philox(A):
+    A: T.Tensor((32,), T.uint32)
+    with T.Kernel(1, threads=32):
+        T.rng_init(1, generator="curandStateXORWOW_t")
+
+
+@bad(UnsupportedConstructError)
+def normal_random_number(A):
+    A: T.Tensor((32,), T.float32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        T.rng_init(1)
+        A[tx] = T.rng_rand_float(dist="normal")
+
+
+@bad(ProgramValueError)
+def shuffle_of_64_lanes(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        A[tx] = T.tvm_warp_shuffle(0xFFFFFFFF, A[tx], 0, 32, 64)

@@ -197,7 +197,7 @@ def numbers_of_threads(X):
 def shuffles(X):
     """Each way of naming another lane, over whole warps and parts of them."""
     X: T.Tensor((64,), T.int32)
-    Y = T.empty((6, 64), T.int32)
+    Y = T.empty((7, 64), T.int32)
     with T.Kernel(1, threads=64):
         tx = T.get_thread_binding()
         value = X[tx]
@@ -207,6 +207,7 @@ def shuffles(X):
         Y[3, tx] = T.shfl_xor(value, 9)
         Y[4, tx] = T.shfl_sync(value, tx + 1, width=16)
         Y[5, tx] = T.shfl_up(value, 1, width=4)
+        Y[6, tx] = T.tvm_warp_shuffle(0xFFFFFFFF, value, tx ^ 7, 32, 32)
     return Y
 
 
@@ -220,6 +221,7 @@ def shuffles_expected(x: torch.Tensor) -> torch.Tensor:
         warp + (lane ^ 9),
         t // 16 * 16 + (t + 1) % 16,
         torch.where(t % 4 >= 1, t - 1, t),
+        t ^ 7,
     ]
     return torch.stack([x[place] for place in places])
 
@@ -345,6 +347,62 @@ def block_sums_of_warps(X):
     return Y
 
 
+# -- random numbers --------------------------------------------------------------------------------
+def random_numbers(S):
+    """Numbers of sequences of their own, and of one sequence from a place of each thread's."""
+    S: T.Tensor((2,), T.int64)
+    Y = T.empty((3, 2, 64, 6), T.int64)
+    with T.Kernel(2, threads=64) as bx:
+        tx = T.get_thread_binding()
+        T.rng_init(S[0])
+        for i in T.serial(6):
+            Y[0, bx, tx, i] = T.cast(T.rng_rand(), T.int64)
+        T.rng_init(S[1], 7, (bx * 64 + tx) * 3 + 1)
+        for i in T.serial(6):
+            Y[1, bx, tx, i] = T.cast(T.rng_rand(), T.int64)
+        T.rng_init(S[1], S[0], S[0])
+        for i in T.serial(6):
+            # A float32 has 24 bits of the 32; times 2^33 it is an integer again.
+            Y[2, bx, tx, i] = T.cast(T.rng_rand_float() * 2.0**33, T.int64)
+    return Y
+
+
+def philox(seed: int, sequence: int, offset: int, count: int) -> list[int]:
+    """Numbers of Philox4x32-10: four of each place of the counter, from number ``offset`` on."""
+    word = 0xFFFFFFFF
+    found: list[int] = []
+    for place in range(offset // 4, (offset + count) // 4 + 1):
+        a, b, c, d = place & word, place >> 32, sequence & word, sequence >> 32
+        first, second = seed & word, seed >> 32
+        for _ in range(10):
+            left, right = 0xD2511F53 * a, 0xCD9E8D57 * c
+            a, b = (right >> 32) ^ b ^ first, right & word
+            c, d = (left >> 32) ^ d ^ second, left & word
+            first, second = (first + 0x9E3779B9) & word, (second + 0xBB67AE85) & word
+        found += [a, b, c, d]
+    return found[offset % 4 :][:count]
+
+
+def random_numbers_expected(s: torch.Tensor) -> torch.Tensor:
+    one, two = (int(n) for n in s)
+    own = [philox(one, thread, 0, 6) for thread in range(128)]
+    parts = [philox(two, 7, thread * 3 + 1, 6) for thread in range(128)]
+    numbers = torch.tensor(philox(two, one, one, 6), dtype=torch.float64).float()
+    floats = ((numbers * 2.0**-32 + 2.0**-33) * 2.0**33).long().expand(128, 6)
+    return torch.stack([torch.tensor(own), torch.tensor(parts), floats]).reshape(3, 2, 64, 6)
+
+
+def one_thread_draws_in_order(X):
+    """A loop over points is in order where a block has one thread."""
+    X: T.Tensor((1,), T.int32)
+    Y = T.empty((4, 8), T.int64)
+    with T.Kernel(4, threads=1) as bx:
+        T.rng_init(X[0], 0, bx * 8)
+        for i in T.Parallel(8):
+            Y[bx, i] = T.cast(T.rng_rand(), T.int64)
+    return Y
+
+
 # All executors run these.
 NUMBERS = [
     Construct(
@@ -385,5 +443,11 @@ THREADS = [
         block_sums_of_warps,
         lambda: (ints(1000).float(),),
         lambda x: torch.stack([part.sum() for part in x.split(256)]),
+    ),
+    Construct(random_numbers, lambda: (torch.randint(0, 1 << 62, (2,)),), random_numbers_expected),
+    Construct(
+        one_thread_draws_in_order,
+        lambda: (ints(1, low=0),),
+        lambda x: torch.tensor(philox(int(x[0]), 0, 0, 32)).reshape(4, 8),
     ),
 ]

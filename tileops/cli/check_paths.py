@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tileops.language import asynchronous, barriers, exchanges, extern, foreign, hints, roles
+from tileops.language import (
+    asynchronous,
+    barriers,
+    exchanges,
+    extern,
+    foreign,
+    hints,
+    random_numbers,
+    roles,
+)
 
 _EVERYWHERE = "Triton for GPUs, C++ for CPUs"
 _SCHEDULED = f"{_EVERYWHERE}; on sm_90 Gluon in roles where a schedule fits the launch"
@@ -28,7 +37,7 @@ def paths_of(name: str) -> str:
         return _ROLES
     if name in (*extern.__all__, *foreign.__all__):
         return _FOREIGN
-    if name in exchanges.__all__:
+    if name in (*exchanges.__all__, *random_numbers.__all__):
         return _THREADS if name.startswith("get_") else _SINGLE
     if name in _THREAD_NAMES:
         return _THREADS

@@ -16,6 +16,7 @@ from tileops.ir.stmt import (
     Exchange,
     For,
     If,
+    RandomNumber,
     Stmt,
     Store,
     While,
@@ -27,12 +28,15 @@ _OWN = ("local", "var", "fragment")
 class Variation:
     """The variables, and the buffers in registers, whose values differ between threads.
 
-    ``lanes`` are the indices of threads. What an atomic gives differs. An element of memory at a
-    place that all threads agree on is the same for all.
+    ``lanes`` are the indices of a block's ``threads``. What an atomic gives differs. An element of
+    memory at a place that all threads agree on is the same for all.
     """
 
-    def __init__(self, body: Body, lanes: Collection[Var]) -> None:
+    def __init__(self, body: Body, lanes: Collection[Var], threads: int) -> None:
         self._ids = {var.id for var in lanes}
+        if threads == 1:
+            self._ids = set()
+            return
         count = -1
         while count != len(self._ids):  # a loop may hand a value to its next iteration
             count = len(self._ids)
@@ -85,7 +89,11 @@ class Variation:
                 self._ids.add(var.id)
             case Exchange() if stmt.is_of_the_block:
                 pass
-            case Atomic(result=Var() as result) | Exchange(result=result):
+            case (
+                Atomic(result=Var() as result)
+                | Exchange(result=result)
+                | RandomNumber(result=result)
+            ):
                 self._ids.add(result.id)
             case Alloc(init=Expr() as init) if self.reads((init,)):
                 self._ids.add(stmt.buffer.id)

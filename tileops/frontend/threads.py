@@ -31,6 +31,8 @@ from tileops.ir.stmt import (
     Launch,
     Parallel,
     Print,
+    RandomNumber,
+    RandomStart,
     Reduce,
     Stmt,
     Store,
@@ -47,7 +49,7 @@ from tileops.location import Location
 # Statements of one thread, and those that may be shared among the threads of a block.
 _OF_A_THREAD = (
     AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, For, If, NamedBarrier,
-    Print, Store, View, While,
+    Print, RandomNumber, RandomStart, Store, View, While,
 )  # fmt: skip
 _SHARED = (Atomic, Copy, Fill, Parallel, Reduce, Transpose)
 _SYNCS = (SYNC, SYNC_WARP)
@@ -66,6 +68,8 @@ def needs_threads(launch: Launch) -> Why | None:
     for stmt in walk.walk(launch.body):
         if isinstance(stmt, Exchange):
             return Why(f"T.{stmt.op}", stmt.loc)
+        if isinstance(stmt, RandomStart):
+            return Why("T.rng_init", stmt.loc)
         if isinstance(stmt, Intrinsic) and stmt.name == SYNC_WARP:
             return Why(f"T.{stmt.name}", stmt.loc)
     return None
@@ -80,11 +84,11 @@ def of_threads(
     UnsupportedConstructError for a statement that has no form for threads.
     """
     lanes = [var for var, _ in indices.lanes]
-    variation = Variation(launch.body, lanes)
+    variation = Variation(launch.body, lanes, indices.count)
     body = _with_scopes(launch.body, variation)
     for stmt in walk.walk(body):
         _require_form(stmt, variation)
-    body = in_order(body, indices, Variation(body, lanes), trusts=trusts)
+    body = in_order(body, indices, Variation(body, lanes, indices.count), trusts=trusts)
     thread = tracer.new_var("thread", fold.INT32)
     named = tuple(Bind(var, indices.value(var, thread), loc=launch.loc) for var in lanes)
     threads = Threads(thread, indices.count, (*named, *body), why.reason, loc=why.loc)

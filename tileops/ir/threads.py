@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tileops.ir.expr import Expr, Var, comma_separated, typed
 from tileops.ir.node import Body, Stmt
@@ -84,3 +85,34 @@ class Exchange(Stmt):
             return
         dtype = EXCHANGES[self.op] or self.args[0].dtype
         yield from typed(self.result, dtype, f"the result of {self.op}")
+
+
+@dataclass(frozen=True)
+class RandomStart(Stmt):
+    """The thread's generator goes to number ``offset`` of a sequence of a seed; all are uint64."""
+
+    DTYPES: ClassVar[Mapping[str, str]] = {
+        "seed": "uint64",
+        "sequence": "uint64",
+        "offset": "uint64",
+    }
+    TEXT = "random start {0.seed}, {0.sequence}, {0.offset}"
+
+    seed: Expr
+    sequence: Expr
+    offset: Expr
+
+
+@dataclass(frozen=True)
+class RandomNumber(Stmt):
+    """``result`` is the next number of the thread's generator: a uint32, or a float32 in (0, 1]."""
+
+    DEFINES = ("result",)
+    TEXT = "{0.result} = random {0.result.dtype.short}"
+
+    result: Var
+
+    def faults(self) -> Iterator[str]:
+        """The rules that it breaks."""
+        if self.result.dtype not in ("uint32", "float32"):
+            yield f"a random {self.result.dtype}"

@@ -33,6 +33,7 @@ from tileops.language.missing import unmangled as _unmangled
 from tileops.language.parameter_types import *
 from tileops.language.persistent import *
 from tileops.language.products import *
+from tileops.language.random_numbers import *
 from tileops.language.reductions import *
 from tileops.language.roles import *
 from tileops.language.value import *

@@ -20,8 +20,8 @@ __all__ = [
     "get_warp_group_idx", "get_warp_idx", "get_warp_idx_sync", "match_all_sync", "match_any_sync",
     "shfl_down", "shfl_down_sync", "shfl_sync", "shfl_up", "shfl_up_sync", "shfl_xor",
     "shfl_xor_sync", "sync_warp", "syncthreads_and", "syncthreads_count", "syncthreads_or",
-    "warp_reduce_bitand", "warp_reduce_bitor", "warp_reduce_max", "warp_reduce_min",
-    "warp_reduce_sum",
+    "tvm_warp_shuffle", "warp_reduce_bitand", "warp_reduce_bitor", "warp_reduce_max",
+    "warp_reduce_min", "warp_reduce_sum",
 ]  # fmt: skip
 
 _WARP = 32
@@ -113,6 +113,17 @@ shfl_down = shfl_down_sync = _shuffle(
 shfl_xor = shfl_xor_sync = _shuffle(
     "shfl_xor", "The value of the lane whose number differs in the bits of ``delta``."
 )
+
+
+def tvm_warp_shuffle(
+    mask: object, value: object, warp_id: object, width: object, warp_size: object
+) -> Value:
+    """T.shfl_sync with the arguments in another order."""
+    if int_of("T.tvm_warp_shuffle", "warp_size", warp_size) > _WARP:
+        raise ProgramValueError(
+            "T.tvm_warp_shuffle: wrong warp_size", expected="at most 32", found=str(warp_size)
+        )
+    return shfl_sync(value, warp_id, width, mask)
 
 
 # -- votes -----------------------------------------------------------------------------------------

@@ -148,8 +148,8 @@ T.assume(x % 16 == 0) tells the compiler what holds <- multiple_of max_contiguou
 T.use_swizzle(10) walks the grid in panels <- swizzle2d swizzle grid_swizzle rasterization
 T.align_up(x, 16) rounds up to a multiple; Python computes powers of known sizes <- next_power_of_2
     next_pow2 round_up roundup pad_to next_power_of_two
-pass random numbers as a tensor <- rand randn randint uniform normal dropout philox randint4x random
-    seed bernoulli rand4x
+T.rng_init and T.rng_rand_float draw random numbers, or a tensor has them <- rand randn randint
+    uniform normal dropout philox randint4x random seed bernoulli rand4x
 torch sorts better; a program may work on what it gives <- sort argsort topk unique histogram
     searchsorted bincount nonzero bisect median quantile
 # -- dtypes
@@ -274,11 +274,10 @@ a cluster of blocks <- ClusterKernel block_rank_in_cluster cluster_sync cluster_
 the sparse tensor cores <- gemm_sp gemm_sp_v2
 a thread index <- launch_thread
 a synchronisation of threads <- sync_grid tvm_storage_sync
-an exchange between threads <- tvm_warp_shuffle tvm_thread_allreduce comm_reducer
+an exchange between threads <- tvm_thread_allreduce comm_reducer
 an instruction of one thread <- ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64
     lds128 sts32 sts64 sts128 __ldg
 vector arithmetic <- Ramp Broadcast vectorlow vectorhigh
-a random number generator <- rng_init rng_rand rng_rand_float
 TIR <- evaluate attr alloc_buffer block reads writes block_attr Buffer buffer_store decl_buffer
     While let LetStmt func_attr preflattened_buffer allocate axis q_multiply_shift
 """)
@@ -301,7 +300,6 @@ INSTEAD_OF = {
     "an instruction of one thread": "T.copy, or elements in T.vectorized, which become the widest "
     "accesses",
     "vector arithmetic": "elements in T.vectorized, or T.float16x2(a, b) and T.add2",
-    "a random number generator": "random numbers in a tensor of torch",
     "TIR": "the statements of the language",
 }
 VECTOR_TYPE = "a vector type"

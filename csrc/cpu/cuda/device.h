@@ -10,5 +10,6 @@
 #include "cuda/functions.h"
 #include "cuda/print.h"
 #include "cuda/threads.h"
+#include "philox.h"
 
 #endif  // TILEOPS_CUDA_DEVICE_H_

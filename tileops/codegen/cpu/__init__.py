@@ -6,7 +6,7 @@ from tileops.codegen.cpu.launches import emit_launch
 from tileops.codegen.cpu.state import Writer
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.ir.program import Program
-from tileops.ir.stmt import Atomic, Gemm, Print, Reduction, Scan, Threads
+from tileops.ir.stmt import Atomic, Gemm, Print, RandomStart, Reduction, Scan, Threads
 from tileops.ir.walk import walk
 from tileops.pass_configs import DEBUG_CPU
 from tileops.passes.context import Context
@@ -20,6 +20,7 @@ _NEEDED = (
     (Atomic, "atomic.h"),
     (Print, "print.h"),
     (Threads, "fibers.h"),
+    (RandomStart, "philox.h"),
 )
 
 

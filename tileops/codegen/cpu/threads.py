@@ -15,7 +15,17 @@ from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir import fold
 from tileops.ir.explicit import NamedBarrier
 from tileops.ir.expr import Buffer
-from tileops.ir.stmt import Alloc, Exchange, Intrinsic, Launch, Print, Stmt, Threads
+from tileops.ir.stmt import (
+    Alloc,
+    Exchange,
+    Intrinsic,
+    Launch,
+    Print,
+    RandomNumber,
+    RandomStart,
+    Stmt,
+    Threads,
+)
 from tileops.ir.walk import walk
 
 _ALIGNMENT = 64
@@ -93,6 +103,8 @@ def emit_threads(
         state.ranges = state.ranges.with_span(threads.var, fold.const(0), fold.const(threads.count))
         name = state.declare(threads.var, state.ranges.of(threads.var))
         w.line(f"const i32 {name} = me.index;")
+        if any(isinstance(stmt, RandomStart) for stmt in walk(threads.body)):
+            w.line("Philox random;")
         for stmt in walk(launch.body):
             if isinstance(stmt, Alloc):
                 _place(state, stmt.buffer, base, offsets)
@@ -138,10 +150,23 @@ def _emit_exchange(state: LaunchState, stmt: Exchange) -> None:
     state.writer.line(f"const {kind} {name} = me.{stmt.op}{exact}({', '.join(args)});")
 
 
+def _emit_random_start(state: LaunchState, stmt: RandomStart) -> None:
+    numbers = (stmt.seed, stmt.sequence, stmt.offset)
+    state.writer.line(f"random.start({', '.join(value(state, number) for number in numbers)});")
+
+
+def _emit_random_number(state: LaunchState, stmt: RandomNumber) -> None:
+    kind, name = computing(stmt.result.dtype), state.declare(stmt.result)
+    function = "next_float" if stmt.result.dtype.is_float else "next"
+    state.writer.line(f"const {kind} {name} = random.{function}();")
+
+
 STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
     Exchange: _emit_exchange,
     Intrinsic: _emit_intrinsic,
     NamedBarrier: _emit_named_barrier,
+    RandomNumber: _emit_random_number,
+    RandomStart: _emit_random_start,
 }
 
 
