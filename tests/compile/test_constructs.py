@@ -467,21 +467,3 @@ def test_pass_configs_that_change_results_act() -> None:
     assert "tl.exp(" in fast
     assert "mask=" not in text(("tl.disable_safe_memory_legalize", "true"))
     assert 'input_precision="ieee"' in text(("tl.gemm_f32_precision", "ieee"))
-
-
-def test_the_fast_kernel_relies_on_what_the_call_path_checks() -> None:
-    from tileops.codegen.triton import address_sizes
-    from tileops.op.variant import aligned_sizes
-
-    def program(A, B, C, D):
-        M, N, K = T.dynamic("M, N, K")
-        A: T.Tensor((M, K), T.float32)
-        B: T.Tensor((K, N, 64), T.float32)
-        C: T.Tensor((M, 32), T.float32)
-        D: T.Tensor((N,), T.float32)
-        with T.Kernel(1, threads=32) as _:
-            A[0, 0] = B[0, 0, 0] + C[0, 0] + D[0]
-
-    traced = trace(program, name="program", static={}, consts={})
-    numbers = {s.var.id: n for n, s in enumerate(traced.sizes)}
-    assert sorted(numbers[i] for i in address_sizes(traced)) == list(aligned_sizes(traced))

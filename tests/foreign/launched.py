@@ -46,12 +46,14 @@ class Launched:
         self,
         sizes: Mapping[str, int],
         *,
-        fast: bool = True,
+        aligned: bool = True,
         scalars: Mapping[str, object] | None = None,
         words: Words | None = None,
     ) -> Wanted:
+        """What a call wants whose tensors begin at 16-byte multiples, or need not."""
         consts = tuple(sizes[s.name] for s in self.variant.sizes if s.kind == "const")
-        spec = Specialization(fast)
+        checked = (self.variant.sizes[n].name for n in self.variant.align_sizes)
+        spec = Specialization(fast=aligned and all(sizes[name] % 16 == 0 for name in checked))
         target = requested_target(TARGET)
         assert target is not None
         return Wanted(

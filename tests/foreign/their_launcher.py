@@ -1,7 +1,7 @@
 """Triton's own launcher on the recorded driver, in a process of its own: ``python -m`` with the driver.
 
-Each call is made by the kernel's author and by the program; the arguments that reach the driver,
-grids, blocks and maps must be the same.
+Each call is made by the kernel's author and by the program; the machine code, the arguments that
+reach the driver, grids, blocks and maps must be the same.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ from tests.foreign import converted
 from tests.foreign.cases import CASES, Case
 from tests.foreign.launched import Launched
 from tileops import runtime
-from tileops.compiler.elf import kernel_notes
+from tileops.compiler.elf import kernel_notes, sections
 
 SHOWN = ("grid", "block", "params")
+
+
+def kernel_code(cubin: bytes, name: str) -> bytes:
+    """The machine code of a kernel."""
+    return dict(sections(cubin))[f".text.{name}"]
 
 
 class Recorded:
@@ -35,6 +40,7 @@ class Recorded:
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         self.library.fake_log.restype = ctypes.c_char_p
+        self.code: dict[str, set[bytes]] = {}  # by kernel: what Triton loaded
         runtime.set_driver_library(path)
 
     def taken(self) -> list[dict[str, Any]]:
@@ -48,6 +54,7 @@ class Recorded:
         """As Triton's ``load_binary``: the recorded form of a cubin."""
         notes = kernel_notes(cubin, name)
         assert notes is not None
+        self.code.setdefault(name, set()).add(kernel_code(cubin, name))
         image = f"FAKE\n{name} {' '.join(map(str, notes.parameters))}\n".encode()
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         assert self.library.cuModuleLoadDataEx(ctypes.byref(module), image, 0, None, None) == 0
@@ -84,6 +91,9 @@ def compare(recorded: Recorded, case: Case, inputs: tuple[Any, ...], made: dict[
     entry = op.compiled(wanted)
     if entry.hash not in made:
         made[entry.hash] = op.add(wanted)
+        for launch in entry.manifest["record"]["launches"]:
+            code = kernel_code(entry.files[launch["image"]], launch["entry"])
+            assert code in recorded.code[launch["entry"]], f"{case.name}: other machine code"
     recorded.taken()
     tensors = [x.data_ptr() for x in (*inputs, *found) if isinstance(x, torch.Tensor)]
     numbers = [x for x in inputs if not isinstance(x, torch.Tensor)]
@@ -105,7 +115,7 @@ def main(path: str, count: str) -> None:
     made: dict[str, Any] = {}
     # The two kernels of a split product share a workspace, which is at another address.
     cases = [c for c in CASES if c.launch and c.program is not converted.split_product]
-    for case, shape in itertools.product(cases, ((48, 64), (33, 80))):
+    for case, shape in itertools.product(cases, ((48, 64), (33, 80), (1, 64))):
         compare(recorded, case, case.inputs(*shape, "cpu"), made)
     cheap = [case for case in cases if case.name in ("scan", "attention", "gluon_copy")]
     for case in itertools.islice(itertools.cycle(cheap), int(count)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tileops.codegen.triton.params import address_sizes
+from tileops.ir.address_sizes import address_sizes
 from tileops.ir.printer import print_body
 from tileops.ir.program import Program
 from tileops.ir.schedule import Schedule

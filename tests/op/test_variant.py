@@ -8,8 +8,10 @@ from tests.programs import samples
 from tileops.dtypes import DType
 from tileops.errors import ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Var
+from tileops.ir.expr import Buffer, Expr, Load, Var
+from tileops.ir.extern import Extern, ExternArg
 from tileops.ir.program import Program, Size, TensorParam
+from tileops.ir.stmt import Launch, Store
 from tileops.op.spec import spec_of
 from tileops.op.variant import Rule, Variant, aligned_sizes, variant_of
 
@@ -100,3 +102,17 @@ def test_strides_bind_sizes() -> None:
     assert v.tensors[0].strides is not None
     assert [r.kind for r in v.tensors[0].strides] == ["bind", "bind"]
     assert v.tensors[0].shape[0].kind == "solve"
+
+
+def test_tensors_of_foreign_kernels_decide_no_alignment() -> None:
+    a, b, c = (Buffer(10 + n, "ABC"[n], (v,), F16, "global") for n, v in enumerate((M, N, K)))
+    sizes = tuple(Size(v, "dynamic") for v in (M, N, K))
+    copied = Store(b, (literal(0),), Load(F16, a, (literal(0),)))
+    launch = Launch((literal(1),), (Var(INT32, 20, "bx"),), 32, (copied,))
+    theirs = tuple(ExternArg(x.name, "tensor", x) for x in (b, c))
+    extern = Extern("triton", "kernel", (), (literal(1),), theirs)
+    params = tuple(TensorParam(x.name, x) for x in (a, b, c))
+    alone = Program("p", params[1:], sizes[1:], (), (), (), externs=(extern,))
+    assert aligned_sizes(alone) == ()
+    mixed = Program("p", params, sizes, (), (launch,), (), externs=(extern,))
+    assert aligned_sizes(mixed) == (0, 1)  # C is only the foreign kernel's

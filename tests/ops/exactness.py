@@ -28,15 +28,16 @@ def with_gradients(call: Any, inputs: Sequence[torch.Tensor], seed: int) -> list
 
 
 def require_as_exact_as_torch(
-    case: Case, rows: int, columns: int, dtype: torch.dtype, device: str
+    case: Case, rows: int, columns: int, dtype: torch.dtype, device: str, shift: float = 0.0
 ) -> None:
     """The largest error against float64 is at most twice that of torch's operations, and an ulp.
 
     The ulp is that of the largest value: where torch happens to be exact, one rounding is allowed.
     With one column, where gradients cancel to nothing, it is that of the largest term: an input, or a probability of 1.
+    ``shift`` moves the inputs away from zero.
     """
     torch.manual_seed(rows * columns)
-    inputs = case.inputs(rows, columns, dtype, device)
+    inputs = [x + shift for x in case.inputs(rows, columns, dtype, device)]
     exact = with_gradients(case.eager, [x.double() for x in inputs], 0)
     eager = with_gradients(case.eager, inputs, 0)
     found = with_gradients(case.call, inputs, 0)

@@ -24,6 +24,13 @@ def test_rows_in_parts(case: Case) -> None:
     require_as_exact_as_torch(case, 3, 16384 + 13, torch.bfloat16, "cpu")
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.info.name == "cross_entropy"], ids=str)
+@pytest.mark.parametrize("shift", [1000.0, -3e5])
+def test_logits_far_from_zero(case: Case, shift: float) -> None:
+    """Probabilities depend on differences of logits alone."""
+    require_as_exact_as_torch(case, 33, 131, torch.float32, "cpu", shift)
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("size", [(0, 6), (1, 1), (5, 1)], ids=str)
 def test_no_row_or_one_element(case: Case, size: tuple[int, int]) -> None:

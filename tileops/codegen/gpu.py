@@ -11,8 +11,8 @@ from tileops.codegen.foreign import with_foreign
 from tileops.codegen.gluon import emit_roles
 from tileops.codegen.kernel_code import KernelCode, Specialization
 from tileops.codegen.triton.module import Write, Written, generate_with, write_launch
-from tileops.codegen.triton.params import address_sizes
 from tileops.errors import UnsupportedConstructError
+from tileops.ir.address_sizes import address_sizes
 from tileops.ir.program import Program
 from tileops.ir.stmt import Gemm, Launch
 from tileops.ir.walk import walk

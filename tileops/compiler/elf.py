@@ -36,7 +36,7 @@ def kernel_resources(cubin: bytes) -> tuple[int, int]:
     (0, 0) if the bytes are not a 64-bit ELF with such notes.
     """
     found = {_REGISTER_COUNT: 0, _FRAME_SIZE: 0}
-    for name, info in _sections(cubin):
+    for name, info in sections(cubin):
         if name == _INFO:
             for attribute, value in _notes(info):
                 if attribute in found and len(value) == 8:
@@ -47,12 +47,12 @@ def kernel_resources(cubin: bytes) -> tuple[int, int]:
 def kernel_names(cubin: bytes) -> tuple[str, ...]:
     """The kernels in a cubin."""
     prefix = f"{_INFO}."
-    return tuple(n.removeprefix(prefix) for n, _ in _sections(cubin) if n.startswith(prefix))
+    return tuple(n.removeprefix(prefix) for n, _ in sections(cubin) if n.startswith(prefix))
 
 
 def kernel_notes(cubin: bytes, entry: str) -> KernelNotes | None:
     """The notes of the kernel ``entry``; None if the cubin does not have it."""
-    for name, info in _sections(cubin):
+    for name, info in sections(cubin):
         if name != f"{_INFO}.{entry}":
             continue
         sizes: dict[int, int] = {}
@@ -68,7 +68,7 @@ def kernel_notes(cubin: bytes, entry: str) -> KernelNotes | None:
     return None
 
 
-def _sections(cubin: bytes) -> Iterator[tuple[str, bytes]]:
+def sections(cubin: bytes) -> Iterator[tuple[str, bytes]]:
     """The sections of a 64-bit ELF by name."""
     if cubin[:5] != b"\x7fELF\x02":
         return

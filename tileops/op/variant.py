@@ -8,6 +8,7 @@ from typing import Any
 
 from tileops.dtypes import DType, storage_names
 from tileops.errors import InternalError, ProgramTypeError, ProgramValueError
+from tileops.ir.address_sizes import address_sizes
 from tileops.ir.expr import Binary, Cast, Const, Expr, Unary, Var
 from tileops.ir.program import Program, TensorParam
 from tileops.op.host_program import HostProgram, HostProgramBuilder
@@ -326,20 +327,6 @@ def _linear(expr: Expr) -> tuple[Var, int, int] | None:
 
 
 def aligned_sizes(program: Program) -> tuple[int, ...]:
-    """Numbers of the dynamic sizes that decide whether addresses are 16-byte multiples.
-
-    A row-major tensor's strides are products of its later dimensions; one of dynamic sizes alone
-    needs each of them. The only dimension of a tensor counts too: its bound masks vector accesses.
-    """
-    dynamic = {s.var.id: n for n, s in enumerate(program.sizes) if s.kind == "dynamic"}
-    found: set[int] = set()
-    for buffer in (*(p.buffer for p in program.tensors()), *program.workspaces):
-        dims = buffer.shape
-        for start in range(1 if len(dims) > 1 else 0, len(dims)):
-            factors = dims[start:]
-            if all(isinstance(f, Var) and f.id in dynamic for f in factors):
-                found.update(dynamic[f.id] for f in factors if isinstance(f, Var))
-        for stride in buffer.strides or ():
-            if isinstance(stride, Var) and stride.id in dynamic:
-                found.add(dynamic[stride.id])
-    return tuple(sorted(found))
+    """Numbers of the sizes that must be divisible by 16 for the fast kernel."""
+    needed = address_sizes(program)
+    return tuple(n for n, size in enumerate(program.sizes) if size.var.id in needed)

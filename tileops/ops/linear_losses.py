@@ -58,7 +58,7 @@ def linear_cross_entropy(
             softcap=softcap, z_loss=z_loss, return_aux=return_aux,
         )  # fmt: skip
         return CrossEntropy(*found) if return_aux else found
-    loss, log_sum, counted = _forward(
+    loss, log_sum, _, counted = _forward(
         input.reshape(-1, input.shape[-1]), linear_weight, target.reshape(-1), linear_bias, weight,
         ignored, label_smoothing, z_loss, softcap or 1.0, softcap is not None, label_smoothing > 0,
     )  # fmt: skip
@@ -109,8 +109,8 @@ def _forward(
     input: torch.Tensor, linear_weight: torch.Tensor, target: torch.Tensor,
     linear_bias: torch.Tensor | None, weight: torch.Tensor | None, ignore_index: int,
     label_smoothing: float, z_loss: float, softcap: float, has_cap: bool, is_smooth: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Loss, logarithm of the sum, and weight of each row."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Loss, logarithm of the sum in two parts, and weight of each row."""
     results = _empty_results(input)
     for rows in _chunks(input, linear_weight):
         logits = F.linear(input[rows], linear_weight, linear_bias)
@@ -123,14 +123,18 @@ def _forward(
     return results
 
 
-def _empty_results(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _empty_results(
+    input: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     wide = decompositions.wide(input.dtype)
-    made = [input.new_empty(input.shape[0], dtype=wide) for _ in range(3)]
-    return made[0], made[1], made[2]
+    made = [input.new_empty(input.shape[0], dtype=wide) for _ in range(4)]
+    return made[0], made[1], made[2], made[3]
 
 
 @_forward.register_fake
-def _(input: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _(
+    input: torch.Tensor, *others: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     return _empty_results(input)
 
 
@@ -138,8 +142,9 @@ def _(input: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor, to
 def _gradients(
     d_loss: torch.Tensor, d_log_sum: torch.Tensor, input: torch.Tensor,
     linear_weight: torch.Tensor, target: torch.Tensor, log_sum: torch.Tensor,
-    linear_bias: torch.Tensor | None, weight: torch.Tensor | None, ignore_index: int,
-    label_smoothing: float, z_loss: float, softcap: float, has_cap: bool, is_smooth: bool,
+    log_rest: torch.Tensor, linear_bias: torch.Tensor | None, weight: torch.Tensor | None,
+    ignore_index: int, label_smoothing: float, z_loss: float, softcap: float, has_cap: bool,
+    is_smooth: bool,
     wants_input: bool, wants_weight: bool, wants_bias: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of input, weight and bias; empty where they are not wanted."""
@@ -154,8 +159,8 @@ def _gradients(
     for rows in _chunks(input, linear_weight):
         d_logits = programs.cross_entropy_backward(
             d_loss[rows], d_log_sum[rows], F.linear(input[rows], linear_weight, linear_bias),
-            target[rows], log_sum[rows], weight, ignore_index, label_smoothing, z_loss, softcap,
-            has_cap=has_cap, is_smooth=is_smooth,
+            target[rows], log_sum[rows], log_rest[rows], weight, ignore_index, label_smoothing,
+            z_loss, softcap, has_cap=has_cap, is_smooth=is_smooth,
         )  # fmt: skip
         if wants_input:
             d_input[rows] = d_logits @ linear_weight
@@ -178,10 +183,12 @@ def _(*given: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
     input, linear_weight, target, linear_bias, weight, *ctx.options = inputs
-    ctx.save_for_backward(input, linear_weight, target, output[1], linear_bias, weight)
+    ctx.save_for_backward(input, linear_weight, target, *output[1:3], linear_bias, weight)
 
 
-def _backward(ctx: Any, d_loss: Any, d_log_sum: Any, d_counted: Any) -> tuple[Any, ...]:
+def _backward(
+    ctx: Any, d_loss: Any, d_log_sum: Any, d_log_rest: Any, d_counted: Any
+) -> tuple[Any, ...]:
     wants = [ctx.needs_input_grad[n] for n in (0, 1, 3)]
     found = _gradients(d_loss, d_log_sum, *ctx.saved_tensors, *ctx.options, *wants)
     d_input, d_weight, d_bias = (

@@ -67,7 +67,7 @@ def cross_entropy(
         )  # fmt: skip
         return CrossEntropy(*found) if return_aux else found
     rows = input.movedim(1, -1) if input.dim() > 1 else input
-    loss, log_sum, counted = programs.cross_entropy(
+    loss, log_sum, _, counted = programs.cross_entropy(
         rows, target, weight, ignore_index, label_smoothing, z_loss, softcap or 1.0,
         has_cap=softcap is not None, is_smooth=label_smoothing > 0,
     )  # fmt: skip
@@ -105,14 +105,16 @@ def check(
 # -- gradients ---------------------------------------------------------------------------------
 def _save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     X, target, W, *ctx.numbers = inputs
-    ctx.save_for_backward(X, target, output[1], W)
+    ctx.save_for_backward(X, target, output[1], output[2], W)
     ctx.options = keyword_only_inputs
 
 
-def _backward(ctx: Any, d_loss: Any, d_log_sum: Any, d_weight: Any) -> tuple[Any, ...]:
-    X, target, log_sum, W = ctx.saved_tensors
+def _backward(
+    ctx: Any, d_loss: Any, d_log_sum: Any, d_log_rest: Any, d_weight: Any
+) -> tuple[Any, ...]:
+    X, target, log_sum, log_rest, W = ctx.saved_tensors
     dX = programs.cross_entropy_backward(
-        d_loss, d_log_sum, X, target, log_sum, W, *ctx.numbers, **ctx.options
+        d_loss, d_log_sum, X, target, log_sum, log_rest, W, *ctx.numbers, **ctx.options
     )
     return dX, None, None, *(None for _ in ctx.numbers)
 
@@ -146,8 +148,8 @@ INFOS = (
         "`return_aux`",
         programs.cross_entropy, (0, 1),
         {
-            "cross_entropy": by_rows((0, 1), "rrr"),
-            "cross_entropy_backward": by_rows((0, 1, 2, 3, 4), "r"),
+            "cross_entropy": by_rows((0, 1), "rrrr"),
+            "cross_entropy_backward": by_rows((0, 1, 2, 3, 4, 5), "r"),
         },
         lambda inputs, outputs: inputs,
         (

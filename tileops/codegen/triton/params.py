@@ -9,28 +9,11 @@ from tileops.codegen.triton.text import Val, triton_type
 from tileops.codegen.triton.writer import Names
 from tileops.dtypes import INT64
 from tileops.errors import InternalError
+from tileops.ir.address_sizes import address_sizes
 from tileops.ir.expr import Buffer, HostAttr, Var
 from tileops.ir.program import Program
 
 _KIND_ORDER = ("tensor", "workspace", "size", "scalar", "host")
-
-
-def address_sizes(program: Program) -> frozenset[int]:
-    """Ids of the run-time sizes that the *fast* kernel assumes to be divisible by 16.
-
-    The call path checks them: the factors of strides (and of a one-dimensional extent, whose mask
-    cuts vectors) that are products of run-time sizes alone, and strides that are such sizes.
-    """
-    dynamic = {s.var.id for s in program.sizes}
-    found: set[int] = set()
-    for buffer in [t.buffer for t in program.tensors()] + list(program.workspaces):
-        shape = buffer.shape
-        for start in range(1 if len(shape) > 1 else 0, len(shape)):
-            factors = {e.id for e in shape[start:] if isinstance(e, Var)} & dynamic
-            if len(factors) == len(set(shape[start:])):
-                found |= factors
-        found |= {e.id for e in buffer.strides or () if isinstance(e, Var) and e.id in dynamic}
-    return frozenset(found)
 
 
 class Params:

@@ -34,67 +34,97 @@ def load_logits(X, x, row, first, softcap, has_cap):
                 x[i, j] = capped(x[i, j], T.cast(softcap, x.dtype))
 
 
+@T.macro
+def load_base(base: T.Ref, X, row, softcap, has_cap):
+    """Set ``base``, from which sums count, to a row's first logit; to 0 if that is not finite."""
+    first = T.cast(X[row, 0], base.dtype)
+    if has_cap:
+        first = capped(first, T.cast(softcap, base.dtype))
+    base = T.if_then_else(T.abs(first) < T.infinity(base.dtype), first, T.cast(0.0, base.dtype))
+
+
+@T.macro
+def add_weighted(weighted, weights, x, base, W, first, columns):
+    """Add columns from ``first`` on to the sums of weights and of weighted logits less ``base``."""
+    for i, j in T.Parallel(1, PART):
+        if first + j < columns:
+            w = weight_of(W, first + j, x.dtype)
+            weighted[i, j] += (x[i, j] - base) * w
+            weights[i, j] += w
+
+
+@T.macro
+def load_target(logit: T.Ref, own: T.Ref, X, W, row, t, ignore_index, softcap, has_cap):
+    """Set the logit and the weight of a row's target: 0 if it is ignored, NaN if out of range."""
+    acc = own.dtype
+    if t != ignore_index:
+        if (t >= 0) & (t < X.shape[1]):
+            logit = T.cast(X[row, t], acc)
+            if has_cap:
+                logit = capped(logit, T.cast(softcap, acc))
+            own = weight_of(W, t, acc)
+        else:
+            own = T.cast(float("nan"), acc)
+
+
 @jit(name=f"{NAMESPACE}::cross_entropy", contiguous="copy")
 def cross_entropy(
     X, target, W=None, ignore_index: T.int64 = -100, smoothing: T.float64 = 0.0,
     z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,
     has_cap: bool = False, is_smooth: bool = False,
 ):  # fmt: skip
-    """The loss of each row, the logarithm of its sum, and its weight (0 if it is ignored)."""
+    """The loss of each row, the logarithm of its sum, and its weight (0 if it is ignored).
+
+    The logarithm is the sum of two results: where logits are large, one number would round away
+    what probabilities near 1 differ in.
+    """
     N = T.const("N")
     X: T.Tensor((..., N), X_DTYPE)
     target: T.Tensor((...,), T.int64)
     W: T.Tensor((N,), W_DTYPE)
     acc = accumulator(X.dtype)
-    loss = T.empty((...,), acc)
-    log_sum = T.empty((...,), acc)
-    weight = T.empty((...,), acc)
+    loss, log_sum = T.empty((...,), acc), T.empty((...,), acc)
+    log_rest, weight = T.empty((...,), acc), T.empty((...,), acc)
     with T.Kernel(X.shape[0], threads=256) as row:
         x = T.alloc_fragment((1, PART), acc)
         top = T.alloc_fragment((1,), acc)
         total = T.alloc_fragment((1,), acc)
         T.fill(top, -T.infinity(acc))
         T.clear(total)
-        weighted = T.alloc_fragment((1, PART), acc)  # logits times weights, for smoothing
+        weighted = T.alloc_fragment((1, PART), acc)
         weights = T.alloc_fragment((1, PART), acc)
         weighted_sum = T.alloc_fragment((1,), acc)
         weight_sum = T.alloc_fragment((1,), acc)
         T.clear(weighted)
         T.clear(weights)
+        base = T.alloc_var(acc, 0.0)
+        if is_smooth and N > 0:
+            load_base(base, X, row, softcap, has_cap)
         for part in T.serial(T.ceildiv(N, PART)):
             load_logits(X, x, row, part * PART, softcap, has_cap)
             if is_smooth:
-                for i, j in T.Parallel(1, PART):
-                    if part * PART + j < N:
-                        w = weight_of(W, part * PART + j, acc)
-                        weighted[i, j] += x[i, j] * w
-                        weights[i, j] += w
+                add_weighted(weighted, weights, x, base, W, part * PART, N)
             add_part(x, top, total)
         T.reduce_sum(weighted, weighted_sum, dim=1)
         T.reduce_sum(weights, weight_sum, dim=1)
+        logit = T.alloc_var(acc, 0.0)
+        own = T.alloc_var(acc, 0.0)
+        load_target(logit, own, X, W, row, target[row], ignore_index, softcap, has_cap)
         for i in T.Parallel(1):
-            lse = T.log(total[i]) + top[i]
+            rest = T.log(total[i])
+            lse = rest + top[i]
             log_sum[row + i] = lse
-            t = target[row + i]
-            if t == ignore_index:
-                loss[row + i] = 0
-                weight[row + i] = 0
-            elif (t < 0) | (t >= N):
-                loss[row + i] = T.cast(float("nan"), acc)
-                weight[row + i] = T.cast(float("nan"), acc)
-            else:
-                logit = T.cast(X[row + i, t], acc)
-                if has_cap:
-                    logit = capped(logit, T.cast(softcap, acc))
-                w = weight_of(W, t, acc)
-                value = (lse - logit) * w
-                if is_smooth:
-                    even = (lse * weight_sum[i] - weighted_sum[i]) / N
-                    s = T.cast(smoothing, acc)
-                    value = (1 - s) * value + s * even
-                loss[row + i] = value + T.cast(z_loss, acc) * lse * lse
-                weight[row + i] = w
-    return loss, log_sum, weight
+            is_finite = T.abs(lse) < T.infinity(acc)
+            log_rest[row + i] = T.if_then_else(is_finite, rest - (lse - top[i]), T.cast(0.0, acc))
+            value = (rest + (top[i] - logit)) * own
+            if is_smooth:
+                even = ((rest + (top[i] - base)) * weight_sum[i] - weighted_sum[i]) / N
+                value = (1 - T.cast(smoothing, acc)) * value + T.cast(smoothing, acc) * even
+            value = value + T.cast(z_loss, acc) * lse * lse
+            counts = target[row + i] != ignore_index
+            loss[row + i] = T.if_then_else(counts & (own == own), value, own)
+            weight[row + i] = own
+    return loss, log_sum, log_rest, weight
 
 
 @T.macro
@@ -137,7 +167,7 @@ def row_terms(
 
 @jit(name=f"{NAMESPACE}::cross_entropy_backward", contiguous="copy")
 def cross_entropy_backward(
-    d_loss, d_log_sum, X, target, log_sum, W=None, ignore_index: T.int64 = -100,
+    d_loss, d_log_sum, X, target, log_sum, log_rest, W=None, ignore_index: T.int64 = -100,
     smoothing: T.float64 = 0.0, z_loss: T.float64 = 0.0, softcap: T.float64 = 1.0,
     has_cap: bool = False, is_smooth: bool = False,
 ):  # fmt: skip
@@ -149,6 +179,7 @@ def cross_entropy_backward(
     d_log_sum: T.Tensor((...,), acc)
     target: T.Tensor((...,), T.int64)
     log_sum: T.Tensor((...,), acc)
+    log_rest: T.Tensor((...,), acc)
     W: T.Tensor((N,), W_DTYPE)
     dX = T.empty((..., N), X_DTYPE)
     weight_sum = T.alloc_global((1,), acc)
@@ -172,7 +203,8 @@ def cross_entropy_backward(
                     tanh = T.tanh(x / T.cast(softcap, acc))
                     x = T.cast(softcap, acc) * tanh
                     slope = 1 - tanh * tanh
-                d = T.if_then_else(of_sum == 0, 0, of_sum * T.exp(x - log_sum[row]))
+                share = T.exp(x - log_sum[row] - log_rest[row])
+                d = T.if_then_else(of_sum == 0, 0, of_sum * share)
                 if is_smooth:
                     d = d - even * weight_of(W, c, acc)
                 d = d - T.if_then_else(c == target[row], own, T.cast(0.0, acc))

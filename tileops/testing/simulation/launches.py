@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileops.codegen.triton.params import address_sizes
 from tileops.errors import ArgumentTypeError, UnsupportedConstructError
+from tileops.ir.address_sizes import address_sizes
 from tileops.ir.expr import Var
 from tileops.ir.program import Program, ScalarParam, TensorParam
 from tileops.ir.schedule import Schedule
