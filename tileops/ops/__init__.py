@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tileops.ops.norms import rms_norm as rms_norm
     from tileops.ops.rotary import rope as rope
     from tileops.ops.softmaxes import softmax as softmax
+    from tileops.ops.varlen_attentions import varlen_attention as varlen_attention
 
 # Of torch, for the ops. ``torch.ops.tileops`` leads to those whose names no program of a user has.
 NAMESPACE = "tileops_ops"
@@ -34,6 +35,7 @@ FAMILIES = {
     "norms": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
     "rotary": ("rope",),
     "softmaxes": ("softmax",),
+    "varlen_attentions": ("varlen_attention",),
 }
 _HOMES = {name: family for family, names in FAMILIES.items() for name in names}
 _HOMES["CrossEntropy"] = "losses"

@@ -124,30 +124,63 @@ def attention(
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=is_causal, scale=scale, enable_gqa=shared > 1
         )
+    positions = torch.arange(query.shape[-2], device=query.device)
+    visible = _visible(
+        positions[:, None] - torch.arange(key.shape[-2], device=query.device),
+        window_size, is_causal,
+    )  # fmt: skip
     key, value = (x.repeat_interleave(shared, -3) for x in (key, value))
+    return _attend(query, key, value, visible, scale, softcap, sinks, return_lse)
+
+
+def varlen_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cu_seq_q: torch.Tensor,
+    cu_seq_k: torch.Tensor | None, max_q: int, max_k: int, *, scale: float | None = None,
+    window_size: Sequence[int] = (-1, -1), enable_gqa: bool = False, softcap: float | None = None,
+    sinks: torch.Tensor | None = None, return_lse: bool = False,
+) -> Any:  # fmt: skip
+    """See ``tileops.ops.varlen_attention``."""
+    places = []
+    for x, starts in ((query, cu_seq_q), (key, cu_seq_q if cu_seq_k is None else cu_seq_k)):
+        tokens = torch.arange(x.shape[0], device=x.device, dtype=starts.dtype)
+        sequence = torch.bucketize(tokens, starts[1:], right=True)
+        last = (starts.shape[0] - 2) if starts.shape[0] > 1 else 0
+        places.append((sequence, tokens - starts[1:][sequence.clamp(max=last)]))  # from the end
+    (of_query, at_query), (of_key, at_key) = places
+    visible = of_query[:, None] == of_key
+    visible = visible & _visible(at_query[:, None] - at_key, window_size, False)
+    query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    shared = query.shape[0] // key.shape[0]
+    key, value = (x.repeat_interleave(shared, 0) for x in (key, value))
+    found = _attend(query, key, value, visible, scale, softcap, sinks, return_lse)
+    out, *lse = found if return_lse else (found,)
+    return (out.transpose(0, 1), *lse) if return_lse else out.transpose(0, 1)
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, visible: torch.Tensor,
+    scale: float | None, softcap: float | None, sinks: torch.Tensor | None, return_lse: bool,
+) -> Any:  # fmt: skip
+    """Attention of as many key heads as query heads, where ``visible`` says so."""
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    visible = _visible(query, key, is_causal, window_size)
     sees_any = visible.any(-1, keepdim=True)
     scores = scores.to(wide(query.dtype)).masked_fill(~visible & sees_any, -torch.inf)
     every = scores
     if sinks is not None:
         sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
-        every = torch.cat((scores, sink), -1)
+        every = torch.cat((scores.masked_fill(~sees_any, -torch.inf), sink), -1)
     weights = every.softmax(-1)[..., : key.shape[-2]].masked_fill(~visible, 0.0)
     out = weights.to(query.dtype) @ value
     if not return_lse:
         return out
-    return out, every.masked_fill(~sees_any, -torch.inf).logsumexp(-1)
+    lse = every.logsumexp(-1)
+    return out, lse if sinks is not None else lse.masked_fill(~sees_any[..., 0], -torch.inf)
 
 
-def _visible(
-    query: torch.Tensor, key: torch.Tensor, is_causal: bool, window_size: Sequence[int]
-) -> torch.Tensor:
-    """Which keys each query sees."""
-    behind = torch.arange(query.shape[-2], device=query.device)[:, None]
-    behind = behind - torch.arange(key.shape[-2], device=query.device)
+def _visible(behind: torch.Tensor, window_size: Sequence[int], is_causal: bool) -> torch.Tensor:
+    """Which keys a query sees that are so much behind it."""
     left, right = window_size
     visible = torch.ones_like(behind, dtype=torch.bool)
     if left >= 0:

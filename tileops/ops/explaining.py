@@ -134,7 +134,7 @@ def _choice(call: ProgramCall) -> ProgramChoice:
     elif call.name.startswith("cross_entropy"):
         config = {"rows": 1, "columns": rows.PART, "threads": 256}
         reason = "rows of logits are read in parts"
-    elif call.name.startswith("attention"):
+    elif "attention" in call.name:
         from tileops.ops import attentions
 
         config, reason = attentions.config(call)

@@ -97,7 +97,7 @@ def attention_rule(
     """Batch and heads may be divided, heads only into whole groups that share a key head."""
     inputs = [_Heads(x, options[f"{n}_heads_first"]) for x, n in zip((Q, K, V), "qkv", strict=True)]
     results = [_Heads(Q, False), _Heads(Q, True, last=1)]
-    return _of_heads(results, inputs, sinks, K)
+    return _of_heads(results, inputs, 1, (sinks,), K)
 
 
 def attention_backward_rule(
@@ -108,7 +108,27 @@ def attention_backward_rule(
     given = [_Heads(x, options[f"{n}_heads_first"]) for x, n in zip((Q, K, V), "qkv", strict=True)]
     sums = [_Heads(Q, True, last=1) for x in (log_sums, d_log_sums) if _is_tensor(x)]
     results = [*given, _Heads(Q, True, last=1), _Heads(Q, False)]
-    return _of_heads(results, [_Heads(dOut, False), _Heads(Out, False), *given, *sums], None, K)
+    return _of_heads(results, [_Heads(dOut, False), _Heads(Out, False), *given, *sums], 3, (), K)
+
+
+def varlen_attention_rule(
+    Q: Any, K: Any, V: Any, query_starts: Any, key_starts: Any, sinks: Any = None, *others: Any,
+    **options: Any,
+) -> Sequence[tuple[Placements, Placements]]:  # fmt: skip
+    """Heads may be divided, into whole groups that share a key head."""
+    results = [_Heads(Q, False), _Heads(Q, True)]
+    return _of_heads(results, [_Heads(x, False) for x in (Q, K, V)], 1, (sinks,), K, starts=2)
+
+
+def varlen_attention_backward_rule(
+    dOut: Any, Out: Any, Q: Any, K: Any, V: Any, query_starts: Any, key_starts: Any, log_sums: Any,
+    d_log_sums: Any = None, *others: Any, **options: Any,
+) -> Sequence[tuple[Placements, Placements]]:  # fmt: skip
+    """As in the forward pass."""
+    sums = [x for x in (log_sums, d_log_sums) if _is_tensor(x)]
+    results = [*(_Heads(x, False) for x in (Q, K, V)), _Heads(Q, True)]
+    inputs = [_Heads(x, False) for x in (dOut, Out, Q, K, V)]
+    return _of_heads(results, inputs, 3, (), K, starts=2, after=[_Heads(Q, True) for _ in sums])
 
 
 class _Heads:
@@ -120,18 +140,24 @@ class _Heads:
 
 
 def _of_heads(
-    results: Sequence[_Heads], inputs: Sequence[_Heads], sinks: Any, K: Any
-) -> Sequence[tuple[Placements, Placements]]:
+    results: Sequence[_Heads], inputs: Sequence[_Heads], key: int, sinks: Sequence[Any], K: Any, *,
+    starts: int = 0, after: Sequence[_Heads] = (),
+) -> Sequence[tuple[Placements, Placements]]:  # fmt: skip
+    """Placements of tensors with heads, then ``starts`` whole ones, then others and sinks.
+
+    ``key`` is the place of the keys ``K`` among the inputs.
+    """
     from torch.distributed.tensor import Replicate, Shard
 
-    beside = [sinks] if _is_tensor(sinks) else []
-    whole: Placements = [Replicate() for _ in (*inputs, *beside)]
-    found: list[tuple[Placements, Placements]] = [([Replicate() for _ in results], whole)]
+    whole: Placements = [Replicate() for _ in range(starts)]
+    beside: Placements = [Replicate() for sink in sinks if _is_tensor(sink)]
+    everything: Placements = [Replicate() for _ in (*inputs, *whole, *after, *beside)]
+    found: list[tuple[Placements, Placements]] = [([Replicate() for _ in results], everything)]
     for dim in range(inputs[0].leading):
         batch = [Shard(dim) for _ in inputs]
-        found.append(([Shard(dim) for _ in results], [*batch, *(Replicate() for _ in beside)]))
-    heads = K.tensor_meta.shape[inputs[1 if len(inputs) < 5 else 3].heads]
-    if heads % K.mesh.size() == 0:
-        placed = [Shard(x.heads) for x in inputs]
-        found.append(([Shard(x.heads) for x in results], [*placed, *(Shard(0) for _ in beside)]))
+        found.append(([Shard(dim) for _ in results], [*batch, *beside]))
+    if K.tensor_meta.shape[inputs[key].heads] % K.mesh.size() == 0:
+        placed = [Shard(x.heads) for x in inputs], [Shard(x.heads) for x in after]
+        given = [*placed[0], *whole, *placed[1], *(Shard(0) for _ in beside)]
+        found.append(([Shard(x.heads) for x in results], given))
     return found

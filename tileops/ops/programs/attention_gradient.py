@@ -19,6 +19,8 @@ from tileops.ops.programs.attention_tiles import (
     layout,
     rows_of,
     shape_of,
+    store_rows,
+    sums_of,
 )
 from tileops.ops.programs.rows import accumulator
 
@@ -26,7 +28,7 @@ ROWS = 64  # of a block that multiplies outputs and their gradients
 
 
 @T.macro
-def start_gradients(Out, dOut, d_log_sums, delta, dQ_sum, place, batch, first):
+def start_gradients(Out, dOut, d_log_sums, delta, dQ_sum, place, first):
     """The sum of Out * dOut of each row, less the gradient of its log sum; zeros for rows of dQ.
 
     Terms of float32 are summed in float64. Their sum in float32 would be less exact than torch's,
@@ -42,9 +44,11 @@ def start_gradients(Out, dOut, d_log_sums, delta, dQ_sum, place, batch, first):
         o[i, j] *= do[i, j]
     T.reduce_sum(o, row, dim=1)
     if d_log_sums is not None:
+        d = T.alloc_fragment((ROWS,), acc)
+        T.copy(sums_of(d_log_sums, place.output_head(first), ROWS), d)
         for i in T.Parallel(ROWS):
-            row[i] = row[i] - d_log_sums[batch, place.head, first + i]
-    T.copy(row, delta[batch, place.head, first])
+            row[i] = row[i] - d[i]
+    T.copy(row, sums_of(delta, place.output_head(first), ROWS))
     if dQ_sum is not None:
         zeros = T.alloc_fragment((ROWS, columns_of(dQ_sum.shape[-1])), dQ_sum.dtype)
         T.clear(zeros)
@@ -82,7 +86,7 @@ def score_gradients(dS, P, dP, slope, delta, by_keys, scale, softcap):
 
 @T.macro
 def add_queries(
-    Q, dOut, log_sums, delta, dQ_sum, K_s, V_s, dk, dv, place_of, batch, first_head, heads,
+    Q, dOut, log_sums, delta, dQ_sum, K_s, V_s, dk, dv, place_of, first_head, heads,
     first_key, seen, scale, softcap, tile,
 ):  # fmt: skip
     """Add to the gradients of a tile of keys and values what the queries of some heads give."""
@@ -105,14 +109,14 @@ def add_queries(
         T.copy(rows_of(Q, place.query_head(first), queries), Q_s)
         T.clear(P)
         T.gemm(K_s, Q_s, P, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-        T.copy(log_sums[batch, head, first : first + queries], sums_s)
+        T.copy(sums_of(log_sums, place.output_head(first), queries), sums_s)
         weights_of(P, slope, sums_s, first, first_key, seen, True, scale, softcap)
         T.copy(rows_of(dOut, place.output_head(first), queries), dOut_s)
         T.clear(dP)
         T.gemm(V_s, dOut_s, dP, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
         T.copy(P, P_low)
         T.gemm(P_low, dOut_s, dv, policy=T.GemmWarpPolicy.FullRow)
-        T.copy(delta[batch, head, first : first + queries], delta_s)
+        T.copy(sums_of(delta, place.output_head(first), queries), delta_s)
         score_gradients(dS_low, P, dP, slope, delta_s, True, scale, softcap)
         T.gemm(dS_low, Q_s, dk, policy=T.GemmWarpPolicy.FullRow)
         if dQ_sum is not None:
@@ -123,12 +127,12 @@ def add_queries(
             T.gemm(dS_s, K_s, dq, transpose_A=True)
             for i, j in T.Parallel(*dq.shape):
                 if first + i < seen.queries and j < Q.shape[-1]:
-                    T.atomic_add(dQ_sum[batch, first + i, head, j], dq[i, j])
+                    T.atomic_add(dQ_sum[place.batch, first + i, head, j], dq[i, j])
 
 
 @T.macro
 def key_gradients(
-    Q, K, V, dOut, log_sums, delta, dQ_sum, dK, dV, own, place_of, batch, first_head, heads,
+    Q, K, V, dOut, log_sums, delta, dQ_sum, dK, dV, own, place_of, first_head, heads,
     first, seen, scale, softcap, tile,
 ):  # fmt: skip
     """Write the gradients of a tile of keys and values from ``first`` on, of one key head."""
@@ -141,17 +145,15 @@ def key_gradients(
     T.clear(dk)
     T.clear(dv)
     add_queries(
-        Q, dOut, log_sums, delta, dQ_sum, K_s, V_s, dk, dv, place_of, batch, first_head, heads,
+        Q, dOut, log_sums, delta, dQ_sum, K_s, V_s, dk, dv, place_of, first_head, heads,
         first, seen, scale, softcap, tile,
     )  # fmt: skip
-    T.copy(dk, rows_of(dK, own.key_head(first), tile.keys))
-    T.copy(dv, rows_of(dV, own.value_head(first), tile.keys))
+    store_rows(dk, dK, own.key_head(first), seen.keys - first)
+    store_rows(dv, dV, own.value_head(first), seen.keys - first)
 
 
 @T.macro
-def query_gradients(
-    Q, K, V, dOut, log_sums, delta, dQ, place, batch, first, seen, scale, softcap, tile
-):
+def query_gradients(Q, K, V, dOut, log_sums, delta, dQ, place, first, seen, scale, softcap, tile):
     """Write the gradients of a tile of queries from ``first`` on."""
     queries, keys = tile.keys, tile.queries
     Q_s = T.alloc_shared((queries, columns_of(Q.shape[-1])), Q.dtype)
@@ -167,8 +169,8 @@ def query_gradients(
     dq = T.alloc_fragment((queries, Q_s.shape[1]), delta.dtype)
     T.copy(rows_of(Q, place.query_head(first), queries), Q_s)
     T.copy(rows_of(dOut, place.output_head(first), queries), dOut_s)
-    T.copy(log_sums[batch, place.head, first : first + queries], sums)
-    T.copy(delta[batch, place.head, first : first + queries], delta_f)
+    T.copy(sums_of(log_sums, place.output_head(first), queries), sums)
+    T.copy(sums_of(delta, place.output_head(first), queries), delta_f)
     T.clear(dq)
     for n in T.Pipelined(
         seen.first_key(first) // keys,
@@ -184,7 +186,7 @@ def query_gradients(
         T.gemm(dOut_s, V_s, dP, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
         score_gradients(dS_low, P, dP, slope, delta_f, False, scale, softcap)
         T.gemm(dS_low, K_s, dq, policy=T.GemmWarpPolicy.FullRow)
-    T.copy(dq, rows_of(dQ, place.query_head(first), queries))
+    store_rows(dq, dQ, place.query_head(first), seen.queries - first)
 
 
 @jit(name=f"{NAMESPACE}::attention_backward", contiguous="copy", pass_configs=OPTIONS)
@@ -219,19 +221,19 @@ def attention_backward(
     with T.Kernel(T.ceildiv(S, ROWS), H, Q.shape[0], threads=128) as (bx, by, bz):
         place = layout(bz, by, H, G, *heads_first)
         workspace = None if deterministic else dQ_sum
-        start_gradients(Out, dOut, d_log_sums, delta, workspace, place, bz, bx * ROWS)
+        start_gradients(Out, dOut, d_log_sums, delta, workspace, place, bx * ROWS)
     with T.Kernel(T.ceildiv(L, tile.keys), G, Q.shape[0], threads=tile.threads) as (bx, by, bz):
         own = layout(bz, by * (H // G), H, G, *heads_first)
         key_gradients(
             Q, K, V, dOut, log_sums, delta, None if deterministic else dQ_sum, dK, dV, own,
-            lambda head: layout(bz, head, H, G, *heads_first), bz, by * (H // G), H // G,
+            lambda head: layout(bz, head, H, G, *heads_first), by * (H // G), H // G,
             bx * tile.keys, seen, scale, softcap, tile,
         )  # fmt: skip
     if deterministic:
         with T.Kernel(T.ceildiv(S, tile.keys), H, Q.shape[0], threads=tile.threads) as (bx, by, bz):
             place = layout(bz, by, H, G, *heads_first)
             query_gradients(
-                Q, K, V, dOut, log_sums, delta, dQ, place, bz, bx * tile.keys, seen, scale, softcap,
+                Q, K, V, dOut, log_sums, delta, dQ, place, bx * tile.keys, seen, scale, softcap,
                 tile,
             )  # fmt: skip
     else:

@@ -56,7 +56,7 @@ def adds_atomically(D: int, DV: int, bits: int) -> bool:
 
 # -- places ------------------------------------------------------------------------------------
 class Rows(NamedTuple):
-    """Where some positions of a head begin. ``batch`` is None in packed sequences."""
+    """Where some positions of a head begin. ``batch`` is None for packed sequences."""
 
     batch: Any
     head: Any
@@ -107,6 +107,26 @@ def rows_of(X: Any, at: Rows, count: int) -> Any:
     return X[at.batch, rows, at.head, columns]
 
 
+def sums_of(X: Any, at: Rows, count: int) -> Any:
+    """The region of the numbers of ``count`` rows of a head."""
+    rows = slice(at.first, at.first + count)
+    return X[at.head, rows] if at.batch is None else X[at.batch, at.head, rows]
+
+
+@T.macro
+def store_rows(tile, X, at, end):
+    """Write a tile of rows. ``end`` is the first row that is not to be written, seen from the tile.
+
+    In packed sequences the next one follows; elsewhere the tensor ends.
+    """
+    if at.batch is None:
+        for i, j in T.Parallel(*tile.shape):
+            if i < end and j < X.shape[-1]:
+                X[at.first + i, at.head, j] = T.cast(tile[i, j], X.dtype)
+    else:
+        T.copy(tile, rows_of(X, at, tile.shape[0]))
+
+
 def shape_of(heads: Any, length: Any, width: Any, heads_first: bool) -> tuple[Any, ...]:
     """The shape of queries, keys or values, in the order of the argument."""
     return (..., heads, length, width) if heads_first else (..., length, heads, width)
@@ -118,6 +138,7 @@ class Seen(NamedTuple):
 
     clips:         keys past the end are asked for, too.
     clips_queries: queries past the end are asked for, and are not to be seen by any key.
+    offset:        what a query's position among the keys is more than its own.
     """
 
     queries: Any
@@ -126,6 +147,7 @@ class Seen(NamedTuple):
     right: int
     clips: bool
     clips_queries: bool
+    offset: Any = 0
 
     @property
     def hides(self) -> bool:
@@ -136,9 +158,9 @@ class Seen(NamedTuple):
         """Whether ``query`` sees ``key``; only if something is hidden."""
         conditions = []
         if self.right >= 0:
-            conditions.append(key <= query + self.right)
+            conditions.append(key <= query + self.offset + self.right)
         if self.left >= 0:
-            conditions.append(key >= query - self.left)
+            conditions.append(key >= query + self.offset - self.left)
         if self.clips:
             conditions.append(key < self.keys)
         if self.clips_queries:
@@ -150,16 +172,18 @@ class Seen(NamedTuple):
 
     def first_key(self, query: Any) -> Any:
         """The first key that ``query`` sees."""
-        return T.max(0, query - self.left) if self.left >= 0 else 0
+        return T.max(0, query + self.offset - self.left) if self.left >= 0 else 0
 
     def end_of_keys(self, end: Any) -> Any:
         """The end of the keys that the queries before ``end`` see."""
-        return T.min(self.keys, end + self.right) if self.right >= 0 else self.keys
+        return T.min(self.keys, end + self.offset + self.right) if self.right >= 0 else self.keys
 
     def first_query(self, key: Any) -> Any:
         """The first query that sees ``key``."""
-        return T.max(0, key - self.right) if self.right >= 0 else 0
+        return T.max(0, key - self.offset - self.right) if self.right >= 0 else 0
 
     def end_of_queries(self, end: Any) -> Any:
         """The end of the queries that see the keys before ``end``."""
-        return T.min(self.queries, end + self.left) if self.left >= 0 else self.queries
+        return (
+            T.min(self.queries, end - self.offset + self.left) if self.left >= 0 else self.queries
+        )
