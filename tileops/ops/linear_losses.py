@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from tileops.errors import ArgumentError
 from tileops.ops import NAMESPACE, arguments, choosing, decompositions
+from tileops.ops.autocasting import lowered
 from tileops.ops.chunks import CHUNK_BYTES
 from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.losses import REDUCTIONS, CrossEntropy, check
@@ -45,7 +46,7 @@ def linear_cross_entropy(
     for name, value in given.items():
         if value is not None:
             arguments.is_float(op, name, value)
-    input, linear_weight, linear_bias = _autocast(input, linear_weight, linear_bias)
+    input, linear_weight, linear_bias = lowered(input, linear_weight, linear_bias)
     _check(op, input, linear_weight, linear_bias)
     shape = (*input.shape[:-1], linear_weight.shape[0])
     check(op, input, shape, target, weight, label_smoothing, softcap)
@@ -69,14 +70,6 @@ def linear_cross_entropy(
     else:
         loss = loss.view(target.shape)
     return CrossEntropy(loss, log_sum.view(target.shape)) if return_aux else loss
-
-
-def _autocast(*tensors: torch.Tensor | None) -> Iterator[Any]:
-    device = next(x.device.type for x in tensors if x is not None)
-    is_on = torch.is_autocast_enabled(device)
-    for x in tensors:
-        lowers = is_on and x is not None and x.dtype != torch.float64
-        yield x.to(torch.get_autocast_dtype(device)) if x is not None and lowers else x
 
 
 def _check(
