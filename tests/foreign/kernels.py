@@ -270,3 +270,17 @@ def scaled_rows(x, w, y, n, factor, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     scaled = tl.load(x + row * n + i, mask=i < n) * tl.load(w + i, mask=i < n) * factor
     tl.store(y + row * n + i, scaled, mask=i < n)
+
+
+@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK": 256}, num_warps=2),
+        triton.Config({"BLOCK": 1024}, num_warps=8),
+    ],
+    key=["n"],
+    restore_value=["x"],
+)
+@triton.jit
+def restored(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, mask=i < n) * 2 + 1, mask=i < n)

@@ -12,6 +12,7 @@ import torch
 import tileops
 from tests.bundle.aoti import run_package
 from tests.foreign.cases import CASES, SHAPES, Case, shaped
+from tests.foreign.tuned_ranks import tuned
 
 pytestmark = pytest.mark.gpu
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -190,6 +191,14 @@ def test_a_tuned_kernel_gives_the_same_bits_whatever_was_chosen() -> None:
     inputs = case.inputs(128, 96, "cuda")
     tuned = case.program(*inputs)
     torch.testing.assert_close(tuned, case.theirs(*inputs), rtol=2**-9, atol=2**-6)
+
+
+def test_a_call_that_tunes_writes_its_tensor_once() -> None:
+    x = torch.arange(1000.0, device="cuda")
+    program = tuned(None)
+    program(x)
+    assert torch.equal(x, 2 * torch.arange(1000.0, device="cuda") + 1)  # exact in float32
+    assert program.compile(x).config["num_warps"] in (2, 8)
 
 
 def test_every_shape_is_meant_for_every_case() -> None:
