@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tileops.ops.gates import gelu_mul as gelu_mul
     from tileops.ops.gates import silu_mul as silu_mul
     from tileops.ops.linear_losses import linear_cross_entropy as linear_cross_entropy
+    from tileops.ops.linears import linear as linear
     from tileops.ops.losses import CrossEntropy as CrossEntropy
     from tileops.ops.losses import cross_entropy as cross_entropy
     from tileops.ops.norms import add_layer_norm as add_layer_norm
@@ -31,6 +32,7 @@ FAMILIES = {
     "attentions": ("attention",),
     "gates": ("gelu_mul", "silu_mul"),
     "linear_losses": ("linear_cross_entropy",),
+    "linears": ("linear",),
     "losses": ("cross_entropy",),
     "norms": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
     "rotary": ("rope",),

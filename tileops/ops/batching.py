@@ -19,7 +19,7 @@ def by_rows(program: Callable[..., Any], row_arguments: Sequence[int]) -> Callab
         if set(batched) <= set(row_arguments):
             moved = list(inputs)
             for n in row_arguments:
-                if isinstance(inputs[n], torch.Tensor):
+                if n < len(inputs) and isinstance(inputs[n], torch.Tensor):
                     moved[n] = _in_front(inputs[n], in_dims[n], info.batch_size)
             out = program(*moved, **options)
         else:

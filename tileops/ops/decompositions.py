@@ -6,7 +6,7 @@ with their neighbours at less cost than a call of the operator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -188,6 +188,24 @@ def _visible(behind: torch.Tensor, window_size: Sequence[int], is_causal: bool) 
     if is_causal or right >= 0:
         visible = visible & (behind >= (0 if is_causal else -right))
     return visible
+
+
+# -- products ----------------------------------------------------------------------------------
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu, "silu": F.silu, "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}  # fmt: skip
+
+
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *,
+    activation: str | None = None, residual: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """See ``tileops.ops.linear``."""
+    out = F.linear(input, weight, bias)
+    if activation is not None:
+        out = _ACTIVATIONS[activation](out)
+    return out if residual is None else out + residual
 
 
 # -- losses ------------------------------------------------------------------------------------

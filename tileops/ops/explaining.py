@@ -138,6 +138,10 @@ def _choice(call: ProgramCall) -> ProgramChoice:
         from tileops.ops import attentions
 
         config, reason = attentions.config(call)
+    elif call.name == "linear":
+        from tileops.ops import linears
+
+        config, reason = linears.config(call)
     elif call.name == "linear_cross_entropy":
         logits = int(call.arguments[1].shape[0]) * first.element_size()
         config = {"rows": max(1, CHUNK_BYTES // max(1, logits))}
