@@ -51,7 +51,7 @@ SECTIONS = {
     "Loops and conditions": ("loops", "persistent"),
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
     "Roles and barriers": ("roles", "barriers", "asynchronous"),
-    "Single threads": ("exchanges", "random_numbers"),
+    "Single threads": ("exchanges", "random_numbers", "thread_reductions"),
     "Hints and threads": ("hints", "layouts"),
     "Kernels of others": ("extern", "foreign"),
 }

@@ -162,3 +162,50 @@ def shuffle_of_64_lanes(A):
     with T.Kernel(1, threads=32):
         tx = T.get_thread_binding()
         A[tx] = T.tvm_warp_shuffle(0xFFFFFFFF, A[tx], 0, 32, 64)
+
+
+@bad(ProgramValueError)
+def reduction_over_threads_without_a_reducer(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        T.tvm_thread_allreduce(T.uint32(1), A[tx], True, A[tx], tx)
+
+
+@bad(ProgramTypeError)
+def reduction_over_what_is_not_a_thread_index(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32) as bx:
+        tx = T.get_thread_binding()
+        with T.attr(T.comm_reducer(lambda x, y: x + y, [0]), "reduce_scope", 0):
+            T.tvm_thread_allreduce(T.uint32(1), A[tx], True, A[tx], bx)
+
+
+@bad(ProgramTypeError)
+def reduction_over_threads_into_a_number(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        with T.attr(T.comm_reducer(lambda x, y: x + y, [0]), "reduce_scope", 0):
+            T.tvm_thread_allreduce(T.uint32(1), A[tx], True, 5, tx)
+
+
+@bad(UnsupportedConstructError)
+def reduction_of_two_values(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        T.comm_reducer(lambda x, y: x, [0, 1])
+
+
+@bad(UnsupportedConstructError)
+def attribute_of_tir(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32), T.attr(A, "pragma_unroll", 1):
+        A[0] = 1
+
+
+@bad(ProgramTypeError)
+def evaluated_number(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        T.evaluate("A")

@@ -110,6 +110,7 @@ def test_statements_of_threads_wait_where_they_touch_what_others_do() -> None:
           intrinsic sync_threads()
           parallel i.7 in [64]:
             %tile.5[i.7] = (%tile.5[i.7] + 1)
+          intrinsic sync_threads()
           serial k.8: i32 in 0 .. 3:
             intrinsic sync_threads()
             %A.1[tx.3] = %tile.5[((tx.3 + k.8) % 64)]

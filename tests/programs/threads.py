@@ -347,6 +347,57 @@ def block_sums_of_warps(X):
     return Y
 
 
+# -- reductions over threads -------------------------------------------------------------------------
+def sums_along_threads(A, B):
+    """Each row's products are summed by the threads along one dimension of the block, in rounds."""
+    A: T.Tensor((3, 96), T.int32)
+    B: T.Tensor((8, 96), T.int32)
+    C = T.empty((3, 8), T.int32)
+    with T.Kernel(3, threads=(8, 16)) as row:
+        tx = T.get_thread_binding(0)
+        ty = T.get_thread_binding(1)
+        own = T.alloc_local((1,), T.int32)
+        total = T.alloc_local((1,), T.int32)
+        kept = T.alloc_local((1,), T.int32)
+        T.clear(kept)
+        for k in T.serial(3):
+            own[0] = 0
+            for i in T.serial(2):
+                own[0] += A[row, k * 32 + ty * 2 + i] * B[tx, k * 32 + ty * 2 + i]
+            with T.attr(
+                T.comm_reducer(lambda x, y: x + y, [T.cast(0, T.int32)]),
+                "reduce_scope",
+                T.reinterpret(T.uint64(0), dtype="handle"),
+            ):
+                T.evaluate(
+                    T.tvm_thread_allreduce(T.uint32(1), own[0], True, total[0], ty, dtype="handle")
+                )
+            kept[0] += total[0]
+        if ty == 0:
+            C[row, tx] = kept[0]
+    return C
+
+
+def extremes_of_some_threads(A):
+    """The greatest number of a block that is a multiple of 3, over both of its dimensions."""
+    A: T.Tensor((2, 64), T.int32)
+    C = T.empty((2, 64), T.int32)
+    with T.Kernel(2, threads=(16, 4)) as row:
+        tx, ty = T.get_thread_bindings()
+        result = T.alloc_local((1,), T.int32)
+        value = A[row, ty * 16 + tx]
+        with T.attr(T.comm_reducer(lambda x, y: T.max(x, y), [-100]), "reduce_scope", 0):
+            T.evaluate(
+                T.tvm_thread_allreduce(T.uint32(1), value, value % 3 == 0, result[0], tx, ty)
+            )
+        C[row, ty * 16 + tx] = result[0]
+    return C
+
+
+def extremes_of_some_threads_expected(a: torch.Tensor) -> torch.Tensor:
+    return torch.where(a % 3 == 0, a, -100).amax(1, keepdim=True).expand(2, 64).contiguous()
+
+
 # -- random numbers --------------------------------------------------------------------------------
 def random_numbers(S):
     """Numbers of sequences of their own, and of one sequence from a place of each thread's."""
@@ -405,11 +456,12 @@ def one_thread_draws_in_order(X):
 
 # All executors run these.
 NUMBERS = [
+    Construct(extremes_of_some_threads, lambda: (ints(2, 64),), extremes_of_some_threads_expected),
     Construct(
         numbers_of_threads,
         lambda: (ints(256),),
         lambda x: x + torch.arange(256).int() // 128 * 100,
-    )
+    ),
 ]
 THREADS = [
     Construct(steps_of_collatz, lambda: (ints(96, low=1, high=200),), steps_of_collatz_expected),
@@ -450,4 +502,5 @@ THREADS = [
         lambda: (ints(1, low=0),),
         lambda x: torch.tensor(philox(int(x[0]), 0, 0, 32)).reshape(4, 8),
     ),
+    Construct(sums_along_threads, lambda: (ints(3, 96), ints(8, 96)), lambda a, b: a @ b.T),
 ]

@@ -11,6 +11,7 @@ from tileops.language import (
     hints,
     random_numbers,
     roles,
+    thread_reductions,
 )
 
 _EVERYWHERE = "Triton for GPUs, C++ for CPUs"
@@ -39,7 +40,7 @@ def paths_of(name: str) -> str:
         return _FOREIGN
     if name in (*exchanges.__all__, *random_numbers.__all__):
         return _THREADS if name.startswith("get_") else _SINGLE
-    if name in _THREAD_NAMES:
+    if name in (*_THREAD_NAMES, *thread_reductions.__all__):
         return _THREADS
     if name in ("annotate_layout", "Layout", "Fragment", "GemmWarpPolicy"):
         return _HINT

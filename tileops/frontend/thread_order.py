@@ -44,6 +44,7 @@ class Access:
     indices: tuple[Expr, ...] | None
     is_write: bool
     is_atomic: bool = False
+    is_earlier: bool = False  # of an iteration before
 
 
 Accesses = dict[Access, None]
@@ -107,8 +108,13 @@ class _Order:
     ) -> tuple[Stmt, Accesses]:
         """A loop or a condition. Where threads part in it, all wait before it if they must."""
         if apart or not self._variation.parts(stmt):
-            pending = self._after(stmt, out, pending, self._own(stmt), apart)
-            return self._bodies(stmt, pending, apart)
+            # One barrier before a loop is less than one in each iteration.
+            found = self._own(stmt) if apart or isinstance(stmt, If) else self._all(stmt)
+            count = len(out)
+            self._after(stmt, out, pending, found, apart)
+            if len(out) > count:
+                pending = {}
+            return self._bodies(stmt, {**pending, **self._own(stmt)}, apart)
         pending = self._after(stmt, out, pending, self._all(stmt), apart)
         return self._bodies(stmt, self._own(stmt), (fold.const(True),))[0], pending
 
@@ -159,6 +165,8 @@ class _Order:
     def _meeting(self, a: Access, b: Access, apart: tuple[Expr, ...]) -> Meeting:
         if a.root != b.root or not (a.is_write or b.is_write) or (a.is_atomic and b.is_atomic):
             return Meeting.NEVER
+        if a.is_earlier and a.is_write and b.is_write:
+            return Meeting.NEVER  # iterations write in order, or one value
         if a.buffer != b.buffer or a.indices is None or b.indices is None:
             return Meeting.MAYBE
         running = self._places.running(apart)
@@ -205,7 +213,7 @@ def _renamed(accesses: Iterable[Access], renamed: Mapping[int, Expr]) -> Accesse
         indices = access.indices
         if indices is not None:
             indices = tuple(fold.substitute(index, renamed) for index in indices)
-        found[replace(access, indices=indices)] = None
+        found[replace(access, indices=indices, is_earlier=True)] = None
     return found
 
 

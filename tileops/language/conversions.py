@@ -94,6 +94,8 @@ def reinterpret(value: object, dtype: object) -> Value | Vector:
         value, dtype = dtype, value
     if isinstance(value, Vector) or vector_parts(dtype) is not None:
         return reinterpret_vector(value, dtype)
+    if dtype == "handle" and to_expr(value) == fold.const(0, to_expr(value).dtype):
+        return wrap(to_expr(value), value)  # the null pointer, as T.attr takes it
     expr, kind = to_expr(value), as_dtype(dtype)
     if expr.dtype.bits != kind.bits:
         raise ProgramTypeError(

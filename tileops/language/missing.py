@@ -274,11 +274,10 @@ a cluster of blocks <- ClusterKernel block_rank_in_cluster cluster_sync cluster_
 the sparse tensor cores <- gemm_sp gemm_sp_v2
 a thread index <- launch_thread
 a synchronisation of threads <- sync_grid tvm_storage_sync
-an exchange between threads <- tvm_thread_allreduce comm_reducer
 an instruction of one thread <- ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64
     lds128 sts32 sts64 sts128 __ldg
 vector arithmetic <- Ramp Broadcast vectorlow vectorhigh
-TIR <- evaluate attr alloc_buffer block reads writes block_attr Buffer buffer_store decl_buffer
+TIR <- alloc_buffer block reads writes block_attr Buffer buffer_store decl_buffer
     While let LetStmt func_attr preflattened_buffer allocate axis q_multiply_shift
 """)
 # Reason to what a program may write instead.
@@ -295,8 +294,6 @@ INSTEAD_OF = {
     "the sparse tensor cores": "T.gemm of unpacked tiles",
     "a thread index": "T.get_thread_binding",
     "a synchronisation of threads": "T.sync_threads for the block, two T.Kernel for the grid",
-    "an exchange between threads": "T.shfl_sync and T.warp_reduce_sum within a warp, a shared tile "
-    "and T.sync_threads in a block, or T.reduce_sum over a tile",
     "an instruction of one thread": "T.copy, or elements in T.vectorized, which become the widest "
     "accesses",
     "vector arithmetic": "elements in T.vectorized, or T.float16x2(a, b) and T.add2",

@@ -96,7 +96,8 @@ class LaunchState:
     """What the constructs inside a ``with T.Kernel`` block record about their launch.
 
     ``lanes`` are the thread indices by dimension. ``runs`` are the tensors whose neighbours in
-    storage a construct takes, with that construct's name.
+    storage a construct takes, with that construct's name. ``reducers`` are those of the blocks of
+    T.attr that are open.
     """
 
     block_vars: tuple[Var, ...]
@@ -106,6 +107,7 @@ class LaunchState:
     safe_values: dict[Buffer, Expr] = field(default_factory=dict)
     placements: dict[Buffer, Placement] = field(default_factory=dict)
     runs: dict[Buffer, str] = field(default_factory=dict)
+    reducers: list[object] = field(default_factory=list)
 
     @property
     def thread_count(self) -> int:
