@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # mypy: ignore-errors
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -164,3 +165,44 @@ def test_results(M: int, K: int, N: int, first: int, spec: Specialization) -> No
         rows = a[(M - 1) // 32 * 32 :, (rounds - 1) * 16 :]
         block[: rows.shape[0], : rows.shape[1]] = rows
     assert torch.equal(last, block)
+
+
+def odd(A, B, threads: int):
+    """Tiles of 128 x 128 whose rows no asynchronous copy takes."""
+    A: T.Tensor((128, 65), T.float16)
+    B: T.Tensor((65, 129), T.float16)
+    C = T.empty((128, 129), T.float32)
+    with T.Kernel(1, threads=threads):
+        A_s = T.alloc_shared((128, 32), T.float16)
+        B_s = T.alloc_shared((32, 128), T.float16)
+        acc = T.alloc_fragment((128, 128), T.float32)
+        T.clear(acc)
+        for k in T.Pipelined(3, num_stages=2):
+            T.copy(A[0, k * 32], A_s)
+            T.copy(B[k * 32, 0], B_s)
+            T.gemm(A_s, B_s, acc)
+        T.copy(acc, C[0:128, 0:128])
+    return C
+
+
+def bounded(code: KernelCode, registers: int) -> KernelCode:
+    launches = tuple(replace(x, max_registers=registers) for x in code.launches)
+    return replace(code, launches=launches)
+
+
+@pytest.mark.parametrize(("threads", "bound"), [(128, 0), (256, 128), (512, 64)])
+def test_two_blocks_fit_in_the_registers_of_a_multiprocessor(threads: int, bound: int) -> None:
+    code = code_of(program_of(odd, {}, threads=threads), FAST)
+    assert code.launches[0].max_registers == bound
+    (image,) = compile_kernel(code, HOPPER, {}).launches
+    assert image.registers <= (bound or 255)
+    assert image.spills <= 128
+
+
+@pytest.mark.parametrize("bound", [24, 48])  # the assembler refuses the first
+def test_a_bound_that_spills_much_is_given_up(bound: int) -> None:
+    code = code_of(program_of(odd, {}, threads=256), FAST)
+    (tried,) = compile_kernel(bounded(code, bound), HOPPER, {}).launches
+    (free,) = compile_kernel(bounded(code, 0), HOPPER, {}).launches
+    assert (tried.registers, tried.spills) == (free.registers, free.spills)
+    assert tried.registers > bound

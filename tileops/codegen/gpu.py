@@ -22,6 +22,11 @@ from tileops.passes.load_ahead import load_ahead
 from tileops.target import Target
 
 _HOPPER = 90
+# Registers of a multiprocessor, and the most that a thread can have (CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability": the same from 8.0 on).
+_REGISTERS, _MOST_REGISTERS = 65536, 255
+# While one block waits for the tiles that it loads ahead, another one computes.
+_BLOCKS = 2
 # Pass configs that ask for a kernel without roles, and without TMA.
 _SWITCHES = ("tl.disable_warp_specialized", "tl.disable_tma_lower")
 
@@ -71,9 +76,15 @@ def _write(
                 ) from None
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
             refused = f"{line}{unfit.reason}"
+    registers = 0
     if known.target.kind == "cuda":  # for AMD, Triton itself takes such loads through registers
+        given = launch
         program, launch = load_ahead(program, launch, aligned if spec.fast else None)
+        if launch is not given:
+            registers = _REGISTERS // (_BLOCKS * launch.threads) // 8 * 8
     written = write_launch(program, launch, known, spec, entry, workspaces)
+    if 0 < registers < _MOST_REGISTERS:
+        written = replace(written, launch=replace(written.launch, max_registers=registers))
     if refused is None:
         return written
     notes = (f"{entry}: Triton path: {refused}",)

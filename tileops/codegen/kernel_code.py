@@ -155,6 +155,7 @@ class LaunchCode:
     grid: Expr
     num_warps: int = 0  # GPU
     num_stages: int = 0  # GPU: the deepest pipelined loop, the value a compiler may lower to fit
+    max_registers: int = 0  # GPU: those of a thread, as long as they spill little; 0 for any number
     scratch_bytes: int = 0  # CPU: arena per thread
     grain: int = 1  # CPU: the fewest blocks that are worth a thread's while
     shared_buffers: tuple[Buffer, ...] = ()  # for SharedMemoryError

@@ -30,6 +30,8 @@ from tileops.target import Target
 _FILE = "kernel.py"
 # Bytes of local memory a thread that cost less than a second compilation could win back.
 _HARMLESS_SPILL = 64
+# Those that a second block on a multiprocessor is worth.
+_BOUNDED_SPILL = 128
 _MOST_WARPS = 8
 _ROOM = 1 << 20  # bytes, more than an assembler writes for a kernel
 _STAGES_LINE = re.compile(r"^(STAGES_(\d+) = tl\.constexpr\()(\d+)\)$", re.MULTILINE)
@@ -125,6 +127,8 @@ def _tritons_environment(code: KernelCode, folder: Path) -> Iterator[None]:
 def _compile_launch(job: _Job) -> _Compiled:
     if job.launch.foreign is not None:
         return _compile_foreign(job)
+    if job.launch.max_registers:
+        return _compile_bounded(job)
     return (_compile_as_written if job.launch.language == "gluon" else _compile_unspilled)(job)
 
 
@@ -182,6 +186,22 @@ def _compile_as_written(job: _Job) -> _Compiled:
         built,
         f"{job.launch.entry}: a thread keeps {built.spills} bytes of its registers in memory",
     )
+
+
+def _compile_bounded(job: _Job) -> _Compiled:
+    """The launch with a bound of registers; without it where more than a little spills.
+
+    The assembler refuses a bound that is less than an instruction needs. Any other refusal comes
+    again without the bound.
+    """
+    free = replace(job, launch=replace(job.launch, max_registers=0))
+    if "tl.maxnreg" in job.options:
+        return _compile_unspilled(free)
+    try:
+        built = _compile_fitting(job)
+    except StageError:
+        return _compile_unspilled(free)
+    return built if built.spills <= _BOUNDED_SPILL else _compile_unspilled(free)
 
 
 def _compile_unspilled(job: _Job) -> _Compiled:
@@ -306,6 +326,8 @@ def _options(job: _Job) -> dict[str, Any]:
     }
     if "tl.maxnreg" in job.options:
         chosen["maxnreg"] = int(job.options["tl.maxnreg"])
+    elif job.launch.max_registers:
+        chosen["maxnreg"] = job.launch.max_registers
     return chosen
 
 
