@@ -228,8 +228,8 @@ def test_an_eager_program_is_a_program() -> None:
 
 
 def test_columns_count_characters() -> None:
-    assert found('import tilelang.language as T\nx = "ä→", T.address_of\n') == [
-        (2, 11, "T.address_of")
+    assert found('import tilelang.language as T\nx = "ä→", T.match_buffer\n') == [
+        (2, 11, "T.match_buffer")
     ]
 
 
@@ -282,7 +282,7 @@ def test_the_examples_are_supported(path: Path) -> None:
 @pytest.fixture
 def bad_file(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.address_of\n")
+    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.match_buffer\n")
     return path
 
 
@@ -291,7 +291,7 @@ def test_the_command_prints_places_and_reasons(
 ) -> None:
     assert main(["check", str(bad_file)]) == 1
     assert capsys.readouterr().out == (
-        f"{bad_file}:3:1: T.address_of: a raw pointer; tileops does not have it, on any target; "
+        f"{bad_file}:3:1: T.match_buffer: a raw pointer; tileops does not have it, on any target; "
         "instead: pass the tensor; T.make_tensor makes one of an address\n"
         f"{bad_file}: 1 thing is not supported\n"
     )
@@ -304,7 +304,7 @@ def test_the_command_prints_json(bad_file: Path, capsys: pytest.CaptureFixture[s
     assert not first["supported"]
     assert first["findings"] == [
         {
-            "line": 3, "column": 1, "construct": "T.address_of",
+            "line": 3, "column": 1, "construct": "T.match_buffer",
             "reason": "a raw pointer; tileops does not have it, on any target; instead: pass the "
             "tensor; T.make_tensor makes one of an address",
         }

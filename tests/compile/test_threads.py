@@ -12,12 +12,16 @@ import tileops
 import tileops.language as T
 from tests.kit.interpreted import run
 from tests.programs.construct import Construct
+from tests.programs.sources import SOURCES
 from tests.programs.threads import THREADS
 from tileops.codegen import gpu
 from tileops.codegen.kernel_code import Specialization
-from tileops.compiler import Artifact, compile_kernel
+from tileops.compiler import Artifact, StageError, compile_kernel
 from tileops.errors import SharedMemoryError, UnsupportedConstructError, UnsupportedOnTargetError
+from tileops.ir.printer import print_program
 from tileops.ir.program import Program
+from tileops.ir.stmt import ExternCall
+from tileops.ir.walk import walk
 from tileops.target import parse_target
 
 
@@ -32,7 +36,7 @@ def compiled(program: Program, target: str = "cuda:sm_90", **facts: bool) -> Art
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
-@pytest.mark.parametrize("case", THREADS, ids=lambda c: c.id)
+@pytest.mark.parametrize("case", [*THREADS, *SOURCES], ids=lambda c: c.id)
 def test_each_program_compiles(case: Construct, target: str) -> None:
     artifact = compiled(program_of(case.func, *case.inputs()), target)
     (image,) = artifact.launches
@@ -130,3 +134,35 @@ def line_of(text: str) -> int:
     """The number of the first line of this file with ``text``."""
     lines = Path(__file__).read_text().splitlines()
     return next(n for n, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize("case", SOURCES, ids=lambda c: c.id)
+def test_source_text_is_for_gpus_alone(case: Construct) -> None:
+    with pytest.raises(UnsupportedOnTargetError, match=r"on the CPU: its source is CUDA C\+\+"):
+        tileops.jit(case.func)(*case.inputs())
+
+
+def with_source(source: str) -> Program:
+    def program(X):
+        X: T.Tensor((32,), T.int32)
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            T.import_source(source)
+            X[tx] = T.call_extern("int32", "twice", X[tx])
+
+    return program_of(program, torch.ones(32, dtype=torch.int32))
+
+
+def test_a_source_that_does_not_compile_is_an_error_with_its_line() -> None:
+    with pytest.raises(StageError, match='"twice"') as caught:
+        compiled(with_source("__device__ int thrice(int x) { return 3 * x; }"))
+    program = with_source("")
+    (call,) = (s for s in walk(program.launches) if isinstance(s, ExternCall))
+    assert caught.value.statement == call.origin
+
+
+def test_an_edit_of_a_source_is_another_program() -> None:
+    texts = [f"__device__ int twice(int x) {{ return {n} * x; }}" for n in (2, 4)]
+    first, second = (print_program(with_source(text)) for text in texts)
+    assert first != second
+    assert first == print_program(with_source(texts[0]))

@@ -51,7 +51,7 @@ SECTIONS = {
     "Loops and conditions": ("loops", "persistent"),
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
     "Roles and barriers": ("roles", "barriers", "asynchronous"),
-    "Single threads": ("exchanges", "random_numbers", "thread_reductions"),
+    "Single threads": ("exchanges", "random_numbers", "source_text", "thread_reductions"),
     "Hints and threads": ("hints", "layouts"),
     "Kernels of others": ("extern", "foreign"),
 }
@@ -84,7 +84,11 @@ REASONS: dict[tuple[str, str], str] = {
         "syncthreads_and", "syncthreads_count", "syncthreads_or", "tvm_warp_shuffle", "warp_reduce_bitand",
         "warp_reduce_bitor", "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum",
     )
-} | {("activemask", "cpu"): "the threads of a block do not run together there"}  # fmt: skip
+} | {("activemask", "cpu"): "the threads of a block do not run together there"} | {
+    (name, where): "the source is CUDA C++"
+    for name in ("address_of", "call_extern", "import_source")
+    for where in ("cpu", "interpreter")
+}  # fmt: skip
 Record = dict[str, list[str]]
 
 

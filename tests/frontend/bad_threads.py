@@ -209,3 +209,39 @@ def evaluated_number(A):
     A: T.Tensor((32,), T.int32)
     with T.Kernel(1, threads=32):
         T.evaluate("A")
+
+
+@bad(ProgramTypeError)
+def extern_call_without_a_name(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        T.call_extern("handle", A[0])
+
+
+@bad(ProgramValueError)
+def extern_call_of_what_is_not_a_name(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        T.call_extern("handle", "f(1); g")
+
+
+@bad(ProgramTypeError)
+def extern_call_that_returns_no_dtype(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        T.call_extern("f", dtype=3.5)
+
+
+@bad(ProgramValueError)
+def extern_call_inside_a_parallel_loop(A):
+    A: T.Tensor((32,), T.int32)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(32):
+            T.call_extern("handle", "f", T.address_of(A[i]))
+
+
+@bad(UnsupportedConstructError)
+def address_of_half_a_byte(A):
+    A: T.Tensor((32,), T.int4)
+    with T.Kernel(1, threads=32):
+        T.call_extern("handle", "f", T.address_of(A[0]))

@@ -17,14 +17,12 @@ from tileops.errors import ProgramError, UnsupportedConstructError
 from tileops.language.missing import all_names
 
 NAMES = [
-    "import_source",
     "alloc_tmem",
     "alloc_cluster_barrier",
     "alloc_buffer",
     "gemm_sp",
     "While",
     "launch_thread",
-    "call_extern",
     "call_intrin",
     "ldg32",
     "ldg64",

@@ -11,6 +11,7 @@ from tileops.language import (
     hints,
     random_numbers,
     roles,
+    source_text,
     thread_reductions,
 )
 
@@ -20,6 +21,7 @@ _ROLES = "Gluon in roles for sm_90, C++ in one order for CPUs"
 _FOREIGN = "the kernel's own compiler, for GPUs"
 _HINT = "a hint, accepted everywhere; results do not depend on it"
 _SINGLE = "statements of single threads: CUDA C++ for NVIDIA's GPUs, fibers on CPUs"
+_SOURCES = "CUDA C++ for NVIDIA's GPUs"
 _THREADS = (
     f"loops over the threads of a block: {_EVERYWHERE}; on sm_90 roles where it chooses them; as "
     f"{_SINGLE}"
@@ -38,6 +40,8 @@ def paths_of(name: str) -> str:
         return _ROLES
     if name in (*extern.__all__, *foreign.__all__):
         return _FOREIGN
+    if name in source_text.__all__:
+        return _SOURCES
     if name in (*exchanges.__all__, *random_numbers.__all__):
         return _THREADS if name.startswith("get_") else _SINGLE
     if name in (*_THREAD_NAMES, *thread_reductions.__all__):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tileops.dtypes import DType
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Expr
+from tileops.ir.threads import CUDA_HEADERS as CUDA_HEADERS
 from tileops.location import Location
 
 # The first line of each piece of inline assembly says what it computes. The interpreter goes by it.
@@ -121,12 +122,14 @@ class CudaText:
     """A launch in CUDA C++, which is a text of its own.
 
     ``threads`` are those of a block, ``shared_bytes`` what the launch gives it of shared memory.
+    ``includes_cuda``: the text includes headers of CUDA's, or of an author's source.
     ``statements`` are as in ``KernelCode``.
     """
 
     source: str
     threads: int
     shared_bytes: int
+    includes_cuda: bool = False
     statements: dict[int, int] = field(default_factory=dict)
 
 

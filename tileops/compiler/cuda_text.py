@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Mapping
 
 from tileops.codegen.kernel_code import CudaText, LaunchCode
 from tileops.compiler.artifact import LaunchImage, StageError
@@ -12,6 +13,7 @@ from tileops.compiler.elf import kernel_resources
 from tileops.compiler.nvrtc import compile_cuda
 from tileops.cxx import include_folder
 from tileops.errors import SharedMemoryError
+from tileops.foreign.device_sources import cuda_source
 from tileops.foreign.nvrtc_library import library
 from tileops.target import Target
 
@@ -34,7 +36,10 @@ def compile_text(
     architecture = str(target).partition(":")[2]
     options = [f"--gpu-architecture={architecture}", _STANDARD, _FOR_DEVICE]
     try:
-        built = compile_cuda(library(), text.source, _FILE, [launch.entry], _headers(), options)
+        headers: Mapping[str, str] = _headers()
+        if text.includes_cuda:
+            headers = cuda_source(text.source, _FILE, (), headers, ()).headers
+        built = compile_cuda(library(), text.source, _FILE, [launch.entry], headers, options)
     except StageError as error:
         place = _PLACE.search(error.message)
         statement = text.statements.get(int(place[1])) if place else None

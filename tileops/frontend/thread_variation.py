@@ -14,6 +14,7 @@ from tileops.ir.stmt import (
     Break,
     Continue,
     Exchange,
+    ExternCall,
     For,
     If,
     RandomNumber,
@@ -93,6 +94,7 @@ class Variation:
                 Atomic(result=Var() as result)
                 | Exchange(result=result)
                 | RandomNumber(result=result)
+                | ExternCall(result=Var() as result)
             ):
                 self._ids.add(result.id)
             case Alloc(init=Expr() as init) if self.reads((init,)):
@@ -102,6 +104,8 @@ class Variation:
             self._ids |= {b.id for b in own}
 
     def _is_made_of_what_differs(self, stmt: Stmt) -> bool:
+        if isinstance(stmt, ExternCall):
+            return True  # it may ask which thread it is
         if isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
             return self.reads((stmt.value,))
         regions = [v for v in walk.regions(stmt) if isinstance(v, Region)]

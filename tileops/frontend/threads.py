@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from tileops.frontend.thread_order import in_order, is_collective
 from tileops.frontend.thread_variation import Variation
 from tileops.ir import fold, walk
 from tileops.ir.explicit import NamedBarrier
-from tileops.ir.expr import Buffer, Expr, Load, Region
+from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
@@ -24,9 +24,11 @@ from tileops.ir.stmt import (
     Continue,
     Copy,
     Exchange,
+    ExternCall,
     Fill,
     For,
     If,
+    ImportSource,
     Intrinsic,
     Launch,
     Parallel,
@@ -48,8 +50,8 @@ from tileops.location import Location
 
 # Statements of one thread, and those that may be shared among the threads of a block.
 _OF_A_THREAD = (
-    AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, For, If, NamedBarrier,
-    Print, RandomNumber, RandomStart, Store, View, While,
+    AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, ExternCall, For,
+    If, ImportSource, NamedBarrier, Print, RandomNumber, RandomStart, Store, View, While,
 )  # fmt: skip
 _SHARED = (Atomic, Copy, Fill, Parallel, Reduce, Transpose)
 _SYNCS = (SYNC, SYNC_WARP)
@@ -70,6 +72,9 @@ def needs_threads(launch: Launch) -> Why | None:
             return Why(f"T.{stmt.op}", stmt.loc)
         if isinstance(stmt, RandomStart):
             return Why("T.rng_init", stmt.loc)
+        if isinstance(stmt, (ExternCall, ImportSource)):
+            is_call = isinstance(stmt, ExternCall)
+            return Why("T.call_extern" if is_call else "T.import_source", stmt.loc)
         if isinstance(stmt, Intrinsic) and stmt.name == SYNC_WARP:
             return Why(f"T.{stmt.name}", stmt.loc)
     return None
@@ -86,13 +91,37 @@ def of_threads(
     lanes = [var for var, _ in indices.lanes]
     variation = Variation(launch.body, lanes, indices.count)
     body = _with_scopes(launch.body, variation)
+    placed = {placement.buffer.id for placement in launch.placements}
     for stmt in walk.walk(body):
         _require_form(stmt, variation)
+        if isinstance(stmt, ExternCall) and placed & {r.buffer.id for r in walk.regions(stmt)}:
+            raise _refused(stmt, "the address of a tensor with T.annotate_layout")
     body = in_order(body, indices, Variation(body, lanes, indices.count), trusts=trusts)
+    body = walk.replace_stmts(body, _without_unused(body))
     thread = tracer.new_var("thread", fold.INT32)
     named = tuple(Bind(var, indices.value(var, thread), loc=launch.loc) for var in lanes)
     threads = Threads(thread, indices.count, (*named, *body), why.reason, loc=why.loc)
     return replace(launch, body=(threads,))
+
+
+def _without_unused(body: Body) -> Callable[[Stmt], tuple[Stmt, ...] | None]:
+    """Calls whose results nothing reads have none: the functions may return nothing."""
+    read = {
+        e.id
+        for stmt in walk.walk(body)
+        for name in walk.operand_names(stmt)
+        if name not in stmt.DEFINES
+        for expr in walk.exprs_of(getattr(stmt, name))
+        for e in walk.walk_expr(expr)
+        if isinstance(e, Var)
+    }
+
+    def changed(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, ExternCall) and stmt.result is not None and stmt.result.id not in read:
+            return (replace(stmt, result=None),)
+        return None
+
+    return changed
 
 
 # What users call the statements that launches of threads do not have.
@@ -142,9 +171,8 @@ def _with_scopes(body: Body, variation: Variation) -> Body:
     tiles: set[int] = set()
     for stmt in walk.walk(body):
         inside = walk.walk(stmt.body) if isinstance(stmt, Parallel) else ()
-        operands = [] if isinstance(stmt, Fill) else [r.buffer for r in walk.regions(stmt)]
-        if walk.is_element(stmt):
-            operands = []
+        is_own = isinstance(stmt, (Fill, ExternCall)) or walk.is_element(stmt)
+        operands = [] if is_own else [r.buffer for r in walk.regions(stmt)]
         for buffer in (*operands, *(b for s in inside for b in _used(s))):
             if buffer.scope == "fragment":
                 tiles.add(roots.get(buffer.id, buffer).id)

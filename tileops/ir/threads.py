@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tileops.ir.expr import Expr, Var, comma_separated, typed
+from tileops.ir.expr import Expr, Region, Var, comma_separated, typed
 from tileops.ir.node import Body, Stmt
 
 MOST_THREADS = 1024  # of a block
+# What an imported source finds included.
+CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h")
 
 
 @dataclass(frozen=True)
@@ -116,3 +118,38 @@ class RandomNumber(Stmt):
         """The rules that it breaks."""
         if self.result.dtype not in ("uint32", "float32"):
             yield f"a random {self.result.dtype}"
+
+
+@dataclass(frozen=True)
+class ImportSource(Stmt):
+    """CUDA C++ before the kernel; ``headers`` is the digest of all that it may include."""
+
+    TEXT = "import source {0.source!r} headers {0.headers}"
+
+    source: str
+    headers: str
+
+
+@dataclass(frozen=True)
+class ExternCall(Stmt):
+    """A call of a function of an imported source.
+
+    Each of ``args`` is a number, or a region of one element: the address of that. ``outputs`` are
+    those through which the function may write. ``result``, if given, is what it returns.
+    """
+
+    DEFINES = ("result",)
+    READS = ("args",)
+    WRITES = ("outputs",)
+
+    function: str
+    args: tuple[Expr | Region, ...]
+    outputs: tuple[Region, ...]
+    result: Var | None = None
+
+    def text(self) -> str:
+        """The canonical text."""
+        result = "" if self.result is None else f"{self.result} = "
+        args = ", ".join(arg.text() for arg in self.args)
+        written = ", ".join(region.text() for region in self.outputs)
+        return f"{result}extern.{self.function}({args}) writes [{written}]"

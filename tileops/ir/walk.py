@@ -104,8 +104,13 @@ def _operands(stmt: Stmt) -> list[object]:
 
 def exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that are a statement's own operands, those inside its regions included."""
+    return exprs_of(tuple(_operands(stmt)))
+
+
+def exprs_of(operand: object) -> tuple[Expr, ...]:
+    """The expressions that are an operand of a statement, those inside regions included."""
     found: list[Expr] = []
-    for value in _flat(_operands(stmt)):
+    for value in _flat((operand,)):
         if isinstance(value, Expr):
             found.append(value)
         elif isinstance(value, Region):

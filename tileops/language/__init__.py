@@ -36,6 +36,7 @@ from tileops.language.products import *
 from tileops.language.random_numbers import *
 from tileops.language.reductions import *
 from tileops.language.roles import *
+from tileops.language.source_text import *
 from tileops.language.thread_reductions import *
 from tileops.language.value import *
 from tileops.language.vectors import *

@@ -155,9 +155,10 @@ def ptx_wait_group(n: object) -> None:
 
 @dataclass(frozen=True)
 class AccessPointer:
-    """Where T.ptx_cp_async reads or writes: an element and those behind it."""
+    """Where T.ptx_cp_async or a function of T.call_extern reads (r) or writes (w)."""
 
     element: Element
+    access: str
 
 
 def access_ptr(
@@ -168,7 +169,7 @@ def access_ptr(
     extent: object = None,
     ignore_last_ndim: object = 0,
 ) -> AccessPointer:
-    """The place of an element of a buffer, for T.ptx_cp_async alone."""
+    """The place of an element of a buffer, for T.ptx_cp_async and T.call_extern."""
     require_tracer("T.access_ptr")
     one_of("T.access_ptr", "access_type", access_type, ("r", "w", "rw"))
     if offset != 0 or ignore_last_ndim != 0:
@@ -177,7 +178,7 @@ def access_ptr(
         base = base[(0,) * base.ndim]
     if not isinstance(base, Element):
         raise ProgramTypeError("T.access_ptr takes an element of a buffer", found=describe(base))
-    return AccessPointer(base)
+    return AccessPointer(base, access_type)
 
 
 def ptx_cp_async(dst: object, src: object, elems: object, predicate: object = None) -> None:

@@ -255,8 +255,8 @@ def _meant(like: str | None, instead: str | None) -> str:
 
 # -- TileLang's names that raise an error once they are used ---------------------------------------
 _REASONS = by_name("""
-a raw pointer <- address_of handle match_buffer tvm_access_ptr
-C or CUDA source text <- import_source CUDASourceCodeKernel call_extern call_intrin call_pure_extern
+a raw pointer <- handle match_buffer tvm_access_ptr
+C or CUDA source text <- CUDASourceCodeKernel call_intrin call_pure_extern
     call_pure_intrin
 a barrier <- alloc_cluster_barrier named_barrier_sync ptx_arrive_barrier
     ptx_init_barrier_thread_count ptx_wait_barrier ptx_arrive_barrier_expect_tx

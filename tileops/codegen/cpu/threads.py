@@ -18,6 +18,8 @@ from tileops.ir.expr import Buffer
 from tileops.ir.stmt import (
     Alloc,
     Exchange,
+    ExternCall,
+    ImportSource,
     Intrinsic,
     Launch,
     Print,
@@ -83,7 +85,12 @@ def _aligned(size: int) -> int:
 def emit_fibers(state: LaunchState, launch: Launch, threads: Threads, arena: Arena) -> None:
     """The threads of one block, run to their ends."""
     w = state.writer
-    state.steps = {**STEPS, Exchange: _refuse_active_mask}
+    state.steps = {
+        **STEPS,
+        Exchange: _refuse_active_mask,
+        ExternCall: _refuse_call,
+        ImportSource: lambda state, stmt: None,
+    }
     with w.block("const auto run_thread = [&](Thread& me) -> i32", end="};"):
         emit_threads(state, launch, threads, "scratch", arena.offsets)
         w.line("return TILEOPS_OK;")
@@ -168,6 +175,12 @@ STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
     RandomNumber: _emit_random_number,
     RandomStart: _emit_random_start,
 }
+
+
+def _refuse_call(state: LaunchState, stmt: ExternCall) -> None:
+    raise UnsupportedOnTargetError(
+        f"T.call_extern({stmt.function!r}) on the CPU: its source is CUDA C++", location=stmt.loc
+    )
 
 
 def _refuse_active_mask(state: LaunchState, stmt: Exchange) -> None:
