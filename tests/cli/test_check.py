@@ -282,7 +282,9 @@ def test_the_examples_are_supported(path: Path) -> None:
 @pytest.fixture
 def bad_file(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
-    path.write_text("raise SystemExit('it was run')\nimport tilelang.language as T\nT.match_buffer\n")
+    path.write_text(
+        "raise SystemExit('it was run')\nimport tilelang.language as T\nT.match_buffer\n"
+    )
     return path
 
 
