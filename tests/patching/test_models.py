@@ -52,7 +52,8 @@ def test_a_model_is_patched_verified_and_undone(family: str) -> None:
         if gate is not None:
             expected.add(("silu_mul" if gate == "silu" else "gelu_mul", gate))
         assert found == expected
-        assert all(row.state == "patched" for row in report.rows), report
+        kept = {row.found.operator for row in report.rows if row.state != "patched"}
+        assert kept == {"attention"}, report  # torch's kernels on the CPU
         with torch.profiler.profile() as profile:
             results(model, given)
         called = {event.key for event in profile.key_averages()}
@@ -78,7 +79,8 @@ def test_a_second_patch_changes_nothing() -> None:
     held = state(model)
     second = tileops.patch(model, verify=False)
     assert second.patched == ()
-    assert {row.state for row in second.rows} == {"patched before"}
+    states = {row.state for row in second.rows if row.found.operator != "attention"}
+    assert states == {"patched before"}
     second.undo()
     assert state(model) == held
     first.undo()

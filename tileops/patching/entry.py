@@ -10,9 +10,9 @@ from torch import nn
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.log import TileopsWarning
-from tileops.patching import gates, losses, norms, rotary, verifying
+from tileops.patching import attention, gates, losses, norms, rotary, verifying
 from tileops.patching.report import Report, Row
-from tileops.patching.sites import Match, Site, Skip, held_by
+from tileops.patching.sites import Match, Place, Site, Skip, held_by
 
 Recogniser = Callable[[nn.Module], Match | Skip | None]
 RECOGNISERS: dict[str, Recogniser] = {
@@ -21,6 +21,8 @@ RECOGNISERS: dict[str, Recogniser] = {
     "rope": rotary.recognise,
     "loss": losses.recognise,
 }
+ATTENTION = "attention"
+KINDS = (*RECOGNISERS, ATTENTION)
 AUTO = "auto"
 
 
@@ -35,8 +37,10 @@ def patch(
     neither a class nor another model. Weights, hooks and ``state_dict`` stay as they are.
 
     model:   any module. Norms, gated layers, rotary embeddings and losses of language models are
-             looked for; what is not recognised keeps its code.
-    ops:     "auto" or some of "norm", "gate", "rope", "loss".
+             looked for, and attention of models of ``transformers``; what is not recognised keeps
+             its code.
+    ops:     "auto" or some of "norm", "gate", "rope", "loss", "attention". Attention by "auto" is
+             that of eager models on a GPU: otherwise torch's own kernels are kept.
     verify:  compare loss, logits and norms of gradients on ``sample`` before and after. If they
              differ too much, everything is undone, with a warning that names the worst module.
     sample:  keyword arguments of the model; None for random tokens if it is a language model of
@@ -50,7 +54,10 @@ def patch(
         raise ArgumentTypeError(
             f"patch: model: expected a torch.nn.Module, got {type(model).__name__}"
         )
-    rows, sites = _found(model, _chosen(ops), dry_run)
+    chosen = _chosen(ops)
+    rows, sites = _found(model, [RECOGNISERS[n] for n in chosen if n != ATTENTION], dry_run)
+    if ATTENTION in chosen:
+        _add_attention(model, rows, sites, is_asked_for=ops != AUTO, dry_run=dry_run)
     report = Report(rows, sites)
     if dry_run or not sites:
         return report
@@ -79,20 +86,36 @@ def patch(
     return report
 
 
-def _chosen(ops: str | Sequence[str]) -> list[Recogniser]:
-    names = list(RECOGNISERS) if ops == AUTO else [ops] if isinstance(ops, str) else list(ops)
+def _chosen(ops: str | Sequence[str]) -> list[str]:
+    names = list(KINDS) if ops == AUTO else [ops] if isinstance(ops, str) else list(ops)
     for name in names:
-        if name not in RECOGNISERS:
+        if name not in KINDS:
             raise ArgumentError(
-                f"patch: ops: expected 'auto' or some of {', '.join(RECOGNISERS)}, got {name!r}"
+                f"patch: ops: expected 'auto' or some of {', '.join(KINDS)}, got {name!r}"
             )
-    return [RECOGNISERS[name] for name in names]
+    return names
+
+
+def _add_attention(
+    model: nn.Module, rows: list[Row], sites: list[Place], *, is_asked_for: bool, dry_run: bool
+) -> None:
+    """Add rows and sites of the configs that name an implementation of attention."""
+    for found in attention.find(model, is_asked_for=is_asked_for):
+        state = "left alone"
+        if isinstance(found.result, Match):
+            state = "would be patched" if dry_run else "patched"
+            if found.is_patched:
+                state = "patched before"
+            elif not dry_run:
+                sites.append(attention.ConfigSite(found.path, found.holders, found.result))
+        rows.append(Row(found.path, found.kind, found.result, state))
 
 
 def _found(
     model: nn.Module, recognisers: Iterable[Recogniser], dry_run: bool
-) -> tuple[list[Row], list[Site]]:
-    rows, sites = [], []
+) -> tuple[list[Row], list[Place]]:
+    rows: list[Row] = []
+    sites: list[Place] = []
     for path, module in model.named_modules():
         for recognise in recognisers:
             found = recognise(module)

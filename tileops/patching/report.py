@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from tileops.patching.sites import Match, Site, Skip
+from tileops.patching.sites import Match, Place, Skip
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Difference:
 class Report(AbstractContextManager["Report"]):
     """The rows of all modules that were recognised. Leaving a ``with`` block on it undoes them."""
 
-    def __init__(self, rows: Sequence[Row], sites: Sequence[Site]) -> None:
+    def __init__(self, rows: Sequence[Row], sites: Sequence[Place]) -> None:
         self.rows = tuple(rows)
         self._sites = tuple(sites)
         self.difference: Difference | None = None

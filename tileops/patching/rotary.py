@@ -47,8 +47,8 @@ def rotation(own: Rotation, parts: int) -> Rotation:
 def recognise(module: nn.Module) -> Match | Skip | None:
     """The rotation that ``module`` calls; None if it calls none of that name."""
     forward: Any = type(module).forward
-    own = _global_of(forward)
-    if own is None:
+    own = global_of(forward, NAME)
+    if not callable(own):
         return None
     reasons = []
     for name, parts in VARIANTS.items():
@@ -76,14 +76,13 @@ def _difference(own: Callable[..., Any], function: Callable[..., Any], parts: in
     return None if apart < 1e-12 else f"differs by {apart:.1e}"
 
 
-def _global_of(function: Any, depth: int = 4) -> Callable[..., Any] | None:
-    """The rotation that a function, or one that it wraps, calls by its global name."""
+def global_of(function: Any, name: str, depth: int = 4) -> Any:
+    """What a function, or one that it wraps, finds under the global ``name``; None for nothing."""
     if not isinstance(function, FunctionType) or depth == 0:
         return None
-    if NAME in function.__code__.co_names and callable(function.__globals__.get(NAME)):
-        found: Callable[..., Any] = function.__globals__[NAME]
-        return found
-    inner = (_global_of(value, depth - 1) for value in _cells(function))
+    if name in function.__code__.co_names and name in function.__globals__:
+        return function.__globals__[name]
+    inner = (global_of(value, name, depth - 1) for value in _cells(function))
     return next((found for found in inner if found is not None), None)
 
 
@@ -103,14 +102,14 @@ def with_global(function: FunctionType, value: Callable[..., Any]) -> FunctionTy
     """A copy of ``function``, through its wrappers, that calls ``value`` for the rotation."""
     names = function.__globals__
     closure = function.__closure__
-    if NAME in function.__code__.co_names and callable(names.get(NAME)):
+    if NAME in function.__code__.co_names and NAME in names:
         # Dynamo looks up globals in the module of their __name__; without one it takes them as
         # they are.
         names = {k: v for k, v in names.items() if k != "__name__"} | {NAME: value}
     elif closure is not None:
         closure = tuple(
             CellType(with_global(cell.cell_contents, value))
-            if _is_full(cell) and _global_of(cell.cell_contents) is not None
+            if _is_full(cell) and global_of(cell.cell_contents, NAME) is not None
             else cell
             for cell in closure
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -20,13 +19,14 @@ MARK = "_tileops_replacement"
 class Match:
     """What a recogniser found: the operator, its variant, and how sure it is.
 
-    replacement: a function that takes the module first, unless ``attribute`` holds a function.
+    replacement: a function that takes the module first, unless ``attribute`` holds a function; of
+                 a config the name of an implementation.
     agreement:   share of equal bits in the fingerprint; 1 where it was compared in float64.
     """
 
     operator: str
     variant: str
-    replacement: Callable[..., Any]
+    replacement: Any
     agreement: float
     attribute: str = "forward"
 
@@ -37,6 +37,19 @@ class Skip:
 
     operator: str
     reason: str
+
+
+class Place(Protocol):
+    """What can be replaced in a model and put back."""
+
+    path: str
+    is_applied: bool
+
+    def apply(self) -> None:
+        """Put the replacement in place."""
+
+    def undo(self) -> None:
+        """Put back what was there; TileopsError if somebody replaced it meanwhile."""
 
 
 class Site:

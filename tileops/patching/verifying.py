@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tileops.patching.report import Difference
-from tileops.patching.sites import Site
+from tileops.patching.sites import Place
 
 # Relative differences that other roundings make in a model of some layers: about eight units in the
 # last place of its dtype; float32 models also sum in another order.
@@ -81,7 +81,7 @@ def _apart(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).norm() / a.norm().clamp_min(1e-12))
 
 
-def worst_of(model: nn.Module, sample: Sample, sites: Sequence[Site], before: Results) -> Site:
+def worst_of(model: nn.Module, sample: Sample, sites: Sequence[Place], before: Results) -> Place:
     """The site that changes the results most: the half with the larger difference, again and again.
 
     No site is applied before and after.
