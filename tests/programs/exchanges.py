@@ -198,7 +198,7 @@ def sums_along_threads(A, B):
 
 def extremes_of_some_threads(A):
     """The greatest number of a block that is a multiple of 3, over both of its dimensions."""
-    A: T.Tensor((2, 64), T.int32)
+    A: T.Buffer((2, 64), T.int32)
     C = T.empty((2, 64), T.int32)
     with T.Kernel(2, threads=(16, 4)) as row:
         tx, ty = T.get_thread_bindings()

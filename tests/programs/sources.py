@@ -8,6 +8,7 @@ import tileops.language as T
 from tests.programs.construct import Construct, ints
 
 DECODE = """
+#include <stdint.h>
 // Numbers of two bits, four in a byte, as bytes.
 template <typename From, typename To>
 __device__ void decode(From* packed, To* numbers, const int count = 16) {
@@ -22,8 +23,8 @@ __device__ int halves(half* numbers, int count) {
   return static_cast<int>(__half2float(sum) * 2.0f);
 }
 
-__device__ unsigned reversed(unsigned x) {
-  unsigned out;
+__device__ uint32_t reversed(uint x) {
+  uint out;
   asm volatile("brev.b32 %0, %1;" : "=r"(out) : "r"(x));
   return out;
 }

@@ -53,6 +53,7 @@ any = Or = arithmetic.logical_or
 Not = arithmetic.logical_not
 print = hints.print_values
 c2d_im2col = im2col
+Buffer = Tensor
 Serial = serial
 Unroll = unroll
 parallel = Parallel

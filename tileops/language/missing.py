@@ -277,7 +277,7 @@ a synchronisation of threads <- sync_grid tvm_storage_sync
 an instruction of one thread <- ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64
     lds128 sts32 sts64 sts128 __ldg
 vector arithmetic <- Ramp Broadcast vectorlow vectorhigh
-TIR <- alloc_buffer block reads writes block_attr Buffer buffer_store decl_buffer
+TIR <- alloc_buffer block reads writes block_attr buffer_store decl_buffer
     While let LetStmt func_attr preflattened_buffer allocate axis q_multiply_shift
 """)
 # Reason to what a program may write instead.

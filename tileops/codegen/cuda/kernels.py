@@ -53,6 +53,7 @@ def write_kernel(program: Program, launch: Launch, number: int, target: Target) 
     sources = [s.source for s in walk(launch.body) if isinstance(s, ImportSource)]
     calls_functions = any(isinstance(s, (ImportSource, ExternCall)) for s in walk(launch.body))
     if calls_functions:
+        w.line('#include "cuda/sources.h"')
         for header in CUDA_HEADERS:
             w.line(f"#include <{header}>")
     for source in dict.fromkeys(sources):
