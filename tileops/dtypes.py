@@ -195,7 +195,7 @@ def is_dtype_like(value: object) -> bool:
 
 
 def dtype_of(value: object) -> DType:
-    """Convert a str, DType, torch dtype, numpy dtype or Python scalar type to a DType.
+    """Convert a str, DType, dtype of torch, numpy or Triton, or Python scalar type to a DType.
 
     Raises ArgumentTypeError for anything else, naming the value.
     """
@@ -206,6 +206,13 @@ def dtype_of(value: object) -> DType:
             "numpy dtype"
         )
     return DType(name)
+
+
+# What Triton's dtypes print, where it is another name.
+_OF_TRITON = {
+    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "int1": "bool",
+    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
+}  # fmt: skip
 
 
 def _canonical_name(value: object) -> str | None:
@@ -222,6 +229,8 @@ def _canonical_name(value: object) -> str | None:
     else:
         text = str(value)
     text = text.removeprefix("torch.")
+    if type(value).__module__.startswith("triton."):
+        text = _OF_TRITON.get(text, text)
     text = _ALIASES.get(text, "float4_e2m1fn" if text == "float4_e2m1fn_x2" else text)
     return text if text in _TABLE else None
 

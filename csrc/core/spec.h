@@ -214,6 +214,12 @@ struct CheckReport {
   std::string text(int64_t value) const;
 };
 
+// A condition of sizes and scalars that the program states outside of its launches.
+struct AssertRule {
+  uint16_t slot;
+  std::string text;
+};
+
 // One compiled specialisation; immutable once published, never freed while a call can see it.
 struct EntrySpec {
   bool cuda;
@@ -229,6 +235,7 @@ struct EntrySpec {
   std::unique_ptr<ChoiceSpec> choice;  // null where the key says all
   int status = -1;                     // CUDA: the workspace in which checks report, -1 for none
   std::string config;  // the compile-time values that it was compiled for, for errors of the device
+  std::vector<AssertRule> asserts;
   std::map<int64_t, CheckReport> reports;  // by statement (CPU) or check (CUDA)
 
   using ImageMap = std::map<std::string, ImageSource>;

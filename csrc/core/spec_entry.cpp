@@ -169,6 +169,12 @@ LaunchSpec read_launch(const json::Value& value, const EntrySpec& entry, const O
 }
 
 void read_checks(const json::Value& value, EntrySpec& entry) {
+  if (const json::Value* asserts = value.find("asserts")) {
+    for (const json::Value& item : asserts->as_array("asserts")) {
+      entry.asserts.push_back({entry.host.checked_slot(item.at("slot"), "asserts.slot"),
+                               item.at("text").as_string("asserts.text")});
+    }
+  }
   if (const json::Value* status = value.find("status")) {
     entry.status = static_cast<int>(
         status->as_int_in(0, static_cast<int64_t>(entry.workspaces.size()) - 1, "status"));

@@ -349,4 +349,12 @@ void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots)
   if (host.has_code()) host.evaluate(slots, call.op->spec.name.c_str());
 }
 
+void evaluate_entry(const EntrySpec& entry, const Binding& call, int64_t* slots) {
+  evaluate_host(entry.host, call, slots);
+  for (const AssertRule& rule : entry.asserts) {
+    if (__builtin_expect(slots[rule.slot] == 0, 0))
+      raise(ErrorKind::kArgument, call.op->spec.title(), ": ", rule.text);
+  }
+}
+
 }  // namespace tileops

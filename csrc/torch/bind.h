@@ -99,6 +99,8 @@ void copy_back(const Binding& call);
 void bump_versions(const Binding& call);
 // Writes the inputs of a host program to the front of `slots` and evaluates it.
 void evaluate_host(const HostProgram& host, const Binding& call, int64_t* slots);
+// The same for an entry, whose conditions must hold: ArgumentError.
+void evaluate_entry(const EntrySpec& entry, const Binding& call, int64_t* slots);
 
 // The errors of a binding, with their texts (torch/messages.cpp).
 [[noreturn]] void fail_device(const Binding& call, std::size_t first, std::size_t other);

@@ -464,7 +464,7 @@ void call_op(Op& op, StableIValue* stack, StageClock& clock) {
     fail_miss(call, "while a CUDA graph is being captured");
   }
   SmallBuffer<int64_t, 128> slots(entry->spec.host.slot_count());
-  evaluate_host(entry->spec.host, call, slots.data());
+  evaluate_entry(entry->spec, call, slots.data());
   clock.end(Stage::kLookUp);
   Outputs outputs;
   allocate_outputs(call, entry->spec.outputs, entry->output_dtypes, slots.data(), outputs);

@@ -70,7 +70,7 @@ void run_raw(uint64_t handle, uint32_t number, const RawCall& raw) {
   if (raw.tensors.size() != entry.spec.tensors.size())
     raise(ErrorKind::kInternal, op.spec.title(), ": wrong number of tensors");
   std::vector<int64_t> slots(entry.spec.host.slot_count() + 1);
-  evaluate_host(entry.spec.host, call, slots.data());
+  evaluate_entry(entry.spec, call, slots.data());
   std::vector<void*> tensors, workspaces;
   for (uint64_t address : raw.tensors) tensors.push_back(reinterpret_cast<void*>(address));
   CallFrame frame;

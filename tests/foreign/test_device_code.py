@@ -281,3 +281,87 @@ def test_each_nvrtc_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         op = Launched(scaled(source), {"D": "float16"})
         versions.add(op.compiled(op.wanted({"N": 4})).manifest["toolchain"]["nvrtc"].split(".")[0])
     assert versions == {path.name.rpartition(".")[2] for path in found} <= {"12", "13"}
+
+
+# Its headers lead through `..` to files that others include by their own names.
+TOTAL = """
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+LIBRARY
+namespace cg = cooperative_groups;
+template <typename T, unsigned BLOCK>
+__global__ void total(const T* in, float* partial, float* out, size_t n) {
+  cg::grid_group grid = cg::this_grid();
+  auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+  float sum = 0.f;
+  for (size_t i = grid.thread_rank(); i < n; i += grid.size()) sum += float(in[i]);
+  sum = cg::reduce(warp, sum, cg::plus<float>());
+  if (warp.thread_rank() == 0) atomicAdd(partial + blockIdx.x, sum);
+  grid.sync();
+  if (grid.thread_rank() == 0)
+    for (unsigned b = 0; b < gridDim.x; ++b) *out += partial[b];
+}
+"""
+LIBRARY = """#include <cstdint>
+#include <limits>
+#include <type_traits>
+static_assert(std::is_same_v<std::uint32_t, unsigned> && std::numeric_limits<int>::max() > 0);
+"""
+
+
+def has_header(name: str) -> bool:
+    return any((folder / name).is_file() for folder in nvrtc_library.header_folders())
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("library", ["", LIBRARY], ids=["alone", "with the C++ library"])
+def test_a_cooperative_reduction(fake: Any, library: str) -> None:
+    if not has_header("cuda/std/limits" if library else "cooperative_groups/reduce.h"):
+        pytest.skip("these headers of CUDA are not installed")
+    source = tileops.cuda(TOTAL.replace("LIBRARY", library))
+
+    @tileops.jit(name=f"foreign_total_{next(_numbers)}")
+    def program(X, blocks: int = 132):
+        N = T.dynamic("N")
+        X: T.Tensor((N,), T.float32)
+        partial, out = T.alloc_global((blocks,), T.float32), T.empty((1,), T.float32)
+        with T.Kernel(1):
+            T.fill(partial, 0.0)
+            T.fill(out, 0.0)
+        with T.Extern():
+            kernel = source["total<float, 256>"]
+            kernel.launch(grid=blocks, block=256, cooperative=True)(X, partial, out, N)
+        return out
+
+    op = Launched(program)
+    op.add(op.wanted({"N": 1000}))
+    op.run({"N": 1000}, [A, B], workspace=C)
+    line = fake.log("launch")[-1]
+    assert line["attributes"] == {"2": 1}  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    assert line["params"][3] == struct.pack("<Q", 1000).hex()
+
+
+def test_the_library_is_of_the_headers_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TILEOPS_NVRTC", raising=False)
+    monkeypatch.setattr(nvrtc_library, "_places", lambda package: [])
+    folders = []
+    for major, headers in ((12, False), (13, True)):
+        root = tmp_path / f"cuda{major}"
+        (root / "lib").mkdir(parents=True)
+        (root / "lib" / f"libnvrtc.so.{major}").write_text("")
+        if headers:
+            (root / "include").mkdir()
+            (root / "include" / "cuda.h").write_text(f"#define CUDA_VERSION {major}010\n")
+            (root / "include" / "cuda_fp16.h").write_text("")
+        folders.append(root)
+
+    def found(*names: str) -> Iterator[Path]:
+        return (root / name for root in folders for name in names)
+
+    monkeypatch.setattr(nvrtc_library, "_folders", found)
+    assert nvrtc_library.library().name == "libnvrtc.so.13"
+    assert nvrtc_library.header_folders() == (tmp_path / "cuda13" / "include",)
+    (tmp_path / "cuda13" / "lib" / "libnvrtc.so.13").unlink()
+    assert nvrtc_library.library().name == "libnvrtc.so.12"

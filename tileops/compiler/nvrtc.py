@@ -98,7 +98,7 @@ class _Program:
         result = nvrtc.nvrtcCompileProgram(handle, len(options), _strings(options))
         log = self._bytes("Log", "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
         if result != _SUCCESS:
-            is_lacking = "cannot open source file" in log
+            is_lacking = "open source file" in log
             raise StageError(
                 f"NVRTC could not compile {', '.join(expressions)}:\n{log}",
                 expected="the header's folder in include=, or its text in headers={name: text}"

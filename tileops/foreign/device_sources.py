@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,17 @@ _OF_C = {
     )
     + "typedef signed long long intptr_t;\ntypedef unsigned long long uintptr_t;\n",
 }
+
+
+# Headers of the C++ library, of which NVRTC has none; CUDA has them under another name.
+_OF_CPP = frozenset(
+    (
+        "algorithm", "array", "cassert", "cfloat", "climits", "cmath", "complex", "cstddef",
+        "cstdint", "cstdlib", "cstring", "functional", "initializer_list", "iterator", "limits",
+        "numeric", "optional", "ratio", "tuple", "type_traits", "utility", "variant",
+    )
+)  # fmt: skip
+_INTO_STD = "namespace std { using namespace cuda::std; }\n"
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,8 @@ class _Closure:
             *(((beside.parent, self._is_own[beside]),) if beside is not None else ()),
             *self._folders,
         ):
-            path = folder / wanted
+            # CUDA's own headers lead through `..` to one file by two ways.
+            path = Path(os.path.normpath(folder / wanted))
             if not path.is_file():
                 continue
             known = self._paths.get(wanted)
@@ -177,6 +190,11 @@ class _Closure:
         if wanted in _OF_C:
             self.system.add(wanted)
             self.found.setdefault(wanted, _OF_C[wanted])
+        elif wanted in _OF_CPP and wanted not in self.found:
+            self._include(f"cuda/std/{wanted}", None, is_quoted=False)
+            if f"cuda/std/{wanted}" in self.found:
+                self.system.add(wanted)
+                self.found[wanted] = f"#include <cuda/std/{wanted}>\n{_INTO_STD}"
 
 
 _texts: dict[str, tuple[tuple[int, int], str]] = {}

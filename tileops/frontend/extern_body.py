@@ -17,6 +17,9 @@ class Rewriter(Protocol):
     def expr(self, node: ast.expr) -> ast.expr:
         """The rewritten expression."""
 
+    def on_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+        """The place and the check: each call makes it where it is of run-time sizes."""
+
 
 def is_extern(node: ast.With) -> bool:
     """True for ``with T.Extern(...)``, by its spelling."""
@@ -35,8 +38,8 @@ def makes_descriptor(node: ast.Call) -> bool:
 def plain_body(body: Sequence[ast.stmt], rewriter: Rewriter) -> list[ast.stmt]:
     """The statements as they are, each with its place; expressions go through the hooks.
 
-    So `min`, `max`, `and`, `or`, `not` and conditional expressions work on run-time sizes, those of
-    lambdas too, and ``kernel[grid](...)`` becomes a launch.
+    So `min`, `max`, `and`, `or`, `not`, conditional expressions and asserts work on run-time sizes,
+    also in lambdas and functions, and ``kernel[grid](...)`` becomes a launch.
     """
     return _Body(rewriter).statements(copy.deepcopy(list(body)))
 
@@ -48,6 +51,9 @@ class _Body(ast.NodeTransformer):
     def statements(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
         for node in body:
+            if isinstance(node, ast.Assert):
+                out += self._rewriter.on_Assert(node)
+                continue
             place = ast.copy_location(self._rewriter.at(node), node)
             out += [place, cast("ast.stmt", self.visit(node))]
         return out
@@ -66,7 +72,10 @@ class _Body(ast.NodeTransformer):
         return self.visit(value) if isinstance(value, ast.AST) else value
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, ast.FunctionDef):
+            node.body = self.statements(node.body)
+            return node
+        if isinstance(node, (ast.AsyncFunctionDef, ast.ClassDef)):
             return node
         if isinstance(node, ast.Lambda):
             node.body = self._hooked(node.body)

@@ -81,7 +81,10 @@ def _type_error(error: TypeError, place: Location | None) -> ProgramTypeError:
     call = _REFUSED_CALL.match(text)
     found = _construct(call["function"].rpartition(".")[2]) if call else None
     if found is None:
-        return ProgramTypeError(text, location=place)
+        # torch names what it was given by the class.
+        is_torchs = call is None and re.search(r"\b(BufferRef|RegionRef|Value)\b", text)
+        hint = "; a tensor or size of a program is none of torch's: T.empty makes an output"
+        return ProgramTypeError(text + (hint if is_torchs else ""), location=place)
     name, signature = found
     text = f"T.{name}" + text.removeprefix(call["function"] if call else "").removeprefix("()")
     unknown = _UNEXPECTED.search(text)

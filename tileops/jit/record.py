@@ -19,6 +19,8 @@ from tileops.errors import InternalError
 from tileops.ir import fold
 from tileops.ir.expr import Buffer, Expr
 from tileops.ir.program import STATUS_ID, Program, TensorParam
+from tileops.ir.stmt import Assert
+from tileops.ir.walk import walk_expr
 from tileops.jit.choosing import choice_of, input_names
 from tileops.op.host_program import HostProgram, HostProgramBuilder
 from tileops.op.spec import OpSpec
@@ -57,6 +59,7 @@ class _Recorder:
         launches = [
             self._launch(launch, image) for launch, image in zip(code.launches, images, strict=True)
         ]
+        asserts = [one for a in program.host_asserts if (one := self._assert(a)) is not None]
         numbers = {p.name: n for n, p in enumerate(made)}
         return self._resolve(
             {
@@ -77,6 +80,7 @@ class _Recorder:
                     for p in program.tensors()
                 ],
                 "launches": launches,
+                **({"asserts": asserts} if asserts else {}),
                 **choice_of(program, self.names),
                 **({"status": status[0]} if status else {}),
             }
@@ -89,6 +93,16 @@ class _Recorder:
         if (pack := pack_of(buffer.dtype)) > 1:
             total = fold.binary("floordiv", total, fold.const(pack, fold.INT64))
         return self.host.add(total)
+
+    def _assert(self, stated: Assert) -> Json | None:
+        """A condition that each call checks; None for one of floats, which calls do not compute."""
+        if any(expr.dtype.is_float for expr in walk_expr(stated.cond)):
+            return None
+        told = re.sub(r"\b([A-Za-z_]\w*)\.\d+", r"\1", str(stated.cond))
+        return {
+            "slot": _Ref(self.host.add(stated.cond)),
+            "text": f"{stated.message}; expected {told}",
+        }
 
     def _launch(self, launch: LaunchCode, image: LaunchImage) -> Json:
         maps = iter(image.tensormaps)
@@ -292,6 +306,8 @@ def entry_of(
         "tensor_order": order,
         "launches": record["launches"],
     }
+    if "asserts" in record:
+        entry["asserts"] = record["asserts"]
     if "choice" in record:
         choice_host = HostProgram.from_json(record["choice"]["host"]).rename_inputs(renamed)
         entry["choice"] = {**record["choice"], "host": choice_host.to_json()}

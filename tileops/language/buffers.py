@@ -119,9 +119,33 @@ class BufferRef(_Elementwise):
         """As torch's: the number of elements."""
         return unwrap_int(reduce(fold.mul, self.node.shape, ONE))
 
+    nelement = numel
+
     @property
     def ndim(self) -> int:
         return self.node.ndim
+
+    def dim(self) -> int:
+        """As torch's: the number of dimensions."""
+        return self.node.ndim
+
+    def element_size(self) -> int:
+        """As torch's: the bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int | Value:
+        """As torch's: the bytes of all elements."""
+        return self.numel() * self.element_size()
+
+    def is_contiguous(self) -> bool:
+        """As torch's; ProgramTypeError where a call tells the strides."""
+        if self.node.strides is not None:
+            raise ProgramTypeError(
+                f"the strides of `{self.name}` are known only at a call; a tensor that is "
+                "declared without strides is contiguous"
+            )
+        return True
 
     @property
     def dtype(self) -> dtype:

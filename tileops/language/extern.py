@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from tileops.dtypes import DType
@@ -67,8 +68,21 @@ class ExternFrame:
         )
         tracer.extern = self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if kind is not None:
+            if (helper := _launching_function(traceback)) is not None:
+                raise ProgramTypeError(
+                    f"`{helper}` launches a kernel through Triton itself, while the program is "
+                    "being traced",
+                    expected="`kernel[grid](...)` as one expression in the block, and @T.macro "
+                    "above a function that launches",
+                    found=str(error),
+                ) from error
             return  # the location of the error tells where it was
         self.tracer.extern = None
         if self.tracer.skip_bodies:
@@ -88,6 +102,17 @@ def Extern(*, writes: object = ()) -> ExternFrame:
     """
     tracer = require_tracer("T.Extern")
     return ExternFrame(tracer, as_tuple(writes))
+
+
+def _launching_function(traceback: TracebackType | None) -> str | None:
+    """The function whose call went into Triton's launcher and failed there; None where none did."""
+    caller = None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_globals.get("__name__") in ("triton.runtime.jit", "triton.runtime.autotuner"):
+            return caller
+        caller, traceback = frame.f_code.co_name, traceback.tb_next
+    return None
 
 
 def launcher(kernel: object, grid: object) -> Callable[..., object]:

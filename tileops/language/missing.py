@@ -187,7 +187,14 @@ T.argmax(tile, out, dim=1) and T.argmin give the place along a dimension <- argm
 T.transpose(tile, other) swaps the last two dimensions <- T t mT transpose permute swapaxes
 T.view(tile, shape) and T.reshape(tile, shape) give another shape <- view reshape flatten ravel
     squeeze unsqueeze expand broadcast_to
-its extents are in shape, as A.shape[0] <- size numel nelement len length dim dims rank
+its extents are in shape, as A.shape[0] <- len length dims rank
+it is contiguous unless the program declares strides; jit(contiguous="copy") copies others <-
+    contiguous
+code is made without a device at hand; make what depends on it a compile-time parameter <- device
+    is_cuda get_device
+the tensor itself is what a kernel takes as a pointer <- data_ptr
+T.empty makes an output of a program, T.alloc_global a workspace <- new_empty empty_like
+    new_zeros new_full
 T.gemm(a, b, c) adds the product of two tiles to a fragment <- dot matmul mm bmm
 the functions are those of T, as T.exp(x) of an element <- abs exp log sqrt rsqrt sin cos tanh
     sigmoid relu pow clamp clip floor ceil round maximum minimum

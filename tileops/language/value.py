@@ -475,5 +475,23 @@ class dtype(DType):
             )
         return wrap(fold.settled(fold.cast(to_expr(value), DType(self))), value)
 
+    def __eq__(self, other: object) -> bool:
+        """By name; torch's, numpy's and Triton's dtypes too."""
+        is_converted = not isinstance(other, str) and is_dtype_like(other)
+        return str.__eq__(self, dtype_of(other) if is_converted else other)
+
+    def __ne__(self, other: object) -> bool:
+        found = self.__eq__(other)
+        return found if found is NotImplemented else not found
+
+    __hash__ = DType.__hash__
+
+    @property
+    def itemsize(self) -> int:
+        """As torch's: the bytes of an element; ProgramTypeError where it has less than one."""
+        if self.bits < 8:
+            raise ProgramTypeError(f"an element of {self!s} is smaller than a byte")
+        return self.bytes
+
     def __reduce__(self) -> tuple[object, ...]:
         return (dtype, (str(self),))
