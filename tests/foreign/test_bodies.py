@@ -90,7 +90,7 @@ def by_methods(X, Y):
     step, one = X.stride()
     assert one == 1
     assert X.is_contiguous()
-    kernels.doubled[(rows,)](X, Y, X.nbytes + X.nelement() + columns + step, BLOCK=64)
+    kernels.doubled[(rows,)](X, Y, X.nbytes + X.numel() + columns + step, BLOCK=64)
 
 
 def test_a_tensor_tells_what_torchs_tells() -> None:

@@ -119,8 +119,6 @@ class BufferRef(_Elementwise):
         """As torch's: the number of elements."""
         return unwrap_int(reduce(fold.mul, self.node.shape, ONE))
 
-    nelement = numel
-
     @property
     def ndim(self) -> int:
         return self.node.ndim

@@ -187,7 +187,7 @@ T.argmax(tile, out, dim=1) and T.argmin give the place along a dimension <- argm
 T.transpose(tile, other) swaps the last two dimensions <- T t mT transpose permute swapaxes
 T.view(tile, shape) and T.reshape(tile, shape) give another shape <- view reshape flatten ravel
     squeeze unsqueeze expand broadcast_to
-its extents are in shape, as A.shape[0] <- len length dims rank
+its extents are in shape, as A.shape[0] <- size numel nelement len length dim dims rank
 it is contiguous unless the program declares strides; jit(contiguous="copy") copies others <-
     contiguous
 code is made without a device at hand; make what depends on it a compile-time parameter <- device
