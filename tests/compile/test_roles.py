@@ -115,6 +115,38 @@ def test_what_keeps_a_product_from_roles_is_noted(name: str) -> None:
         assert re.search(rf"Triton path: line \d+: {re.escape(reason)}", note), note
 
 
+def test_products_of_two_widths_have_no_roles() -> None:
+    """An instruction of the one sums twice as many terms: Triton's compiler stops at such a text."""
+
+    def program(A, B, A2, B2):
+        A: T.Tensor((128, 256), T.float8_e4m3fn)
+        B: T.Tensor((128, 256), T.float8_e4m3fn)
+        A2: T.Tensor((128, 256), T.float16)
+        B2: T.Tensor((256, 128), T.float16)
+        C = T.empty((128, 128), T.float32)
+        with T.Kernel(1, threads=128):
+            A_s = T.alloc_shared((128, 64), T.float8_e4m3fn)
+            B_s = T.alloc_shared((128, 64), T.float8_e4m3fn)
+            A2_s = T.alloc_shared((128, 64), T.float16)
+            B2_s = T.alloc_shared((64, 128), T.float16)
+            sums = T.alloc_fragment((128, 128), T.float32)
+            T.clear(sums)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 64], A_s)
+                T.copy(B[0, k * 64], B_s)
+                T.gemm(A_s, B_s, sums, transpose_B=True)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A2[0, k * 64], A2_s)
+                T.copy(B2[k * 64, 0], B2_s)
+                T.gemm(A2_s, B2_s, sums)
+            T.copy(sums, C)
+        return C
+
+    (launch,) = code_of(traced(program, "widths")).launches
+    assert launch.language == "triton"
+    assert "the products read elements of 8 and 16 bits" in launch.notes[0]
+
+
 @pytest.mark.parametrize(
     ("target", "facts"),
     [("cuda:sm_80", {}), ("cuda:sm_100", {}), ("hip:gfx942", {}), ("cuda:sm_90", {"fast": False}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +15,7 @@ from tileops.codegen.triton.module import Write, Written, generate_with, write_l
 from tileops.errors import UnsupportedConstructError
 from tileops.ir.address_sizes import address_sizes
 from tileops.ir.program import Program
-from tileops.ir.stmt import Gemm, Launch
+from tileops.ir.stmt import Alloc, Gemm, Launch
 from tileops.ir.walk import walk
 from tileops.passes.context import Context
 from tileops.passes.hopper import Choices, Unfit, check_schedule, schedule_launch
@@ -76,19 +77,25 @@ def _write(
                 ) from None
             line = "" if unfit.loc is None else f"line {unfit.loc.line}: "
             refused = f"{line}{unfit.reason}"
-    registers = 0
+    given = launch
     if known.target.kind == "cuda":  # for AMD, Triton itself takes such loads through registers
-        given = launch
         program, launch = load_ahead(program, launch, aligned if spec.fast else None)
-        if launch is not given:
-            registers = _REGISTERS // (_BLOCKS * launch.threads) // 8 * 8
     written = write_launch(program, launch, known, spec, entry, workspaces)
-    if 0 < registers < _MOST_REGISTERS:
-        written = replace(written, launch=replace(written.launch, max_registers=registers))
+    if launch is not given:
+        bound = _registers_of_a_thread(launch, written.launch.num_warps * known.target.warp_size)
+        written = replace(written, launch=replace(written.launch, max_registers=bound))
     if refused is None:
         return written
     notes = (f"{entry}: Triton path: {refused}",)
     return replace(written, launch=replace(written.launch, notes=notes))
+
+
+def _registers_of_a_thread(launch: Launch, threads: int) -> int:
+    """How many leave room for a second block; 0 where the tiles that threads hold are too large."""
+    bound = _REGISTERS // (_BLOCKS * threads) // 8 * 8
+    tiles = (s.buffer for s in walk(launch.body) if isinstance(s, Alloc))
+    held = sum(math.prod(t.static_shape() or ()) for t in tiles if t.scope == "fragment")
+    return bound if bound < _MOST_REGISTERS and held <= bound * threads * 3 // 4 else 0
 
 
 def _may_have_roles(program: Program, launch: Launch, target: Target, spec: Specialization) -> bool:

@@ -103,6 +103,11 @@ class RoleSplit:
             self._check_gemm(gemm)
             if gemm.a.buffer.id in self._exchanged:
                 require_rows(gemm)
+        # Tiles of one shape have one layout, which says how many elements an instruction sums.
+        widths = sorted({gemm.a.dtype.bits for gemm in self._gemms})
+        if len(widths) > 1:
+            words = " and ".join(map(str, widths))
+            raise Unfit(f"the products read elements of {words} bits", self._gemms[-1].loc)
 
     @property
     def rows(self) -> int:
