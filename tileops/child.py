@@ -1,6 +1,6 @@
 """Child processes that answer messages over a pipe and can be killed at any moment.
 
-A message is JSON. Raw bytes may follow it, as the two sides agree.
+A message is JSON, but for its ``rows``: a list of raw bytes, which follow it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
@@ -21,7 +21,6 @@ from typing import IO, Any
 from tileops import forks, settings
 
 Message = dict[str, Any]
-Bytes = bytes | bytearray | memoryview
 
 _LAST_WORDS = 2000  # bytes of a dead child's stderr that are kept
 _REAP_SECONDS = 10.0
@@ -44,18 +43,17 @@ class ChildEndedError(Exception):
 
 
 class Child:
-    """One process running ``python -m <module> <pipe> <descriptor>...``, in its own process group.
+    """One process running ``python -m <module> <pipe>``, in its own process group.
 
-    It inherits its end of the pipe and ``descriptors``. What it prints is kept for the error of its
-    end, or goes where this process's prints go if it ``shows_prints``. ``environment`` and ``drop``
-    as in ``settings.module_environment``.
+    It inherits its end of the pipe. What it prints is kept for the error of its end, or goes where
+    this process's prints go if it ``shows_prints``. ``environment`` and ``drop`` as in
+    ``settings.module_environment``.
     """
 
     def __init__(
         self,
         module: str,
         environment: Mapping[str, str] | None = None,
-        descriptors: Sequence[int] = (),
         *,
         drop: tuple[str, ...] = (),
         shows_prints: bool = False,
@@ -64,15 +62,14 @@ class Child:
         to = None if shows_prints else self._prints
         with forks.guard:  # a child that is forked meanwhile would keep both ends
             self._pipe, other = Pipe()
-            inherited = [other.fileno(), *descriptors]
             self._process = forks.start_process(
-                [sys.executable, "-m", module, *map(str, inherited)],
+                [sys.executable, "-m", module, str(other.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=to,
                 stderr=to,
                 cwd=settings.PACKAGE_ROOT,
                 env=settings.module_environment(environment, drop=drop),
-                pass_fds=inherited,
+                pass_fds=[other.fileno()],
                 start_new_session=True,  # Ctrl-C in a terminal is for this process
             )
             other.close()
@@ -100,10 +97,13 @@ class Child:
         self.send(message)
         return self.receive(timeout_s)
 
-    def send(self, message: Message, rows: Iterable[Bytes] = ()) -> None:
-        """Send ``message`` and then raw bytes; ChildEndedError if the child has ended."""
+    def send(self, message: Message) -> None:
+        """Send ``message``; ChildEndedError if the child has ended.
+
+        Rows wait, without a limit, for a child that does not read yet.
+        """
         with self._ends():
-            send(self._pipe, message, rows)
+            send(self._pipe, message)
 
     def receive(self, timeout_s: float | None = None) -> Message:
         """The child's next message; the wait and the errors are those of ``ask``."""
@@ -113,11 +113,6 @@ class Child:
                 return receive(self._pipe)
         self.kill()
         raise ChildTimeoutError(f"no answer within {timeout_s:g} s")
-
-    def receive_bytes(self) -> bytes:
-        """The raw bytes that follow a message; ChildEndedError as in ``ask``."""
-        with self._ends():
-            return self._pipe.recv_bytes()
 
     @contextmanager
     def _ends(self) -> Iterator[None]:
@@ -160,16 +155,37 @@ def parents_pipe() -> Connection[Any, Any]:
     return Connection(int(sys.argv[1]))
 
 
-def send(pipe: Connection[Any, Any], message: Message, rows: Iterable[Bytes] = ()) -> None:
-    """Send a message and then raw bytes."""
-    pipe.send_bytes(json.dumps(message).encode())
+def send(pipe: Connection[Any, Any], message: Message) -> None:
+    """Send a message and its rows."""
+    rows = [memoryview(row) for row in message.get("rows", ())]
+    head = {**message, "rows": [row.nbytes for row in rows]} if "rows" in message else message
+    pipe.send_bytes(json.dumps(head).encode())
     for row in rows:
-        pipe.send_bytes(row)
+        while row:
+            row = row[os.write(pipe.fileno(), row) :]
 
 
 def receive(pipe: Connection[Any, Any]) -> Message:
-    """The next message; EOFError or OSError once the other side is gone."""
-    return dict(json.loads(pipe.recv_bytes()))
+    """The next message; EOFError or OSError once the other side is gone.
+
+    Its rows, if it has any, are bytearrays.
+    """
+    message = dict(json.loads(pipe.recv_bytes()))
+    if "rows" in message:
+        message["rows"] = [_row(pipe.fileno(), count) for count in message["rows"]]
+    return message
+
+
+def _row(descriptor: int, count: int) -> bytearray:
+    # Read where they stay: ``Connection`` would make room for all that is missing at each read.
+    row = bytearray(count)
+    left = memoryview(row)
+    while left:
+        read = os.readv(descriptor, [left])
+        if read == 0:
+            raise EOFError
+        left = left[read:]
+    return row
 
 
 def serve(answer: Callable[[Message], Message]) -> None:

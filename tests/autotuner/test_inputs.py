@@ -1,15 +1,17 @@
-"""Recipes of inputs: made elsewhere, they are what the caller has, or alike where they are large."""
+"""Messages with inputs: made elsewhere, they are what the caller has, or alike where they are large."""
 
 from __future__ import annotations
 
-import os
+import threading
+from multiprocessing.connection import Pipe
 
 import pytest
 import torch
 
 from tileops.autotuner import inputs as module
 from tileops.autotuner.benches import status_of
-from tileops.autotuner.inputs import Arena, clone, make_inputs, recipe_of, span
+from tileops.autotuner.inputs import clone, packed, span, unpacked
+from tileops.child import Message, receive, send
 from tileops.errors import ArgumentTypeError
 
 CPU = torch.device("cpu")
@@ -30,16 +32,20 @@ VALUES = {
 }
 
 
+def carried(message: Message) -> Message:
+    """The message as another process gets it."""
+    here, there = Pipe()
+    sender = threading.Thread(target=send, args=(here, message))  # a pipe holds a few rows at most
+    sender.start()
+    with here, there:
+        found = receive(there)
+        sender.join()
+    return found
+
+
 def through(*values: object) -> list:
     """The values as another process would make them."""
-    arena = Arena()
-    other = Arena(os.dup(arena.descriptor))
-    try:
-        recipe, _ = recipe_of(list(values), arena)
-        return make_inputs(recipe, other, CPU)
-    finally:
-        arena.close()
-        other.close()
+    return unpacked(carried(packed(list(values))), CPU)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -62,7 +68,7 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
 def test_scalars_and_absent_tensors_arrive() -> None:
     assert through(3, 0.5, True, None) == [3, 0.5, True, None]
     with pytest.raises(ArgumentTypeError, match="argument 1: expected a tensor or a number"):
-        recipe_of([1, "x"], Arena())
+        packed([1, "x"])
 
 
 def test_large_floats_are_made_anew_and_the_same_everywhere(
@@ -70,17 +76,24 @@ def test_large_floats_are_made_anew_and_the_same_everywhere(
 ) -> None:
     monkeypatch.setattr(module, "REAL_BYTES_LIMIT", 1000)
     floats, numbers = torch.full((20, 25), 7.0).t(), torch.arange(1000)
-    arena = Arena()
-    recipe, used = recipe_of([floats, numbers], arena)
-    assert used <= 1000 * 8 + 64
+    message = packed([floats, numbers])
+    assert [len(row) for row in message["rows"]] == [1000 * 8]
     state = torch.get_rng_state()
-    first, second = (make_inputs(recipe, arena, CPU) for _ in range(2))
+    first, second = unpacked(message, CPU), unpacked(carried(message), CPU)
     assert torch.equal(torch.get_rng_state(), state)
-    arena.close()
     assert torch.equal(first[0], second[0])
     assert first[0].stride() == floats.stride()
     assert first[0].unique().numel() > 400
     assert torch.equal(first[1], numbers)
+    (exact,) = unpacked(carried(packed([floats], exact=True)), CPU)
+    assert torch.equal(exact, floats)
+
+
+def test_rows_larger_than_a_pipe_arrive() -> None:
+    large = torch.randint(0, 256, (5 << 20,), dtype=torch.uint8)
+    assert torch.equal(through(large)[0], large)
+    assert carried({"rows": []}) == {"rows": []}
+    assert carried({"do": "it"}) == {"do": "it"}
 
 
 def test_a_gradient_stays_behind() -> None:

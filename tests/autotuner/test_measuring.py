@@ -205,7 +205,7 @@ def test_a_loop_dies_with_its_parent(libraries: Path, tmp_path: Path) -> None:
         "from tileops.autotuner.benches import ChildBench\n"
         "bench = ChildBench(torch.device('cpu'), [torch.zeros(5000)])\n"
         "bench.open()\n"
-        "print(bench._child.pid, flush=True)\n"
+        "print(bench._children[0].pid, flush=True)\n"
         "bench.run('loop', json.loads(sys.argv[1]), 600.0)\n"
     )
     import json

@@ -121,9 +121,9 @@ def test_one_workshop_serves_several_rungs(cache: Path) -> None:
     with Workshop(requests(x), [x], OPTIONS, [CPU], workers=2) as shop:
         first = find_in(shop, ("slow", "wrong"))
         (_, bench), *_ = shop.benches()
-        pid = bench._child.pid  # type: ignore[attr-defined]
+        pid = bench._children[0].pid  # type: ignore[attr-defined]
         shop.begin(0.5)
         second = find_in(shop, ("good", "slow"))
-        assert bench._child.pid == pid  # type: ignore[attr-defined]
+        assert bench._children[0].pid == pid  # type: ignore[attr-defined]
     assert first.status == {"slow": "ok", "wrong": "wrong_result"}
     assert second.ranking == ["good", "slow"]

@@ -1,14 +1,13 @@
 """Benches: where programs run for measurement, in a child that can be killed or in this process.
 
 Both load what was compiled, run it on inputs like the caller's, and time it. A measuring child is
-``python -m tileops.autotuner.benches <pipe> <arena>``, both file descriptors.
+``python -m tileops.autotuner.benches <pipe>``.
 """
 
 from __future__ import annotations
 
 import math
 import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from tileops import runtime, settings
-from tileops.autotuner.inputs import Arena, Recipe, clone, copies_of, make_inputs, recipe_of
+from tileops.autotuner.inputs import clone, copies_of, packed, unpacked
 from tileops.child import Child, ChildEndedError, ChildTimeoutError, Message, serve
 from tileops.errors import TileopsError
 from tileops.jit.loadable import LoadedOp
@@ -70,31 +69,26 @@ class ChildBench:
             device = torch.device("cuda", torch.cuda.current_device())
         self.device = device
         self._backend = backend
-        self._arena = Arena()
-        self._recipe, self._free = recipe_of(inputs, self._arena)
-        self._child: Child | None = None
-        self._spare: Child | None = None
+        self._packed = packed(inputs)
+        self._children: list[Child] = []  # the one that runs programs, after a crash also the next
         self._loaded: set[str] | None = None  # None before the child has opened its device
 
-    def start(self) -> None:
-        """Start the child without waiting for it."""
-        if self._child is None or not self._child.is_alive:
-            try:
-                self._child = self._spare or self._new()
-            except OSError as error:  # no interpreter to start, or no process to be had
-                raise NoSecondContextError(f"no process could be started: {error}") from None
-            self._spare = self._loaded = None
-
-    def _new(self) -> Child:
+    def start(self, count: int = 1) -> None:
+        """Start the child, and others in its place, without waiting for them."""
+        while self._children and not self._children[0].is_alive:
+            self._drop()
         # What a user's shell asks of tileops (strictness, logs) is about the user's process.
         environment = {**settings.as_environment(), "TILEOPS_STRICT": "0", "TILEOPS_LOG": ""}
-        return Child(MODULE, environment, [self._arena.descriptor])
+        try:
+            while len(self._children) < count:
+                self._children.append(Child(MODULE, environment))
+        except OSError as error:  # no interpreter to start, or no process to be had
+            raise NoSecondContextError(f"no process could be started: {error}") from None
 
     def open(self) -> Child:
         """The child, which has its device and inputs; NoSecondContextError where it cannot."""
         self.start()
-        child = self._child
-        assert child is not None
+        child = self._children[0]
         if self._loaded is not None:
             return child
         message = {
@@ -102,9 +96,10 @@ class ChildBench:
             "device": str(self.device),
             "backend": self._backend,
             "threads": torch.get_num_threads() if self.device.type == "cpu" else None,
-            "recipe": self._recipe,
+            **self._packed,
         }
         try:
+            child.ask({"do": "start"}, START_SECONDS)  # it reads from now on: rows do not wait
             answer = child.ask(message, START_SECONDS)
         except (ChildTimeoutError, ChildEndedError) as error:
             answer = {"reason": f"the measuring process could not start: {error}"}
@@ -122,8 +117,8 @@ class ChildBench:
         Nothing without ``returns``: results take their time to travel.
         """
         self._load(name, loadable, limit_s)
-        message = {"do": "run", "name": name, "returns": returns, "at": self._free}
-        return make_inputs(self._ask(message, limit_s)["results"], self._arena, self.device)
+        message = {"do": "run", "name": name, "returns": returns}
+        return unpacked(self._ask(message, limit_s), self.device)
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
@@ -147,7 +142,7 @@ class ChildBench:
 
     def inputs(self) -> list[Any]:
         """The arguments that the programs run on, made anew: a reference may write into them."""
-        return make_inputs(self._recipe, self._arena, self.device)
+        return unpacked(self._packed, self.device)
 
     def _ask(self, message: Message, limit_s: float) -> Message:
         child = self.open()
@@ -165,22 +160,20 @@ class ChildBench:
         if answer["is_fatal"]:
             # Where one config kills its process others will: the next one imports torch meanwhile.
             self._drop()
-            self.start()
-            self._spare = self._new()
+            with suppress(NoSecondContextError):  # opening says so again
+                self.start(2)
         raise RunFailedError(answer["status"], answer["reason"])
 
     def _drop(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-        self._child = self._loaded = None
+        """End the child; the next one takes its place."""
+        self._loaded = None
+        if self._children:
+            self._children.pop(0).kill()
 
     def close(self) -> None:
-        """End the child."""
-        self._drop()
-        if self._spare is not None:
-            self._spare.kill()
-            self._spare = None
-        self._arena.close()
+        """End the children."""
+        while self._children:
+            self._drop()
 
 
 class LocalBench:
@@ -289,14 +282,13 @@ def status_of(error: Exception) -> tuple[str, bool]:
 
 # -- the measuring child's process -----------------------------------------------------------------
 class Server:
-    """Answers requests by their ``do``: open, load, run, times, unload.
+    """Answers requests by their ``do``: start, open, load, run, times, unload.
 
     An answer has status ok and what was asked for, or another status with ``reason``, and
     ``is_fatal`` where the process can run nothing any more.
     """
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+    def __init__(self) -> None:
         self._bench: LocalBench | None = None
 
     def answer(self, message: Message) -> Message:
@@ -308,8 +300,10 @@ class Server:
             return {"status": error.status, "reason": str(error), "is_fatal": error.is_fatal}
 
     def _done(self, do: str, name: str = "", **given: Any) -> Message:  # noqa: ANN401
+        if do == "start":
+            return {}
         if do == "open":
-            self._bench = self._opened(**given)
+            self._bench = _opened(**given)
         elif self._bench is None:
             raise RuntimeError("no device was opened")
         elif do == "load":
@@ -320,20 +314,21 @@ class Server:
             return {"times": self._bench.times(name, {}, given["count"], math.inf)}
         elif do == "run":
             results = self._bench.run(name, {}, math.inf, returns=given["returns"])
-            return {"results": recipe_of(results, self._arena, given["at"], exact=True)[0]}
+            return packed(results, exact=True)
         else:
             raise ValueError(f"no such request: {do}")
         return {}
 
-    def _opened(self, device: str, backend: str, threads: int | None, recipe: Recipe) -> LocalBench:
-        place = torch.device(device)
-        if place.type == "cuda":
-            torch.cuda.set_device(place)
-            torch.zeros(1, device=place)  # makes the context, or says why there can be none
-        if threads is not None:
-            torch.set_num_threads(threads)
-        return LocalBench(place, make_inputs(recipe, self._arena, place), backend=backend)
+
+def _opened(device: str, backend: str, threads: int | None, **inputs: Any) -> LocalBench:  # noqa: ANN401
+    place = torch.device(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+        torch.zeros(1, device=place)  # makes the context, or says why there can be none
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return LocalBench(place, unpacked(inputs, place), backend=backend)
 
 
 if __name__ == "__main__":
-    serve(Server(Arena(int(sys.argv[2]))).answer)
+    serve(Server().answer)

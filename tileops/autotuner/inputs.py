@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tileops.autotuner.param import errors_of
+from tileops.child import Message
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir import fold
 from tileops.ir.expr import Expr, Var
@@ -31,12 +30,8 @@ if TYPE_CHECKING:
 # values decide what a program does, so they always travel.
 REAL_BYTES_LIMIT = 256 << 20
 
-_ALIGNMENT = 64  # bytes, as torch's own CPU allocator gives
 _INDICES = (torch.int32, torch.int64)
 _ELSEWHERE = "give inputs by set_autotune_inputs or supply_prog"
-
-Recipe = list[dict[str, Any]]
-
 
 _given: ContextVar[list[Any] | None] = ContextVar("inputs", default=None)
 
@@ -192,56 +187,16 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
     )
 
 
-# -- copies, and recipes from which another process makes them -------------------------------------
-class Arena:
-    """A growing file in memory that a parent makes and a child inherits as a descriptor.
+# -- copies, and messages from which another process makes them -----------------------------------
+def packed(values: Sequence[object], *, exact: bool = False) -> Message:
+    """A message that describes some arguments, and has the bytes of tensors in its rows.
 
-    It has no name, so nothing is left behind whoever dies.
+    A tensor is described by shape, strides, dtype and the elements by which it misses a 16-byte
+    boundary; a large one by a seed in place of its bytes, unless the copy must be ``exact``.
+    ArgumentTypeError for what is neither a tensor, a number nor None.
     """
-
-    def __init__(self, descriptor: int | None = None) -> None:
-        self.descriptor = os.memfd_create("tileops") if descriptor is None else descriptor
-
-    def put(self, tensor: torch.Tensor, offset: int) -> int:
-        """Copy the bytes of ``tensor`` (contiguous) to ``offset``; the first free offset after."""
-        count = tensor.numel() * tensor.element_size()
-        if count == 0:
-            return offset
-        end = offset + count
-        if os.fstat(self.descriptor).st_size < end:
-            os.ftruncate(self.descriptor, end)
-        row = tensor.detach().reshape(-1).view(torch.uint8)
-        self._window(offset, count).copy_(row)
-        return -(-end // _ALIGNMENT) * _ALIGNMENT
-
-    def get(self, offset: int, count: int) -> torch.Tensor:
-        """A copy of ``count`` bytes at ``offset``, as a uint8 tensor on the CPU."""
-        if count == 0:
-            return torch.empty(0, dtype=torch.uint8)
-        return self._window(offset, count).clone()
-
-    def _window(self, offset: int, count: int) -> torch.Tensor:
-        shift = offset % mmap.ALLOCATIONGRANULARITY
-        # Writable, because torch warns of tensors over memory that cannot be written.
-        view = mmap.mmap(self.descriptor, shift + count, offset=offset - shift)
-        return torch.frombuffer(view, dtype=torch.uint8, count=count, offset=shift)
-
-    def close(self) -> None:
-        """Give the memory back, once the other process has closed it too."""
-        os.close(self.descriptor)
-
-
-def recipe_of(
-    values: Sequence[object], arena: Arena, free: int = 0, *, exact: bool = False
-) -> tuple[Recipe, int]:
-    """The recipe of some arguments, and the first offset of ``arena`` that is still free.
-
-    A tensor is described by shape, strides, dtype, the elements by which it misses a 16-byte
-    boundary, and the place in the arena, from ``free`` on, where its bytes are; a large one by a
-    seed, unless the copy must be ``exact``. ArgumentTypeError for what is neither a tensor, a
-    number nor None.
-    """
-    recipe: Recipe = []
+    recipe: list[dict[str, Any]] = []
+    rows: list[bytearray] = []
     for number, value in enumerate(values):
         if isinstance(value, torch.Tensor):
             row = _row(value)
@@ -251,39 +206,44 @@ def recipe_of(
                 "stride": list(value.stride()),
                 "offset": _offset(value),
             }
-            recipe.append(item)
             if value.is_floating_point() and row.nbytes >= REAL_BYTES_LIMIT and not exact:
                 item["seed"] = number
             else:
-                item["at"] = free
-                free = arena.put(row.cpu(), free)
+                rows.append(bytearray(row.nbytes))
+                _raw(rows[-1]).copy_(row.view(torch.uint8))
         elif value is None or isinstance(value, (bool, int, float)):
-            recipe.append({"value": value})
+            item = {"value": value}
         else:
             raise ArgumentTypeError(
                 f"argument {number}: expected a tensor or a number, got {type(value).__name__}"
             )
-    return recipe, free
+        recipe.append(item)
+    return {"recipe": recipe, "rows": rows}
 
 
-def make_inputs(recipe: Recipe, arena: Arena, device: torch.device) -> list[Any]:
-    """What a recipe describes, on ``device``; the same in every process."""
-    return [_remade(item, arena, device) for item in recipe]
+def unpacked(message: Message, device: torch.device) -> list[Any]:
+    """What a message describes, on ``device``; the same in every process."""
+    rows = iter(message["rows"])
+    return [_remade(item, rows, device) for item in message["recipe"]]
 
 
-def _remade(item: dict[str, Any], arena: Arena, device: torch.device) -> Any:  # noqa: ANN401
+def _remade(item: dict[str, Any], rows: Iterator[bytearray], device: torch.device) -> Any:  # noqa: ANN401
     if "value" in item:
         return item["value"]
     dtype: torch.dtype = getattr(torch, item["dtype"])
     row, tensor = _placed(item["shape"], item["stride"], dtype, device, item["offset"])
-    if "at" in item:
-        size = len(row) * dtype.itemsize
-        row.view(torch.uint8).copy_(arena.get(item["at"], size))
-    else:
+    if "seed" in item:
         generator = torch.Generator(device)
         generator.manual_seed(item["seed"])
         row.copy_(fill(row.shape, dtype, TensorSupplyType.Auto, device, generator))
+    else:
+        row.view(torch.uint8).copy_(_raw(next(rows)))
     return tensor
+
+
+def _raw(held: bytearray) -> torch.Tensor:
+    """The tensor of some bytes, on the CPU."""
+    return torch.frombuffer(held, dtype=torch.uint8) if held else torch.empty(0, dtype=torch.uint8)
 
 
 def span(shape: Sequence[int], stride: Sequence[int]) -> int:

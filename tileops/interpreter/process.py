@@ -115,18 +115,19 @@ class Process:
     def _exchange(self, job: Job, repaired: bool) -> Message:
         """Send the job, show what it prints, and restore its tensors; the last answer."""
         spans = [_span(tensor) for tensor in job.tensors()]
-        self._child.send(job.request(repaired), (span.numpy().data for span in spans))
+        rows = [span.numpy().data for span in spans]
+        self._child.send({**job.request(repaired), "rows": rows})
         while "line" in (answer := self._child.receive()):
             self._show(job, answer)
         if "error" not in answer:
-            for span in spans:
-                span.copy_(row_of(self._child.receive_bytes()))
+            for span, row in zip(spans, answer["rows"], strict=True):
+                span.copy_(row_of(row))
         return answer
 
     def _show(self, job: Job, answer: Message) -> None:
-        rows = [(spec, row_of(self._child.receive_bytes())) for spec in answer["values"]]
         values = [
-            row.view(getattr(torch, spec["dtype"])).reshape(spec["shape"]) for spec, row in rows
+            row_of(row).view(getattr(torch, spec["dtype"])).reshape(spec["shape"])
+            for spec, row in zip(answer["values"], answer["rows"], strict=True)
         ]
         self._is_shown = True
         try:

@@ -31,13 +31,14 @@ def main(pipe: Pipe) -> None:
             request = receive(pipe)
         except (EOFError, OSError):
             return
+        rows = iter(request["rows"])
         arguments = [
-            row_of(pipe.recv_bytes()).view(getattr(torch, spec["dtype"]))
+            row_of(next(rows)).view(getattr(torch, spec["dtype"]))
             if "dtype" in spec
             else scalar(spec["value"], spec["type"])
             for spec in request["arguments"]
         ]
-        regions = [row_of(pipe.recv_bytes()) for _ in request["regions"]]
+        regions = [row_of(row) for row in rows]
         tables = [
             a for a, s in zip(arguments, request["arguments"], strict=True) if s.get("table", False)
         ]
@@ -88,9 +89,8 @@ def _inspector(pipe: Pipe, arguments: list[Any]) -> Callable[..., None]:
     return inspect_values
 
 
-def row_of(raw: bytes) -> torch.Tensor:
+def row_of(held: bytearray) -> torch.Tensor:
     """Bytes as a row that can be written."""
-    held = bytearray(raw)
     return torch.frombuffer(held, dtype=torch.uint8) if held else torch.empty(0, dtype=torch.uint8)
 
 
@@ -126,7 +126,7 @@ def _namespace(source: str) -> dict[str, Any]:
 
 
 def _answer(pipe: Pipe, head: Message, tensors: list[torch.Tensor]) -> None:
-    send(pipe, head, (tensor.view(torch.uint8).numpy().data for tensor in tensors))
+    send(pipe, {**head, "rows": [tensor.view(torch.uint8).numpy().data for tensor in tensors]})
 
 
 if __name__ == "__main__":
