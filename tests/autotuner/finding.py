@@ -10,7 +10,7 @@ import torch
 
 from tileops.autotuner.database import Measured
 from tileops.autotuner.param import TuningOptions
-from tileops.autotuner.ranks import Share, alone, together
+from tileops.autotuner.ranks import JointTuning, alone, together
 from tileops.autotuner.workshop import Workshop
 from tileops.codegen.kernel_code import Specialization
 from tileops.ir.program import Program
@@ -46,16 +46,15 @@ def find_fastest(
     options: TuningOptions,
     devices: Sequence[torch.device] = (torch.device("cpu"),),
     *,
-    share: Share | None = None,
+    joint: JointTuning | None = None,
     **more: Any,
 ) -> Found:
-    """Compile and measure ``requests``, into the current cache; with a ``share``, with other ranks."""
-    with Workshop(requests, inputs, options, devices, share=share, **more) as work:
-        return find_in(work, list(requests), share)
+    """Compile and measure ``requests``, into the current cache; with ``joint``, with other ranks."""
+    with Workshop(requests, inputs, options, devices, joint=joint, **more) as work:
+        return find_in(work, list(requests), joint)
 
 
-def find_in(work: Workshop, names: Sequence[str], share: Share | None = None) -> Found:
-    chunk = work.chunk
-    answer = alone(names, work) if share is None else together(share, names, work, chunk=chunk)
+def find_in(work: Workshop, names: Sequence[str], joint: JointTuning | None = None) -> Found:
+    answer = alone(names, work) if joint is None else together(joint, names, work)
     measured = {name: answer.outcomes[name] for name in names if name in answer.outcomes}
     return Found(measured, list(answer.ranking))

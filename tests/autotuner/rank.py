@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch.distributed as dist
@@ -24,16 +24,12 @@ from tileops.autotuner.ranks import Answer
 def main(rank: int, world: int, folder: Path, plan: dict) -> None:
     store = f"file://{folder / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
-    share = ranks.share_of("test")
-    assert share is not None
-    share._silence_s = plan.get("silence_s", 4.0)
+    joint = ranks.joint_tuning(lambda: "test")
+    assert joint is not None
+    joint._silence_s = plan.get("silence_s", 4.0)
     work = Work(plan)
     start = time.monotonic()
-    answer = (
-        None
-        if plan.get("warm")
-        else ranks.together(share, [str(n) for n in range(10)], work, chunk=2)
-    )
+    answer = None if plan.get("warm") else ranks.together(joint, [str(n) for n in range(10)], work)
     seconds = time.monotonic() - start
     best = None if answer is None else {"best": answer.ranking[0]}
     done = {"answer": best, "measured": work.looked, "decided": work.decided, "seconds": seconds}
@@ -42,19 +38,24 @@ def main(rank: int, world: int, folder: Path, plan: dict) -> None:
 
 
 class Work:
+    chunk, effort = 2, 1.0
+
     def __init__(self, plan: dict) -> None:
         self.plan = plan
         self.looked: list[str] = []
         self.decided = 0
 
-    def look(self, names: list[str]) -> None:
-        for name in names:
+    def compile(self, names: list[str]) -> Iterator[tuple[str, None]]:
+        return ((name, None) for name in names)
+
+    def check(self, names: list[str], compiled: Iterator[tuple[str, None]]) -> None:
+        for name, _ in compiled:
             if len(self.looked) == self.plan.get("die_after", -1):
                 os._exit(9)
             time.sleep(self.plan.get("pause_s", 0.05))
             self.looked.append(name)
 
-    def results(self) -> dict[str, Measured]:
+    def measure(self) -> dict[str, Measured]:
         return {name: Measured("ok", self.plan["times"][int(name)]) for name in self.looked}
 
     def decide(self, results: Mapping[str, Measured]) -> Answer:

@@ -60,15 +60,15 @@ def main(store: str, cache: str, rank: int) -> None:
 
     from tests.autotuner.finding import find_fastest
     from tests.autotuner.test_workshop import OPTIONS
-    from tileops.autotuner.ranks import share_of
+    from tileops.autotuner.ranks import joint_tuning
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     torch.manual_seed(rank)  # ranks have their own data
     x = torch.randn(20_000)
-    share = share_of("risky")
-    assert share is not None
+    joint = joint_tuning(lambda: "risky")
+    assert joint is not None
     with tileops.option.cache_dir(cache):
-        found = find_fastest(requests(x), [x], OPTIONS, share=share, workers=2)
+        found = find_fastest(requests(x), [x], OPTIONS, joint=joint, workers=2)
     report = {"ranking": found.ranking, "status": found.status, "reasons": found.reasons}
     print(json.dumps(report))
     sys.stdout.flush()

@@ -24,7 +24,7 @@ from tileops.autotuner.benches import (
     NoSecondContextError,
 )
 from tileops.autotuner.database import Measured
-from tileops.autotuner.measuring import Checker, Measurement
+from tileops.autotuner.measuring import Measurement, Progress
 from tileops.autotuner.param import TuningOptions
 from tileops.autotuner.rounds import Rules
 from tileops.autotuner.workshop import Workshop
@@ -50,17 +50,21 @@ def bench(inputs: list[object]) -> Iterator[ChildBench]:
     made.close()
 
 
-def measurement(bench: Bench, *progress: Any, **options: Any) -> Measurement:
+def unheard(name: str, measured: Measured) -> None:
+    pass
+
+
+def measurement(bench: Bench, progress: Progress = unheard, **options: Any) -> Measurement:
     exact = {"ref_prog": double, "rtol": 0.0, "atol": 0.0, "max_mismatched_ratio": 0.0}
     asked = TuningOptions(**{"warmup": 2, "timeout": 4.0, **exact, **options})
-    return Measurement(bench, Checker(asked, bench.inputs), asked, RULES, *progress)
+    return Measurement(bench, asked, progress)
 
 
 def measure(bench: Bench, loadables: dict[str, Any], **options: Any) -> dict[str, Measured]:
     made = measurement(bench, **options)
     for name, found in loadables.items():
         made.add(name, found)
-    made.finish()
+    made.finish(RULES)
     return made.found
 
 
@@ -100,7 +104,7 @@ def test_the_order_is_by_speed_and_progress_hears_of_all(
     for name in ("slower", "good", "slow"):
         session.add(name, loadable(name, libraries))
         assert is_estimate(session.found[name])
-    assert session.finish() == ["good", "slow", "slower"]
+    assert session.finish(RULES) == ["good", "slow", "slower"]
     assert heard[:3] == [("slower", True), ("good", True), ("slow", True)]
     assert {name for name, is_first in heard[3:] if not is_first} == {
         "good",
@@ -112,10 +116,10 @@ def test_the_order_is_by_speed_and_progress_hears_of_all(
 def test_what_comes_after_the_timing_is_timed_alone(bench: ChildBench, libraries: Path) -> None:
     session = measurement(bench)
     session.add("slow", loadable("slow", libraries))
-    assert session.finish() == ["slow"]
+    assert session.finish(RULES) == ["slow"]
     before = session.found["slow"]
     session.add("good", loadable("good", libraries))
-    assert session.finish() == ["good", "slow"]
+    assert session.finish(RULES) == ["good", "slow"]
     assert session.found["slow"] is before
     assert not is_estimate(session.found["good"])
 
@@ -181,7 +185,7 @@ def test_where_no_child_can_be_it_measures_here_and_says_so_once(
 
 def is_local(inputs: list[object]) -> bool:
     with Workshop({}, inputs, TuningOptions(), [CPU]) as shop:
-        ((device, bench),) = shop.benches()
+        ((device, bench),) = shop.benches().items()
         return device == "cpu" and isinstance(bench, LocalBench)
 
 

@@ -42,10 +42,7 @@ class Disturbed:
 
 
 def raced(clock: Disturbed, default: str | None) -> tuple[Race, list[str]]:
-    def fail(name: str, error: Exception) -> None:
-        raise error
-
-    race = Race(clock.true_ms, clock, FEW, fail, default)
+    race = Race(clock.true_ms, clock, FEW, default)
     return race, race.run()
 
 

@@ -70,7 +70,7 @@ class Shop(Workshop):
     """A workshop of such devices; there is nothing to compile."""
 
     def __init__(self, first_s: tuple[float, ...]) -> None:
-        self.made = [(f"device {n}", SleepingBench(s)) for n, s in enumerate(first_s)]
+        self.made = {f"device {n}": SleepingBench(s) for n, s in enumerate(first_s)}
         devices = [torch.device("cpu", n) for n in range(len(first_s))]
         super().__init__(
             dict.fromkeys(CONFIGS), [], TuningOptions(warmup=1, rep=10), devices, rules=RULES
@@ -78,10 +78,7 @@ class Shop(Workshop):
         loadable = {"op": {"args": []}}
         self._compiled = {name: Compiled("ok", hash=name, loadable=loadable) for name in CONFIGS}
 
-    def _start_children(self) -> None:
-        pass
-
-    def benches(self) -> list[tuple[str, SleepingBench]]:  # type: ignore[override]
+    def benches(self) -> dict[str, SleepingBench]:  # type: ignore[override]
         return self.made
 
 
@@ -94,7 +91,7 @@ def tuned_in(shop: Shop) -> tuple[Found, list[set[str]], float]:
     start = time.monotonic()
     with shop:
         found = find_in(shop, CONFIGS)
-    return found, [bench.ran for _, bench in shop.made], time.monotonic() - start
+    return found, [bench.ran for bench in shop.made.values()], time.monotonic() - start
 
 
 def test_two_devices_take_about_half_the_time_of_one() -> None:
@@ -133,7 +130,7 @@ class LeavingBench(SleepingBench):
 def test_what_a_device_that_is_gone_leaves_the_others_measure(gone: tuple[int, ...]) -> None:
     shop = Shop((0.0,) * (len(gone) + 1))
     for place in gone:
-        shop.made[place] = (f"device {place}", LeavingBench())
+        shop.made[f"device {place}"] = LeavingBench()
     found, ran, _ = tuned_in(shop)
     assert set(found.status.values()) == {"ok"}
     assert found.ranking[0] == "7"
@@ -143,7 +140,7 @@ def test_what_a_device_that_is_gone_leaves_the_others_measure(gone: tuple[int, .
 
 def test_where_every_device_is_gone_the_configs_fail() -> None:
     shop = Shop((0.0, 0.0))
-    shop.made = [(name, LeavingBench()) for name, _ in shop.made]
+    shop.made = {name: LeavingBench() for name in shop.made}
     found, _, _ = tuned_in(shop)
     assert set(found.status.values()) == {"error"}
     assert found.ranking == []

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import torch.distributed as dist
 
 from tileops.autotuner.database import Measured
-from tileops.autotuner.ranks import Answer, Share, StoreLostError, share_of, together
+from tileops.autotuner.ranks import Answer, JointTuning, StoreLostError, joint_tuning, together
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = [5.0, 4.0, 3.0, 9.0, 1.0, 2.0, 8.0, 7.0, 6.0, 2.5]
@@ -77,8 +77,8 @@ def best(ms: float) -> Answer:
 class TestOneProcess:
     """What needs no second process: the protocol over a store in memory."""
 
-    def make(self, rank: int, store: Any) -> Share:
-        return Share(store, "one", rank, 2, silence_s=0.3)
+    def make(self, rank: int, store: Any) -> JointTuning:
+        return JointTuning(store, "one", rank, 2, silence_s=0.3)
 
     @pytest.fixture
     def store(self) -> Any:
@@ -109,16 +109,17 @@ class TestOneProcess:
         theirs: list[int] = []
 
         class Meeting(Doing):
-            def results(self) -> dict[str, Measured]:
+            def measure(self) -> dict[str, Measured]:
                 if not theirs:  # the other rank comes while this one measures
                     assert self.looked == NAMES[:4]
                     theirs.extend(other.claim(7, 2))
                     for number in theirs:
                         other.post(number, Measured("ok", float(number)))
-                return super().results()
+                return super().measure()
 
         work = Meeting()
-        assert len(together(self.make(0, store), NAMES[:7], work, chunk=3).outcomes) == 7
+        work.chunk = 3
+        assert len(together(self.make(0, store), NAMES[:7], work).outcomes) == 7
         assert (work.looked, theirs) == ([*NAMES[:4], "6"], [4, 5])
 
     def test_what_a_silent_rank_took_is_measured_by_the_one_that_decides(self, store: Any) -> None:
@@ -129,7 +130,7 @@ class TestOneProcess:
         assert work.looked == ["2", "3", *map(str, taken)]
 
     def test_where_the_store_is_lost_a_rank_goes_on_alone(self, store: Any) -> None:
-        class Lost(Share):
+        class Lost(JointTuning):
             def post(self, number: int, result: Measured) -> None:
                 raise StoreLostError("connection reset")
 
@@ -148,8 +149,8 @@ class TestOrders:
     ) -> tuple[Any, list[str]]:
         work = Naming()
         results = {name: Measured("ok", Naming.TIMES[name]) for name in known}
-        share = Share(store, "one", 0, 2, silence_s=0.3)
-        return together(share, names, work, results, **more), work.looked
+        joint = JointTuning(store, "one", 0, 2, silence_s=0.3)
+        return together(joint, names, work, results, **more), work.looked
 
     def test_the_answer_is_one_whatever_the_order(self) -> None:
         store = dist.HashStore()
@@ -184,13 +185,18 @@ class TestOrders:
 class Doing:
     """Work that notes what it was asked to look at."""
 
+    chunk, effort = 1, 1.0
+
     def __init__(self) -> None:
         self.looked: list[str] = []
 
-    def look(self, names: Sequence[str]) -> None:
-        self.looked += names
+    def compile(self, names: Sequence[str]) -> Iterator[tuple[str, None]]:
+        return ((name, None) for name in names)
 
-    def results(self) -> dict[str, Measured]:
+    def check(self, names: Sequence[str], compiled: Iterator[tuple[str, None]]) -> None:
+        self.looked += (name for name, _ in compiled)
+
+    def measure(self) -> dict[str, Measured]:
         return {name: Measured("ok", float(name)) for name in self.looked}
 
     def decide(self, results: Mapping[str, Measured]) -> Answer:
@@ -202,9 +208,9 @@ class Naming(Doing):
 
     TIMES = {"a": 2.0, "b": 4.0, "c": 1.0, "d": 3.0, "x": 0.5}
 
-    def results(self) -> dict[str, Measured]:
+    def measure(self) -> dict[str, Measured]:
         return {name: Measured("ok", self.TIMES[name]) for name in self.looked}
 
 
 def test_alone_there_is_nothing_to_share() -> None:
-    assert share_of("anything") is None
+    assert joint_tuning(lambda: "anything") is None

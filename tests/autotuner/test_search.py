@@ -92,13 +92,13 @@ def test_wrong_searches_are_refused() -> None:
 def test_a_space_is_a_product_under_a_condition() -> None:
     space = tileops.space(m=[1, 2], n=[3, 4], where=lambda m, n: m + n != 5)
     assert list(space) == [{"m": 1, "n": 3}, {"m": 2, "n": 4}]
-    assert spaces.resolve(space, ("m", "n"), ()) == list(space)
-    assert spaces.resolve([{"m": 1}, {"m": 1}], ("m",), ()) == [{"m": 1}]
-    assert spaces.resolve(lambda n: [{"m": n}], ("m",), (7,)) == [{"m": 7}]
+    assert spaces.listed(space, ("m", "n"), ()) == list(space)
+    assert spaces.listed([{"m": 1}, {"m": 1}], ("m",), ()) == [{"m": 1}]
+    assert spaces.listed(lambda n: [{"m": n}], ("m",), (7,)) == [{"m": 7}]
     with pytest.raises(ArgumentError, match="'k'"):
-        spaces.resolve([{"k": 1}], ("m",), ())
+        spaces.listed([{"k": 1}], ("m",), ())
     with pytest.raises(ArgumentError, match="empty"):
-        spaces.resolve([], ("m",), ())
+        spaces.listed([], ("m",), ())
 
 
 def _key(**facts: Any) -> TuningKey:

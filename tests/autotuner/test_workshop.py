@@ -120,9 +120,9 @@ def test_one_workshop_serves_several_rungs(cache: Path) -> None:
     x = torch.randn(20_000)
     with Workshop(requests(x), [x], OPTIONS, [CPU], workers=2) as shop:
         first = find_in(shop, ("slow", "wrong"))
-        (_, bench), *_ = shop.benches()
+        (bench,) = shop.benches().values()
         pid = bench._children[0].pid  # type: ignore[attr-defined]
-        shop.begin(0.5)
+        shop.effort = 0.5
         second = find_in(shop, ("good", "slow"))
         assert bench._children[0].pid == pid  # type: ignore[attr-defined]
     assert first.status == {"slow": "ok", "wrong": "wrong_result"}

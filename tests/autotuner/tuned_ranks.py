@@ -16,6 +16,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import tileops
 from tests.autotuner.tuned_programs import FakeTimer, fresh_const, fresh_other
 from tileops.autotuner import decorator as _decorator  # noqa: F401  (imported before the fork)
 from tileops.autotuner import ranks
-from tileops.autotuner.ranks import Share, share_of
+from tileops.autotuner.ranks import JointTuning, joint_tuning
 
 SILENCE_SECONDS = 4.0  # shorter than the real one, so that the dead are noticed soon
 
@@ -45,15 +46,15 @@ class RankTimer(FakeTimer):
         return super().__call__(config, kernel, inputs)
 
 
-def impatient_share_of(name: str) -> Share | None:
-    share = share_of(name)
-    if share is not None:
-        share._silence_s = SILENCE_SECONDS
-    return share
+def impatient(name: Callable[[], str]) -> JointTuning | None:
+    joint = joint_tuning(name)
+    if joint is not None:
+        joint._silence_s = SILENCE_SECONDS
+    return joint
 
 
 def main(rank: int, world: int, folder: Path, plan: dict[str, Any]) -> None:
-    ranks.share_of = impatient_share_of
+    ranks.joint_tuning = impatient
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     timer = RankTimer({int(block): ms for block, ms in plan["times"].items()})

@@ -17,7 +17,7 @@ import tileops
 from tests.autotuner.finding import find_fastest, request_of
 from tests.gpu.risky import scale_in_place
 from tileops.autotuner.param import TuningOptions
-from tileops.autotuner.ranks import share_of
+from tileops.autotuner.ranks import joint_tuning
 from tileops.autotuner.rounds import Rules
 from tileops.runtime import device_target
 
@@ -38,9 +38,9 @@ def main(store: str, cache: str, rank: int, world: int, runs: int) -> None:
     dist.barrier()
     start = time.monotonic()
     options = TuningOptions(warmup=3, rep=runs)
-    share = share_of("copy")  # None for a single rank
+    joint = joint_tuning(lambda: "copy")  # None for a single rank
     with tileops.option.cache_dir(cache):
-        found = find_fastest(requests, [x], options, [device], share=share, rules=RULES)
+        found = find_fastest(requests, [x], options, [device], joint=joint, rules=RULES)
     print(json.dumps({"winner": found.ranking[0], "seconds": time.monotonic() - start}))
     sys.stdout.flush()
     os._exit(0)

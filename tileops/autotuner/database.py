@@ -92,7 +92,7 @@ class Row(Measured):
     config: Config = field(default_factory=dict)
     digest: str = ""
     check: str = ""
-    time: float = field(default_factory=time.time)
+    time: float = field(default_factory=time.time, compare=False)
 
     @property
     def measured(self) -> Measured:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tileops.ir.program import Program
     from tileops.jit.provider import Build
 
+    _Candidate = tuple[Config, Program]
+
 _ESTIMATE_RUNS = 3
 _WARMUP_MS = 50.0  # a slow config needs no 25 runs to be warm
 # A config that takes a thousand times as long as another has lost; it is not waited for to the end
@@ -55,17 +57,14 @@ class Measurement:
     def __init__(
         self,
         bench: Bench,
-        checker: Checker,
         options: TuningOptions,
-        rules: Rules,
-        progress: Progress | None = None,
+        progress: Progress,
         default: str | None = None,
     ) -> None:
         self._bench = bench
-        self._checker = checker
+        self._checker = Checker(options, bench.inputs)
         self._options = options
-        self._rules = rules
-        self._progress = progress or (lambda name, measured: None)
+        self._progress = progress
         self._default = default
         self._loadables: dict[str, Mapping[str, Any]] = {}
         self._estimates: dict[str, float] = {}  # milliseconds of configs that are not timed yet
@@ -120,7 +119,7 @@ class Measurement:
         lost, self._lost = self._lost, []
         return {name: self._loadables[name] for name in lost}
 
-    def finish(self) -> list[str]:
+    def finish(self, rules: Rules) -> list[str]:
         """Time the configs that are right and are not timed yet.
 
         The names of the right ones: those timed now, fastest first, then the rest.
@@ -130,12 +129,9 @@ class Measurement:
             self._bench.unload(name)
         for name in list(estimates):
             fitting = int(_WARMUP_MS / max(estimates[name], 1e-3))
-            try:
-                self._sample(name, max(1, min(self._options.warmup, fitting)))
-            except (RunFailedError, NoSecondContextError) as error:
+            if self._sample(name, max(1, min(self._options.warmup, fitting))) is None:
                 del estimates[name]
-                self._fail(name, error)
-        race = Race(estimates, self._sample, self._rules, self._drop, self._default)
+        race = Race(estimates, self._sample, rules, self._default)
         ranked = race.run()
         for name in ranked:
             del self._estimates[name]
@@ -152,13 +148,13 @@ class Measurement:
             if self.found[name].status == "ok" and ms <= limit
         }
 
-    def _sample(self, name: str, count: int) -> list[float]:
-        return self._bench.times(name, self._loadables[name], count, self._options.timeout_s)
-
-    def _drop(self, name: str, error: Exception) -> None:
-        if not isinstance(error, (RunFailedError, NoSecondContextError)):
-            raise error
-        self._fail(name, error)
+    def _sample(self, name: str, count: int) -> list[float] | None:
+        limit = self._options.timeout_s
+        try:
+            return self._bench.times(name, self._loadables[name], count, limit)
+        except (RunFailedError, NoSecondContextError) as error:
+            self._fail(name, error)
+            return None
 
 
 def _measured(samples: Samples) -> Measured:
@@ -249,11 +245,11 @@ class Checker:
 class CustomTimer:
     """Compiles and times configs one after another (see ``ranks.Work``)."""
 
-    chunk = 1  # how many configs a rank takes at a time
+    chunk, effort = 1, 1.0
 
     def __init__(
         self,
-        candidates: Mapping[str, tuple[Config, Program]],
+        candidates: Mapping[str, _Candidate],
         build: Build,
         inputs: Sequence[Any],
         options: TuningOptions,
@@ -267,23 +263,22 @@ class CustomTimer:
         self._checker = Checker(options, lambda: copies_of(inputs))
         self._timer: Callable[[Config, JITKernel, Sequence[Any]], object] = options.timer
         self._progress = progress
-        self._repeats = 1
         self._runs = _TIMER_RUNS if SEARCHES[options.search].uses_effort else 1
         self._found: dict[str, Measured] = {}
 
-    def begin(self, effort: float) -> None:
-        """Forget what was measured, and measure with this share of the full effort."""
-        self._repeats = max(1, round(self._runs * effort))
-        self._found = {}
+    def compile(self, names: Sequence[str]) -> Iterator[tuple[str, _Candidate]]:
+        """These configs with their programs: each is compiled when its turn comes."""
+        return ((name, self._candidates[name]) for name in names)
 
-    def look(self, names: Sequence[str]) -> None:
-        """Compile, check and time these configs."""
-        for name in names:
-            self._found[name] = self._try(*self._candidates[name])
+    def check(self, names: Sequence[str], compiled: Iterator[tuple[str, _Candidate]]) -> None:
+        """Compile, check and time these configs one after another."""
+        del names
+        for name, candidate in compiled:
+            self._found[name] = self._try(*candidate)
             self._progress(name, self._found[name])
 
     def _try(self, config: Config, program: Program) -> Measured:
-        stage = "compile_error"
+        stage, repeats = "compile_error", max(1, round(self._runs * self.effort))
         try:
             kernel = make_kernel(program.name, program, self._build)
             stage = "wrong_result"
@@ -291,8 +286,7 @@ class CustomTimer:
                 self._check(kernel)
             stage = "error"
             found = [
-                self._timer(dict(config), kernel, copies_of(self._inputs))
-                for _ in range(self._repeats)
+                self._timer(dict(config), kernel, copies_of(self._inputs)) for _ in range(repeats)
             ]
         except ReferenceFailedError:
             raise
@@ -318,7 +312,7 @@ class CustomTimer:
         written = [inputs[n] for n in written_arguments(op)]
         self._checker.check([v for v in found if v is not None] + written, op)
 
-    def results(self) -> dict[str, Measured]:
+    def measure(self) -> dict[str, Measured]:
         """What is known of the configs that were tried."""
         return dict(self._found)
 

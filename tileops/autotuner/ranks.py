@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.distributed as dist
 
@@ -39,18 +39,17 @@ class Answer:
     ranking: Sequence[str]
 
     @classmethod
-    def of(cls, found: Mapping[str, Measured], ranking: Sequence[str] | None = None) -> Answer:
-        """``found``, ranked by time where no ``ranking`` is given."""
+    def of(cls, found: Mapping[str, Measured]) -> Answer:
+        """``found``, ranked by time."""
         times = {name: m.latency for name, m in found.items() if m.latency is not None}
-        ranked = sorted(times, key=lambda name: times[name])
-        return cls(dict(found), ranked if ranking is None else list(ranking))
+        return cls(dict(found), sorted(times, key=lambda name: times[name]))
 
 
 class StoreLostError(Exception):
     """The store does not answer: the process that held it is gone."""
 
 
-class Share:
+class JointTuning:
     """One tuning that several ranks do together, known to all by ``name``.
 
     ``name`` must be the same for the same tuning in every rank, and different for others.
@@ -181,49 +180,55 @@ def _guarded() -> Iterator[None]:
         raise StoreLostError(str(error)) from error
 
 
-def world() -> int:
-    """How many ranks the job of this process has; 1 outside of a job."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def share_of(name: str) -> Share | None:
-    """The share of this process in tuning ``name``; None outside of a job of several ranks."""
-    if world() < 2:
+def joint_tuning(name: Callable[[], str]) -> JointTuning | None:
+    """The tuning of this name by all ranks; None outside of a job of several ranks."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
         return None
     store = dist.distributed_c10d._get_default_store()
-    return Share(store, name, dist.get_rank(), dist.get_world_size())
+    return JointTuning(store, name(), dist.get_rank(), dist.get_world_size())
 
 
 class Work(Protocol):
-    """What a process can do for a tuning; configs are known by name."""
+    """What a process can do for a tuning; configs are known by name.
 
-    def look(self, names: Sequence[str]) -> None:
-        """Compile these configs and run each for the first time."""
+    A rank takes ``chunk`` configs at a time. ``effort`` is the share of the full effort with which
+    they are measured.
+    """
 
-    def results(self) -> dict[str, Measured]:
-        """Time what was looked at and is not timed yet; a result for all names looked at."""
+    effort: float
+
+    @property
+    def chunk(self) -> int: ...
+
+    def compile(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """What these configs compile to, by name, as it comes."""
+
+    def check(self, names: Sequence[str], compiled: Iterator[tuple[str, Any]]) -> None:
+        """Run each for the first time as it comes: is it right, and about how fast is it."""
+
+    def measure(self) -> dict[str, Measured]:
+        """Time what was checked and is not timed yet; a result for all names checked."""
 
     def decide(self, results: Mapping[str, Measured]) -> Answer:
         """The answer, from the results of all configs."""
 
 
 def together(
-    share: Share,
+    joint: JointTuning,
     names: Sequence[str],
     work: Work,
     known: Mapping[str, Measured] | None = None,
     *,
     seed: int | None = None,
-    chunk: int = 1,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Answer:
     """One answer for all ranks.
 
     ``names`` are the configs that this rank can look at, ``known`` results that need no work here;
     both together are the same configs in every rank. ``seed`` shuffles them, in all ranks alike.
-    Each rank looks at its fair share, ``chunk`` configs at a time, and times it, and then at what
-    others have not begun. One of them decides, and measures itself what dead ranks owe. Where the
-    store is lost, this rank goes on alone. Ranks begin no more configs when ``is_over``.
+    Each rank checks its fair share and times it, and then what others have not begun. One of them
+    decides, and measures itself what dead ranks owe. Where the store is lost, this rank goes on
+    alone. Ranks begin no more configs when ``is_over``.
     """
     results = dict(known or {})
     order = sorted({*names, *results})
@@ -234,33 +239,33 @@ def together(
         return [order[n] for n in numbers if order[n] not in results]
 
     def answer() -> Answer:
-        results.update({order[n]: found for n, found in share.collect(len(order)).items()})
+        results.update({order[n]: found for n, found in joint.collect(len(order)).items()})
         return alone(order, work, results, is_over)
 
     try:
-        stands = share.answer()
+        stands = joint.answer()
         if stands is not None:
             return stands
-        with share.beating():
+        with joint.beating():
             taken: list[int] = []
-            # A look is short beside the timing: the first rank could look at everything, and would
+            # A check is short beside the timing: the first rank could check everything, and would
             # then time it alone.
-            most = -(-len(order) // share.world)
+            most = -(-len(order) // joint.world)
             while True:
-                numbers = share.claim(len(order), min(chunk, most - len(taken)))
+                numbers = joint.claim(len(order), min(work.chunk, most - len(taken)))
                 if fresh := unknown(numbers):
-                    work.look(fresh)
+                    work.check(fresh, work.compile(fresh))
                 taken += numbers
                 if numbers and len(taken) < most and not is_over():
                     continue
                 if fresh := unknown(taken):
-                    found = work.results()
+                    found = work.measure()
                     results.update({name: found[name] for name in fresh})
                 for number in taken:
-                    share.post(number, results[order[number]])
+                    joint.post(number, results[order[number]])
                 if not numbers or is_over():
-                    return share.decide(answer)
-                taken, most = [], chunk
+                    return joint.decide(answer)
+                taken, most = [], work.chunk
     except StoreLostError:
         return alone(order, work, results, is_over)
 
@@ -278,7 +283,7 @@ def alone(
     found = dict(results or {})
     missing = [name for name in names if name not in found]
     if missing and not (found and is_over()):
-        work.look(missing)
-        fresh = work.results()
+        work.check(missing, work.compile(missing))
+        fresh = work.measure()
         found.update({name: fresh[name] for name in missing})
     return work.decide(found)

@@ -66,32 +66,30 @@ class Samples:
 class Race:
     """Interleaved rounds over some candidates, by name.
 
-    ``sample(name, count)`` gives the times of ``count`` runs in milliseconds; what it raises ends
-    that candidate through ``on_failure(name, error)``, which may raise on. ``default`` is what runs
-    without a choice: where rounds are disturbed, the leader is timed against it.
+    ``sample(name, count)`` gives the times of ``count`` runs in milliseconds, None for a candidate
+    that failed and is out. ``default`` is what runs without a choice: where rounds are disturbed,
+    the leader is timed against it.
     """
 
     def __init__(
         self,
         estimates: Mapping[str, float],
-        sample: Callable[[str, int], Sequence[float]],
+        sample: Callable[[str, int], Sequence[float] | None],
         rules: Rules,
-        on_failure: Callable[[str, Exception], None],
         default: str | None = None,
     ) -> None:
         self._default = default
         self._estimates = dict(estimates)
         self._sample = sample
         self._rules = rules
-        self._on_failure = on_failure
         self.samples: dict[str, Samples] = {name: Samples() for name in estimates}
-        self._active = list(estimates)
         self._number = 0
 
     def run(self) -> list[str]:
         """The candidates that finished, fastest first; ``samples`` has what was measured."""
-        self._rounds(self._active)
-        ranked = self._ranked(self._active)
+        left = list(self._estimates)
+        self._rounds(left)
+        ranked = self._ranked(left)
         finalists = self._finalists(ranked)
         if len(finalists) > 1:
             # What led after many comparisons led partly by luck; fresh samples have none of it.
@@ -170,12 +168,10 @@ class Race:
 
     def _one(self, name: str, names: list[str]) -> None:
         count = self._count(name)
-        try:
-            times = self._sample(name, count)
-        except Exception as error:
+        times = self._sample(name, count)
+        if times is None:
             names.remove(name)
             self.samples[name] = Samples()
-            self._on_failure(name, error)
             return
         self.samples[name].rounds.append(statistics.median(times))
         self.samples[name].runs += count

@@ -109,7 +109,7 @@ def plain(value: object) -> Any:  # noqa: ANN401
     raise TypeError(f"{value!r} cannot be kept in a file")
 
 
-def resolve(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) -> list[Config]:
+def listed(configs: Configs, names: Sequence[str], arguments: Sequence[Any]) -> list[Config]:
     """The configs as a list without repetitions.
 
     ``configs`` is a list of dicts, a Space, or a function of the call's ``arguments`` (tensors as

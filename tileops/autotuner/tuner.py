@@ -51,7 +51,7 @@ class Tuner:
     def _resolved(self, arguments: Iterable[object]) -> list[Config]:
         """The given configs; a function of them gets the arguments of a call."""
         with errors_of(self._definition.name, "configs"):
-            return spaces.resolve(self._configs, self._statics, [*map(_described, arguments)])
+            return spaces.listed(self._configs, self._statics, [*map(_described, arguments)])
 
     def _tunable(self) -> tuple[str, ...]:
         # What a function of configs gives is only known after a call. It gives the parameters whose

@@ -15,7 +15,7 @@ import torch
 from tileops import log, settings
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
 from tileops.autotuner.database import Measured
-from tileops.autotuner.measuring import Checker, Measurement, Progress
+from tileops.autotuner.measuring import Measurement, Progress
 from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Rules
 from tileops.cache.directory import resolve
@@ -25,7 +25,7 @@ from tileops.jit.loadable import found_in_cache
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import Share
+    from tileops.autotuner.ranks import JointTuning
 
 _COMPILE_SECONDS = 300.0
 # Cards of one model differ by a few percent: what was measured on several is raced again on one.
@@ -37,11 +37,13 @@ class Workshop:
 
     ``requests`` are the configs by name, and ``inputs`` the arguments of a call. The first of
     ``devices`` is the caller's, and decides. Not ``isolated``: measured in this process.
-    ``default`` names the config that runs without tuning. ``share``: other ranks work too.
+    ``default`` names the config that runs without tuning. ``joint``: other ranks work too.
     Programs are compiled into the current cache directory. What a config does is in its outcome;
     errors raised here are faults of the machine or of the reference program. ``progress`` hears of
     each outcome, from any thread, one at a time. Close it, or use it in a ``with`` statement.
     """
+
+    effort = 1.0
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Workshop:
         *,
         isolated: bool = True,
         default: str | None = None,
-        share: Share | None = None,
+        joint: JointTuning | None = None,
         progress: Progress | None = None,
         workers: int | None = None,
         rules: Rules | None = None,
@@ -61,84 +63,67 @@ class Workshop:
         self._inputs = list(inputs)
         self._options = options
         self._devices = tuple(devices) if isolated else tuple(devices)[:1]
+        self._is_isolated = isolated
         self._default = default
-        self._rank = None if share is None else share.rank
+        self._rank = None if joint is None else joint.rank
         self._progress = progress or (lambda name, measured: None)
-        self._base_rules = rules or Rules()
+        self._full_rules = rules or Rules()
         # Several cards measure a share each; the best of all race once more on one card.
-        self._is_shared = share is not None or len(self._devices) > 1
-        if share is not None and workers is None:
+        self._is_shared = joint is not None or len(self._devices) > 1
+        if joint is not None and workers is None:
             # The ranks of a host share its processors; those of other hosts cannot be told apart.
-            workers = max(1, worker_count() // share.world)
+            workers = max(1, worker_count() // joint.world)
         directory = resolve(settings.current()).private
         cache_dir = "" if directory is None else str(directory.root)
         self._pool = CompilePool(cache_dir, _COMPILE_SECONDS, workers)
         self._compiled: dict[str, Compiled] = {}
         self._guard = threading.Lock()
-        self._benches: list[tuple[str, Bench]] | None = None
-        self._isolated = isolated
-        self._children: list[ChildBench] = []  # they start in the ``with`` block, which ends them
-        self.begin(1.0)
-
-    def begin(self, effort: float) -> None:
-        """Forget what was measured, and measure with this share of the full effort."""
-        rules = replace(self._base_rules, rep=max(1, round(self._options.rep * effort)))
-        if effort < 1:
-            rules = replace(rules, least=min(rules.least, 2), finalists=0)
-        self._rules = rules
         self._found: dict[str, Measured] = {}
-        self._measurements: list[Measurement] | None = None
+        self._benches: dict[str, Bench] = {}
+        self._measurements: list[Measurement] = []
 
     # -- benches ---------------------------------------------------------------------------------
-    def _start_children(self) -> None:
-        """Start the children without waiting for them."""
-        for device in self._devices if self._isolated and not self._children else ():
-            bench = ChildBench(device, self._inputs, backend=self._options.backend)
-            self._children.append(bench)
+    def benches(self) -> dict[str, Bench]:
+        """A bench for each device that can be used, by its name; the caller's first."""
+        if self._benches:
+            return self._benches
+        own, backend = self._devices[0], self._options.backend
+        for device in self._devices if self._is_isolated else ():
+            child = ChildBench(device, self._inputs, backend=backend)
+            self._benches[str(device)] = child
             with suppress(NoSecondContextError):  # opening it says so again
-                bench.start()
-
-    def benches(self) -> list[tuple[str, Bench]]:
-        """A bench for each device that can be used, with the device's name; the caller's first."""
-        if self._benches is None:
-            self._start_children()
-            found = [(str(d), self._bench(place, d)) for place, d in enumerate(self._devices)]
-            self._benches = [(name, bench) for name, bench in found if bench is not None]
-        return self._benches
-
-    def _bench(self, place: int, device: torch.device) -> Bench | None:
-        if self._isolated:
+                child.start()
+        for device, child in list(self._benches.items()):
             try:
-                self._children[place].open()
+                child.open()
             except NoSecondContextError as error:
-                if place > 0:
+                self._benches.pop(device).close()
+                if device != str(own):
                     log.warn_once(
                         f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
                     )
-                    return None
+                    continue
                 log.warn_once(
                     "tune.local",
                     "tuning measures in this process, where a config that fails can take it down: "
                     f"{error}",
                 )
-            else:
-                return self._children[place]
-        return LocalBench(device, self._inputs, backend=self._options.backend)
+        if str(own) not in self._benches:
+            local = LocalBench(own, self._inputs, backend=backend)
+            self._benches = {str(own): local, **self._benches}
+        return self._benches
 
     def _ready(self) -> list[Measurement]:
         """A measurement on each device that can be used, the caller's device first."""
-        if self._measurements is None:
-            rules = replace(self._rules, finalists=0) if self._is_shared else self._rules
-            self._measurements = [self._on(*found, rules) for found in self.benches()]
+        if not self._measurements:
+            self._measurements = [self._on(*found) for found in self.benches().items()]
         return self._measurements
 
-    def _on(self, device: str, bench: Bench, rules: Rules) -> Measurement:
+    def _on(self, device: str, bench: Bench) -> Measurement:
         where = device if self._rank is None else f"rank {self._rank} {device}"
         return Measurement(
             bench,
-            Checker(self._options, bench.inputs),
             self._options,
-            rules,
             lambda name, measured: self._note(name, replace(measured, where=where)),
             self._default,
         )
@@ -152,8 +137,13 @@ class Workshop:
             self._found[name] = measured
             self._progress(name, measured)
 
-    # -- compiling -------------------------------------------------------------------------------
-    def _compile(self, names: Sequence[str]) -> Iterator[tuple[str, Compiled]]:
+    # -- ranks.Work ------------------------------------------------------------------------------
+    @property
+    def chunk(self) -> int:
+        """How many configs a rank takes at a time: enough to keep its workers busy."""
+        return max(1, min(worker_count(), -(-len(self._requests) // 4)))
+
+    def compile(self, names: Sequence[str]) -> Iterator[tuple[str, Compiled]]:
         """What these configs compile to, as it comes: first what is known. Workers start now."""
         for name in names:
             if name not in self._compiled and (found := _stored(self._requests[name])):
@@ -164,16 +154,8 @@ class Workshop:
         fresh = self._pool.compile(missing)
         return chain(known.items(), ((n, self._compiled.setdefault(n, c)) for n, c in fresh))
 
-    # -- ranks.Work ------------------------------------------------------------------------------
-    @property
-    def chunk(self) -> int:
-        """How many configs a rank takes at a time: enough to keep its workers busy."""
-        return max(1, min(worker_count(), -(-len(self._requests) // 4)))
-
-    def look(self, names: Sequence[str]) -> None:
-        """Compile these configs, and run each once on the next free device."""
-        self._start_children()
-        done = self._compile(names)
+    def check(self, names: Sequence[str], compiled: Iterator[tuple[str, Compiled]]) -> None:
+        """Run each of these configs once as it is compiled, on the next free device."""
         taking = threading.Lock()
         measurements = self._usable()
         # A look is short beside the timing, which each device does of what it looked at.
@@ -183,13 +165,13 @@ class Workshop:
             looked = 0
             while looked < most and not (measurement.is_gone and len(measurements) > 1):
                 with taking:
-                    found = next(done, None)
+                    found = next(compiled, None)
                 if found is None:
                     return
                 looked += self._add(measurement, *found)
 
         _in_parallel(serve, measurements)
-        for found in done:  # the share of a device that is gone
+        for found in compiled:  # the share of a device that is gone
             self._add(self._usable()[0], *found)
         self._reassign_lost()
 
@@ -213,48 +195,49 @@ class Workshop:
                 measurement.add(name, loadable)
         return found
 
-    def results(self) -> dict[str, Measured]:
-        """Time what was looked at since the last time, each device its own share."""
-        is_left = True
+    def measure(self) -> dict[str, Measured]:
+        """Time what was checked since the last time, each device its own share."""
+        rules, is_left = self._rules(), True
+        if self._is_shared:
+            rules = replace(rules, finalists=0)
         while is_left:
-            _in_parallel(lambda measurement: measurement.finish(), self._ready())
+            _in_parallel(lambda measurement: measurement.finish(rules), self._ready())
             is_left = self._reassign_lost()
         return dict(self._found)
 
+    def _rules(self) -> Rules:
+        full = self._full_rules
+        rules = replace(full, rep=max(1, round(self._options.rep * self.effort)))
+        return replace(rules, least=min(full.least, 2), finalists=0) if self.effort < 1 else rules
+
     def decide(self, results: Mapping[str, Measured]) -> Answer:
         """The ranking; what several devices measured is raced again on the first one here."""
-        self._found.update(results)
-        answer = Answer.of(self._found)
-        if self._is_shared and len(answer.ranking) > 1:
-            return self._final(answer)
-        return answer
-
-    def _final(self, answer: Answer) -> Answer:
-        times = {name: self._found[name].latency or 0.0 for name in answer.ranking}
+        answer, rules = Answer.of(results), self._rules()
+        if not self._is_shared or len(answer.ranking) < 2:
+            return answer
+        times = {name: results[name].latency or 0.0 for name in answer.ranking}
         limit = min(times.values()) * (1 + _BETWEEN_CARDS)
-        finalists = [n for n, ms in times.items() if ms <= limit and n in self._requests]
-        place = next((n for n, m in enumerate(self._ready()) if not m.is_gone), 0)
-        race = self._on(*self.benches()[place], self._rules)
-        for name, compiled in self._compile(finalists[: self._rules.finalists]):
+        close = [n for n, ms in times.items() if ms <= limit and n in self._requests]
+        finalists, race = close[: rules.finalists], self._usable()[0]
+        for name, compiled in self.compile(finalists):
             if compiled.loadable is not None:
                 race.add(name, compiled.loadable)
-        order = race.finish()
+        order = [name for name in race.finish(rules) if name in finalists]
         if race.is_gone:  # what was measured before the device went is the answer
             return answer
-        rest = [name for name in Answer.of(self._found).ranking if name not in order]
-        return Answer.of(self._found, [*order, *rest])
+        again = {name: self._found[name] for name in finalists if name in self._found}
+        outcomes = {**results, **again}
+        rest = [name for name in Answer.of(outcomes).ranking if name not in order]
+        return Answer(outcomes, [*order, *rest])
 
     def close(self) -> None:
         """End the workers and the children, and free what this process loaded."""
         # Measurements know this object: what they hold on the device goes now, not at a collection.
-        self._measurements = None
+        self._measurements = []
         self._pool.close()
-        for child in self._children:
-            child.close()
-        for _, bench in self._benches or []:
-            if isinstance(bench, LocalBench):
-                bench.close()
-        self._children, self._benches = [], None
+        for bench in self._benches.values():
+            bench.close()
+        self._benches = {}
 
     def __enter__(self) -> Workshop:
         return self
