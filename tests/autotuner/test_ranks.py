@@ -170,7 +170,7 @@ class TestOrders:
 
     def test_a_budget_ends_the_search_of_all(self) -> None:
         store = dist.HashStore()
-        answer, looked = self.together(store, self.NAMES, is_over=lambda: True)
+        answer, looked = self.together(store, self.NAMES, deadline=0.0)
         assert looked == ["a"]
         assert answer == Answer({"a": Measured("ok", 2.0)}, ["a"])
         assert self.together(store, self.NAMES)[0] == answer

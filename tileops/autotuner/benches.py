@@ -71,7 +71,8 @@ class ChildBench:
         self._backend = backend
         self._packed = packed(inputs)
         self._children: list[Child] = []  # the one that runs programs, after a crash also the next
-        self._loaded: set[str] | None = None  # None before the child has opened its device
+        self._is_open = False  # whether the child has its device and inputs
+        self._loaded: set[str] = set()
 
     def start(self, count: int = 1) -> None:
         """Start the child, and others in its place, without waiting for them."""
@@ -89,7 +90,7 @@ class ChildBench:
         """The child, which has its device and inputs; NoSecondContextError where it cannot."""
         self.start()
         child = self._children[0]
-        if self._loaded is not None:
+        if self._is_open:
             return child
         message = {
             "do": "open",
@@ -106,7 +107,7 @@ class ChildBench:
         if answer.get("status") != "ok":
             self._drop()
             raise NoSecondContextError(answer["reason"])
-        self._loaded = set()
+        self._is_open = True
         return child
 
     def run(
@@ -116,36 +117,31 @@ class ChildBench:
 
         Nothing without ``returns``: results take their time to travel.
         """
-        self._load(name, loadable, limit_s)
-        message = {"do": "run", "name": name, "returns": returns}
-        return unpacked(self._ask(message, limit_s), self.device)
+        answer = self._ask("run", name, limit_s, loadable=loadable, returns=returns)
+        return unpacked(answer, self.device)
 
     def times(
         self, name: str, loadable: Mapping[str, Any], count: int, limit_s: float
     ) -> list[float]:
         """Milliseconds of ``count`` runs."""
-        self._load(name, loadable, limit_s)
-        return list(self._ask({"do": "times", "name": name, "count": count}, limit_s)["times"])
-
-    def _load(self, name: str, loadable: Mapping[str, Any], limit_s: float) -> None:
-        self.open()  # a new child has nothing loaded
-        if self._loaded is not None and name not in self._loaded:
-            self._ask({"do": "load", "name": name, "loadable": dict(loadable)}, limit_s)
-            self._loaded.add(name)
+        return list(self._ask("times", name, limit_s, loadable=loadable, count=count)["times"])
 
     def unload(self, name: str) -> None:
         """Free the code of a program."""
-        if self._loaded is not None and name in self._loaded:
-            self._loaded.discard(name)
-            with suppress(RunFailedError):  # a child that ended has nothing loaded
-                self._ask({"do": "unload", "name": name}, START_SECONDS)
+        self._loaded.discard(name)
+        if self._is_open:
+            with suppress(RunFailedError, NoSecondContextError):  # what ended has nothing loaded
+                self._ask("unload", name, START_SECONDS)
 
     def inputs(self) -> list[Any]:
         """The arguments that the programs run on, made anew: a reference may write into them."""
         return unpacked(self._packed, self.device)
 
-    def _ask(self, message: Message, limit_s: float) -> Message:
+    def _ask(self, do: str, name: str, limit_s: float, **given: object) -> Message:
         child = self.open()
+        message = {"do": do, "name": name, **given}
+        if name in self._loaded:  # by this child
+            message.pop("loadable", None)
         try:
             answer = child.ask(message, limit_s)
         except ChildTimeoutError as error:
@@ -156,6 +152,8 @@ class ChildBench:
             reason = f"the measuring process was {error}"
             answer = {"status": status, "reason": reason, "is_fatal": True}
         if answer["status"] == "ok":
+            if "loadable" in given:
+                self._loaded.add(name)
             return answer
         if answer["is_fatal"]:
             # Where one config kills its process others will: the next one imports torch meanwhile.
@@ -166,7 +164,7 @@ class ChildBench:
 
     def _drop(self) -> None:
         """End the child; the next one takes its place."""
-        self._loaded = None
+        self._is_open, self._loaded = False, set()
         if self._children:
             self._children.pop(0).kill()
 
@@ -282,14 +280,15 @@ def status_of(error: Exception) -> tuple[str, bool]:
 
 # -- the measuring child's process -----------------------------------------------------------------
 class Server:
-    """Answers requests by their ``do``: start, open, load, run, times, unload.
+    """Answers requests by their ``do``: start, open, run, times, unload.
+
+    The first run of a program, or the first times, come with its ``loadable``.
 
     An answer has status ok and what was asked for, or another status with ``reason``, and
     ``is_fatal`` where the process can run nothing any more.
     """
 
-    def __init__(self) -> None:
-        self._bench: LocalBench | None = None
+    _bench: LocalBench  # once its device is open
 
     def answer(self, message: Message) -> Message:
         """The answer to one request; no error leaves it."""
@@ -300,22 +299,17 @@ class Server:
             return {"status": error.status, "reason": str(error), "is_fatal": error.is_fatal}
 
     def _done(self, do: str, name: str = "", **given: Any) -> Message:  # noqa: ANN401
-        if do == "start":
-            return {}
+        loadable = given.get("loadable", {})
         if do == "open":
             self._bench = _opened(**given)
-        elif self._bench is None:
-            raise RuntimeError("no device was opened")
-        elif do == "load":
-            self._bench.load(name, given["loadable"])
         elif do == "unload":
             self._bench.unload(name)
-        elif do == "times":  # it was loaded before, here and below
-            return {"times": self._bench.times(name, {}, given["count"], math.inf)}
+        elif do == "times":
+            return {"times": self._bench.times(name, loadable, given["count"], math.inf)}
         elif do == "run":
-            results = self._bench.run(name, {}, math.inf, returns=given["returns"])
+            results = self._bench.run(name, loadable, math.inf, returns=given["returns"])
             return packed(results, exact=True)
-        else:
+        elif do != "start":
             raise ValueError(f"no such request: {do}")
         return {}
 

@@ -114,16 +114,13 @@ class Measurement:
         self.found[name] = measured
         self._progress(name, measured)
 
-    def take_lost(self) -> dict[str, Mapping[str, Any]]:
-        """The configs, with what loads them, that were not measured for want of the device."""
+    def take_lost(self) -> list[str]:
+        """The configs that were not measured for want of the device."""
         lost, self._lost = self._lost, []
-        return {name: self._loadables[name] for name in lost}
+        return lost
 
     def finish(self, rules: Rules) -> list[str]:
-        """Time the configs that are right and are not timed yet.
-
-        The names of the right ones: those timed now, fastest first, then the rest.
-        """
+        """Time the configs that are right and are not timed yet: their names, fastest first."""
         estimates = self._worth_timing()
         for name in self.found.keys() - estimates.keys():
             self._bench.unload(name)
@@ -136,8 +133,7 @@ class Measurement:
         for name in ranked:
             del self._estimates[name]
             self._note(name, _measured(race.samples[name]))
-        rest = [n for n, m in self.found.items() if m.status == "ok" and n not in set(ranked)]
-        return [*ranked, *sorted(rest, key=lambda name: self.found[name].latency or 0.0)]
+        return ranked
 
     def _worth_timing(self) -> dict[str, float]:
         factor, best = self._options.early_stop_factor, self._best()

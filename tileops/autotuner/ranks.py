@@ -9,6 +9,7 @@ is waited for falls silent.
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import time
@@ -220,7 +221,7 @@ def together(
     known: Mapping[str, Measured] | None = None,
     *,
     seed: int | None = None,
-    is_over: Callable[[], bool] = lambda: False,
+    deadline: float = math.inf,
 ) -> Answer:
     """One answer for all ranks.
 
@@ -228,7 +229,7 @@ def together(
     both together are the same configs in every rank. ``seed`` shuffles them, in all ranks alike.
     Each rank checks its fair share and times it, and then what others have not begun. One of them
     decides, and measures itself what dead ranks owe. Where the store is lost, this rank goes on
-    alone. Ranks begin no more configs when ``is_over``.
+    alone. Ranks begin no more configs after the ``deadline``.
     """
     results = dict(known or {})
     order = sorted({*names, *results})
@@ -240,7 +241,7 @@ def together(
 
     def answer() -> Answer:
         results.update({order[n]: found for n, found in joint.collect(len(order)).items()})
-        return alone(order, work, results, is_over)
+        return alone(order, work, results, deadline)
 
     try:
         stands = joint.answer()
@@ -256,33 +257,33 @@ def together(
                 if fresh := unknown(numbers):
                     work.check(fresh, work.compile(fresh))
                 taken += numbers
-                if numbers and len(taken) < most and not is_over():
+                if numbers and len(taken) < most and time.monotonic() < deadline:
                     continue
                 if fresh := unknown(taken):
                     found = work.measure()
                     results.update({name: found[name] for name in fresh})
                 for number in taken:
                     joint.post(number, results[order[number]])
-                if not numbers or is_over():
+                if not numbers or time.monotonic() >= deadline:
                     return joint.decide(answer)
                 taken, most = [], work.chunk
     except StoreLostError:
-        return alone(order, work, results, is_over)
+        return alone(order, work, results, deadline)
 
 
 def alone(
     names: Sequence[str],
     work: Work,
     results: Mapping[str, Measured] | None = None,
-    is_over: Callable[[], bool] = lambda: False,
+    deadline: float = math.inf,
 ) -> Answer:
     """The answer over ``names``; those that have no result are measured here.
 
-    When ``is_over`` those are left out, unless there are no results at all.
+    After the ``deadline`` they are left out, unless there are no results at all.
     """
     found = dict(results or {})
     missing = [name for name in names if name not in found]
-    if missing and not (found and is_over()):
+    if missing and not (found and time.monotonic() >= deadline):
         work.check(missing, work.compile(missing))
         fresh = work.measure()
         found.update({name: fresh[name] for name in missing})

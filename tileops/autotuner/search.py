@@ -5,6 +5,7 @@ To add one, write a function like ``halving`` and name it in ``SEARCHES``.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,34 +18,13 @@ _KEEP = 3  # one in so many goes on to the next rung
 Measure = Callable[[Sequence[str], float], Mapping[str, float | None]]
 
 
-class Deadline:
-    """The end of a search, ``seconds`` from now; None: there is none."""
-
-    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._end = None if seconds is None else clock() + seconds
-
-    @property
-    def is_set(self) -> bool:
-        return self._end is not None
-
-    def is_over(self) -> bool:
-        """Whether no further config may be begun."""
-        return self._end is not None and self._clock() >= self._end
-
-    def half(self) -> Deadline:
-        """The end of the first half of the time that is left."""
-        left = None if self._end is None else max(0.0, self._end - self._clock())
-        return Deadline(None if left is None else left / 2, self._clock)
-
-
-def exhaustive(names: Sequence[str], measure: Measure, deadline: Deadline) -> set[str]:
+def exhaustive(names: Sequence[str], measure: Measure, deadline: float) -> set[str]:
     """All configs, in order."""
     _measure_all(names, 1.0, measure, deadline)
     return set(names)
 
 
-def halving(names: Sequence[str], measure: Measure, deadline: Deadline) -> set[str]:
+def halving(names: Sequence[str], measure: Measure, deadline: float) -> set[str]:
     """All configs with little effort, and the best third of each rung with three times as much.
 
     Only configs of the last rung in which any was right may win: times of different rungs are not
@@ -58,11 +38,11 @@ def halving(names: Sequence[str], measure: Measure, deadline: Deadline) -> set[s
     for rung in range(rungs):
         effort = _KEEP ** float(rung - rungs + 1)
         # Half of the time is kept for those that turn out well.
-        end = deadline.half() if rung == 0 else Deadline(None)
+        end = (time.monotonic() + deadline) / 2 if rung == 0 else math.inf
         found = _measure_all(survivors, effort, measure, end)
         survivors = sorted(found, key=lambda n: found[n])[: max(1, -(-len(survivors) // _KEEP))]
         last = set(found) or last
-        if not survivors or deadline.is_over():
+        if not survivors or time.monotonic() >= deadline:
             break
     return last
 
@@ -71,12 +51,13 @@ def halving(names: Sequence[str], measure: Measure, deadline: Deadline) -> set[s
 class Search:
     """How configs are searched.
 
-    ``run`` measures configs until the deadline, the first ones whatever the deadline, and returns
-    those that may be the best. It gets them in the order of the space if it ``keeps_order``, else
-    in a random one. It ``uses_effort`` if it measures some with less than the full effort.
+    ``run`` measures configs until ``time.monotonic()`` is its deadline, the first ones whatever the
+    deadline, and returns those that may be the best. It gets them in the order of the space if it
+    ``keeps_order``, else in a random one. It ``uses_effort`` if it measures some with less than the
+    full effort.
     """
 
-    run: Callable[[Sequence[str], Measure, Deadline], set[str]]
+    run: Callable[[Sequence[str], Measure, float], set[str]]
     keeps_order: bool = False
     uses_effort: bool = False
 
@@ -89,13 +70,13 @@ SEARCHES = {
 
 
 def _measure_all(
-    names: Sequence[str], effort: float, measure: Measure, deadline: Deadline
+    names: Sequence[str], effort: float, measure: Measure, deadline: float
 ) -> dict[str, float]:
     """The times of the configs that are right; with a deadline, measured a few at a time."""
     found: dict[str, float] = {}
-    step = CHUNK if deadline.is_set else max(1, len(names))
+    step = CHUNK if deadline < math.inf else max(1, len(names))
     for start in range(0, len(names), step):
-        if start and deadline.is_over():
+        if start and time.monotonic() >= deadline:
             break
         result = measure(names[start : start + step], effort)
         found.update({n: ms for n, ms in result.items() if ms is not None})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +22,7 @@ from tileops.autotuner.measuring import CustomTimer, ReferenceFailedError
 from tileops.autotuner.param import errors_of
 from tileops.autotuner.progress import Bar
 from tileops.autotuner.ranks import Answer, StoreLostError
-from tileops.autotuner.search import SEARCHES, Deadline
+from tileops.autotuner.search import SEARCHES
 from tileops.autotuner.spaces import Config, canonical, describe
 from tileops.autotuner.workshop import Workshop
 from tileops.errors import ArgumentError, ArgumentTypeError, CompileMissError, TileopsError
@@ -32,7 +34,7 @@ from tileops.profiler import do_bench
 if TYPE_CHECKING:
     from tileops.autotuner.measuring import Progress
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import JointTuning
+    from tileops.autotuner.ranks import JointTuning, Work
     from tileops.ir.program import Program
     from tileops.jit.eager import Choice
 
@@ -40,46 +42,34 @@ if TYPE_CHECKING:
 _LOCK_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class TuningRequest:
-    """A choice of ``jit`` with the configs to choose from, by their canonical text.
+class TuningSession:
+    """Finds the best config for a choice of ``jit``; configs are known by their canonical text.
 
     ``default`` names the config that runs without tuning, None where a parameter has no value.
     ``is_general``: the key is also that of other choices, of other sizes or arguments.
     """
 
-    choice: Choice
-    options: TuningOptions
-    configs: Mapping[str, Config]
-    default: str | None
-    key: TuningKey
-    is_general: bool
-
-    @property
-    def untuned(self) -> str:
-        """The name of what runs where nothing is tuned."""
-        return self.default if self.default is not None else next(iter(self.configs))
-
-    @property
-    def space_digest(self) -> str:
-        """Tells one set of configs from another, whatever its order."""
-        return hashlib.sha256("\n".join(sorted(self.configs)).encode()).hexdigest()
-
-
-class TuningSession:
-    """Finds the best config for one request; configs are known by their names in it."""
-
-    def __init__(self, request: TuningRequest) -> None:
-        self._request = request
-        self._choice = request.choice
-        self._options = request.options
-        self._configs = request.configs
-        self._key = request.key
+    def __init__(
+        self,
+        choice: Choice,
+        options: TuningOptions,
+        configs: Mapping[str, Config],
+        default: str | None,
+        key: TuningKey,
+        *,
+        is_general: bool,
+    ) -> None:
+        self._choice = choice
+        self._options = options
+        self._configs = configs
+        self._default = default
+        self._key = key
         # What was measured for other sizes or arguments of the same program is good here: the
         # script of an eager program tells its texts apart whatever the sizes.
-        self._ignores_digests = bool(request.choice.script) and request.is_general
-        self._check = request.options.check_identity
-        self._record = Record(request.key)
+        self._ignores_digests = bool(choice.script) and is_general
+        self._space = hashlib.sha256("\n".join(sorted(configs)).encode()).hexdigest()
+        self._check = options.check_identity
+        self._record = Record(key)
         self._programs: dict[str, Program] = {}
         self._digests: dict[str, str] = {}
         self._rows: dict[str, Row] = {}
@@ -97,7 +87,7 @@ class TuningSession:
         settled = self._settled()
         if settled is None or not settled.ranking:
             if self._options.tune == "never":
-                return self._untuned()
+                return self._not_tuned()
             self._refuse_where_forbidden()
         if self._joint is not None:  # ranks take part together: none may wait for another's lock
             return self._tune(settled)
@@ -142,7 +132,7 @@ class TuningSession:
     def _recorded(self) -> TuningResult | None:
         """The recorded winner, where its space, its program and its check are the same."""
         best = self._record.best()
-        if best is None or best.space != self._request.space_digest or best.check != self._check:
+        if best is None or best.space != self._space or best.check != self._check:
             return None
         config = self._configs.get(canonical(best.config))
         if config is None or not (self._ignores_digests or self._digest(config) == best.digest):
@@ -161,9 +151,8 @@ class TuningSession:
 
         The program is known by its digest under one config.
         """
-        config = self._configs[self._request.untuned]
-        digest = "" if self._ignores_digests else self._digest(config)
-        facts = [*self._key.parts, self._request.space_digest, self._check, digest]
+        digest = "" if self._ignores_digests else self._digest(self._untuned)
+        facts = [*self._key.parts, self._space, self._check, digest]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def _settled(self) -> Answer | None:
@@ -189,20 +178,24 @@ class TuningSession:
         except StoreLostError:
             return best
         first = next(iter(answer.ranking), name)
-        stands = preferred(first, self._request.default, answer.outcomes)
+        stands = preferred(first, self._default, answer.outcomes)
         config = self._configs.get(stands)
         if stands == name or config is None or not self._digest(config):
             return best
         return TuningResult(config, answer.outcomes[stands].latency)
 
-    def _untuned(self) -> TuningResult:
-        config = self._configs[self._request.untuned]
+    @property
+    def _untuned(self) -> Config:
+        """What runs where nothing is tuned."""
+        return self._configs[self._default or next(iter(self._configs))]
+
+    def _not_tuned(self) -> TuningResult:
         log.warn_once(
             f"tune.never.{self._key.op}",
             f"{self._key.op} is not tuned for these arguments and tune='never': it runs with "
-            f"{describe(config)}",
+            f"{describe(self._untuned)}",
         )
-        return TuningResult(config)
+        return TuningResult(self._untuned)
 
     def _refuse_where_forbidden(self) -> None:
         device = self._choice.torch_device
@@ -269,9 +262,7 @@ class TuningSession:
         return float(found)
 
     # -- measuring -------------------------------------------------------------------------------
-    def _work(
-        self, names: Sequence[str], inputs: Sequence[Any], stack: ExitStack
-    ) -> CustomTimer | Workshop:
+    def _work(self, names: Sequence[str], inputs: Sequence[Any], stack: ExitStack) -> Work:
         """What compiles and measures these configs, as long as the stack is open."""
         bar = stack.enter_context(Bar(self._key.op, len(names)))
 
@@ -308,7 +299,7 @@ class TuningSession:
             self._options,
             self._options.measuring_devices(choice.torch_device),
             isolated=all(movable),
-            default=self._request.default,
+            default=self._default,
             joint=self._joint,
             progress=progress,
         )
@@ -331,12 +322,10 @@ class TuningSession:
             leaders.update(ranking[:1])
             return {name: self._rows[name].latency for name in chosen}
 
-        may_win = search.run(order, measured, Deadline(self._options.budget))
+        may_win = search.run(order, measured, self._deadline())
         return leaders - (set(names) - may_win)
 
-    def _together(
-        self, joint: JointTuning, names: Sequence[str], work: CustomTimer | Workshop
-    ) -> Answer:
+    def _together(self, joint: JointTuning, names: Sequence[str], work: Work) -> Answer:
         # Ranks need no halving: what they cannot measure within the budget is left out.
         return ranks.together(
             joint,
@@ -344,8 +333,12 @@ class TuningSession:
             work,
             {name: row.measured for name, row in self._rows.items()},
             seed=None if SEARCHES[self._options.search].keeps_order else self._seed,
-            is_over=Deadline(self._options.budget).is_over,
+            deadline=self._deadline(),
         )
+
+    def _deadline(self) -> float:
+        budget = self._options.budget
+        return math.inf if budget is None else time.monotonic() + budget
 
     @property
     def _seed(self) -> int:
@@ -376,10 +369,10 @@ class TuningSession:
         # Times are compared where no rounds compared the configs.
         first = [name for name in right if name in leaders] or right
         name = min(first, key=lambda n: self._rows[n].latency or 0.0)
-        name = preferred(name, self._request.default, self._rows)
+        name = preferred(name, self._default, self._rows)
         row = self._rows[name]
         return TuningResult(
-            self._configs[name], row.latency, self._digests[name], self._request.space_digest,
+            self._configs[name], row.latency, self._digests[name], self._space,
             ref_latency, self._check, row.noisy,
         )  # fmt: skip
 

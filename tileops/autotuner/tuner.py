@@ -1,4 +1,4 @@
-"""The tuner of one program: from what a call asks for to the request of a tuning."""
+"""The tuner of one program: from what a call asks for to the configs and the key of a tuning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tileops.autotuner import spaces
 from tileops.autotuner.database import TuningKey, TuningResult
 from tileops.autotuner.param import POWERS_OF_TWO, TuningOptions, errors_of
-from tileops.autotuner.session import TuningRequest, TuningSession
+from tileops.autotuner.session import TuningSession
 from tileops.autotuner.spaces import Config, Configs, canonical
 from tileops.cache import sources
 from tileops.devices import device_model
@@ -126,29 +126,26 @@ class Tuner:
             raise
 
     def decide(self, choice: Choice) -> TuningResult:
-        """The best config; measures where nothing is recorded (see ``TuningSession.run``)."""
-        request = self.request(choice)
-        if choice.script or not request.is_general:
-            return TuningSession(request).run()
-        name = request.key.hash
-        return self._decided.get(name) or self._decided.setdefault(
-            name, TuningSession(request).run()
-        )
+        """The best config; measures where nothing is recorded (see ``TuningSession.run``).
 
-    # -- from a choice to a request ----------------------------------------------------------------
-    def request(self, choice: Choice) -> TuningRequest:
-        """What is asked of a tuning; ArgumentError where names in the options are unknown."""
-        space = self._space(choice)
+        ArgumentError where names in the options are unknown.
+        """
+        space, key = self._space(choice), self._key(choice)
         default = self._default(choice, space)
-        return TuningRequest(
-            choice,
-            self.options,
-            spaces.by_name(space, default),
-            None if default is None else canonical(default),
-            self._key(choice),
-            not self._ignored.isdisjoint((*self._static(choice), *choice.all_sizes)),
-        )
+        is_general = not self._ignored.isdisjoint((*self._static(choice), *choice.all_sizes))
+        known = self._decided if is_general and not choice.script else {}
+        if key.hash not in known:
+            known[key.hash] = TuningSession(
+                choice,
+                self.options,
+                spaces.by_name(space, default),
+                None if default is None else canonical(default),
+                key,
+                is_general=is_general,
+            ).run()
+        return known[key.hash]
 
+    # -- from a choice to its configs and its key --------------------------------------------------
     def _static(self, choice: Choice) -> dict[str, object]:
         """The compile-time values that are not tunable."""
         return {n: v for n, v in choice.values.items() if n not in self.names}

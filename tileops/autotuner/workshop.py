@@ -87,30 +87,29 @@ class Workshop:
         """A bench for each device that can be used, by its name; the caller's first."""
         if self._benches:
             return self._benches
-        own, backend = self._devices[0], self._options.backend
-        for device in self._devices if self._is_isolated else ():
-            child = ChildBench(device, self._inputs, backend=backend)
-            self._benches[str(device)] = child
+        own, backend = str(self._devices[0]), self._options.backend
+        devices = self._devices if self._is_isolated else ()
+        children = {str(d): ChildBench(d, self._inputs, backend=backend) for d in devices}
+        self._benches.update(children)
+        for child in children.values():
             with suppress(NoSecondContextError):  # opening it says so again
                 child.start()
-        for device, child in list(self._benches.items()):
+        for name, child in children.items():
             try:
                 child.open()
             except NoSecondContextError as error:
-                self._benches.pop(device).close()
-                if device != str(own):
-                    log.warn_once(
-                        f"tune.skip.{device}", f"tuning goes on without {device}: {error}"
-                    )
+                self._benches.pop(name).close()
+                if name != own:
+                    log.warn_once(f"tune.skip.{name}", f"tuning goes on without {name}: {error}")
                     continue
                 log.warn_once(
                     "tune.local",
                     "tuning measures in this process, where a config that fails can take it down: "
                     f"{error}",
                 )
-        if str(own) not in self._benches:
-            local = LocalBench(own, self._inputs, backend=backend)
-            self._benches = {str(own): local, **self._benches}
+        if own not in self._benches:
+            local = LocalBench(self._devices[0], self._inputs, backend=backend)
+            self._benches = {own: local, **self._benches}
         return self._benches
 
     def _ready(self) -> list[Measurement]:
@@ -185,15 +184,12 @@ class Workshop:
 
     def _reassign_lost(self) -> bool:
         """Reassign configs from lost devices to a live one; whether there were any."""
-        found = False
-        while not (measurement := self._usable()[0]).is_gone:
-            lost = [item for m in self._ready() for item in m.take_lost().items()]
-            if not lost:
-                break
-            found = True
-            for name, loadable in lost:
-                measurement.add(name, loadable)
-        return found
+        measurement = self._usable()[0]
+        ready = [] if measurement.is_gone else self._ready()
+        lost = [name for m in ready for name in m.take_lost()]
+        for name in lost:
+            self._add(measurement, name, self._compiled[name])
+        return bool(lost)
 
     def measure(self) -> dict[str, Measured]:
         """Time what was checked since the last time, each device its own share."""
@@ -222,7 +218,7 @@ class Workshop:
         for name, compiled in self.compile(finalists):
             if compiled.loadable is not None:
                 race.add(name, compiled.loadable)
-        order = [name for name in race.finish(rules) if name in finalists]
+        order = race.finish(rules)
         if race.is_gone:  # what was measured before the device went is the answer
             return answer
         again = {name: self._found[name] for name in finalists if name in self._found}
