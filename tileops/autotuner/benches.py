@@ -128,10 +128,10 @@ class ChildBench:
 
     def unload(self, name: str) -> None:
         """Free the code of a program."""
-        self._loaded.discard(name)
         if self._is_open:
             with suppress(RunFailedError, NoSecondContextError):  # what ended has nothing loaded
                 self._ask("unload", name, START_SECONDS)
+        self._loaded.discard(name)
 
     def inputs(self) -> list[Any]:
         """The arguments that the programs run on, made anew: a reference may write into them."""
@@ -152,8 +152,7 @@ class ChildBench:
             reason = f"the measuring process was {error}"
             answer = {"status": status, "reason": reason, "is_fatal": True}
         if answer["status"] == "ok":
-            if "loadable" in given:
-                self._loaded.add(name)
+            self._loaded.add(name)
             return answer
         if answer["is_fatal"]:
             # Where one config kills its process others will: the next one imports torch meanwhile.

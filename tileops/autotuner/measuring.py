@@ -25,7 +25,7 @@ from tileops.errors import ArgumentTypeError, SharedMemoryError, TileopsError
 from tileops.jit.kernel import JITKernel, make_kernel
 from tileops.jit.loadable import written_arguments
 from tileops.jit.provider import state_of
-from tileops.profiler import assert_close
+from tileops.profiler import assert_all_close
 
 if TYPE_CHECKING:
     from tileops.autotuner.param import TuningOptions
@@ -68,8 +68,8 @@ class Measurement:
         self._default = default
         self._loadables: dict[str, Mapping[str, Any]] = {}
         self._estimates: dict[str, float] = {}  # milliseconds of configs that are not timed yet
-        self._lost: list[str] = []
         self.found: dict[str, Measured] = {}
+        self.lost: list[str] = []  # not measured for want of the device
         self.is_gone = False
 
     def add(self, name: str, loadable: Mapping[str, Any]) -> None:
@@ -106,7 +106,8 @@ class Measurement:
     def _fail(self, name: str, error: Exception) -> None:
         if isinstance(error, NoSecondContextError):  # not the config's fault
             self.is_gone = True
-            self._lost.append(name)
+            self.lost.append(name)
+        self._estimates.pop(name, None)
         status = error.status if isinstance(error, RunFailedError) else "error"
         self._note(name, Measured(status, reason=str(error)))
 
@@ -114,14 +115,11 @@ class Measurement:
         self.found[name] = measured
         self._progress(name, measured)
 
-    def take_lost(self) -> list[str]:
-        """The configs that were not measured for want of the device."""
-        lost, self._lost = self._lost, []
-        return lost
-
     def finish(self, rules: Rules) -> list[str]:
         """Time the configs that are right and are not timed yet: their names, fastest first."""
-        estimates = self._worth_timing()
+        factor, best = self._options.early_stop_factor, self._best()
+        limit = math.inf if factor is None or best is None else factor * best
+        estimates = {name: ms for name, ms in self._estimates.items() if ms <= limit}
         for name in self.found.keys() - estimates.keys():
             self._bench.unload(name)
         for name in list(estimates):
@@ -135,15 +133,6 @@ class Measurement:
             self._note(name, _measured(race.samples[name]))
         return ranked
 
-    def _worth_timing(self) -> dict[str, float]:
-        factor, best = self._options.early_stop_factor, self._best()
-        limit = float("inf") if factor is None or best is None else factor * best
-        return {
-            name: ms
-            for name, ms in self._estimates.items()
-            if self.found[name].status == "ok" and ms <= limit
-        }
-
     def _sample(self, name: str, count: int) -> list[float] | None:
         limit = self._options.timeout_s
         try:
@@ -155,15 +144,8 @@ class Measurement:
 
 def _measured(samples: Samples) -> Measured:
     low, high = quartiles(samples.rounds)
-    return Measured(
-        "ok",
-        samples.median,
-        low,
-        high,
-        samples.runs,
-        noisy=is_noisy(samples.rounds),
-        sure=samples.sure,
-    )
+    noisy = is_noisy(samples.rounds)
+    return Measured("ok", samples.median, low, high, samples.runs, noisy=noisy, sure=samples.sure)
 
 
 # -- checking ------------------------------------------------------------------------------------
@@ -200,19 +182,9 @@ class Checker:
                 if options.manual_check_prog(found, expected) is False:
                     raise AssertionError("manual_check_prog returned False")
                 return
-            if len(found) != len(expected):
-                raise AssertionError(
-                    f"the kernel gives {len(found)} tensors, the reference {len(expected)}"
-                )
-            for number, (got, want) in enumerate(zip(found, expected, strict=True)):
-                assert_close(
-                    got.to(want.device),
-                    want,
-                    options.atol,
-                    options.rtol,
-                    options.max_mismatched_ratio,
-                    f"output {number}",
-                )
+            assert_all_close(
+                found, expected, options.atol, options.rtol, options.max_mismatched_ratio
+            )
 
     def _run_reference(self) -> tuple[list[torch.Tensor], list[Any]]:
         """The tensors that the reference returned, and its arguments after the call."""

@@ -104,8 +104,7 @@ class JointTuning:
             is_waiting = False
             for number in range(count):
                 if number not in found:
-                    result = self._get(f"result/{number}")
-                    if result is not None:
+                    if (result := self._get(f"result/{number}")) is not None:
                         found[number] = Measured(**json.loads(result))
                     elif self._is_alive(self._get(f"owner/{number}")):
                         is_waiting = True
@@ -121,8 +120,7 @@ class JointTuning:
             place = self._store.add("places", 1)
             self._store.set(f"place/{place}", str(self.rank))
         while True:
-            found = self.answer()
-            if found is not None:
+            if (found := self.answer()) is not None:
                 return found
             before = (self._get(f"place/{other}") for other in range(1, place))
             if not any(self._is_alive(rank) for rank in before):
@@ -244,8 +242,7 @@ def together(
         return alone(order, work, results, deadline)
 
     try:
-        stands = joint.answer()
-        if stands is not None:
+        if (stands := joint.answer()) is not None:
             return stands
         with joint.beating():
             taken: list[int] = []

@@ -101,9 +101,7 @@ class Race:
                 break
             self._fresh(disturbed, is_duel=True)
             ranked = self._ranked(list(dict.fromkeys([*ranked, *disturbed])))
-        finished = set(ranked)
-        slower = [n for n, s in self.samples.items() if s.rounds and n not in finished]
-        return [*ranked, *sorted(slower, key=lambda name: self.samples[name].median)]
+        return [*ranked, *self._ranked([n for n in self.samples if n not in ranked])]
 
     def _fresh(self, names: list[str], *, is_duel: bool = False) -> None:
         """Time ``names`` anew, together; the less disturbed measurement of each stays.
@@ -132,18 +130,15 @@ class Race:
         """The leader and what it is compared with, where rounds of one of them are disturbed."""
         if not ranked or self.samples[ranked[0]].sure:
             return []
-        leader, default = ranked[0], self._default
-        has_rival = default is not None and default != leader and default in self.samples
-        rivals = [default] if default is not None and has_rival else list(ranked[1:2])
+        leader = ranked[0]
+        rivals = [n for n in self.samples if n == self._default != leader] or ranked[1:2]
         pair = [leader, *(n for n in rivals if self.samples[n].rounds)]
         return pair if any(is_noisy(self.samples[n].rounds) for n in pair) else []
 
-    def _finalists(self, ranked: list[str]) -> list[str]:
-        if not ranked:
-            return []
-        limit = self.samples[ranked[0]].median * (1 + 2 * self._rules.drop)
-        close = [name for name in ranked if self.samples[name].median <= limit]
-        return close[: self._rules.finalists]
+    def _finalists(self, ranked: Sequence[str]) -> list[str]:
+        best = min((self.samples[name].median for name in ranked), default=0.0)
+        limit = best * (1 + 2 * self._rules.drop)
+        return [n for n in ranked if self.samples[n].median <= limit][: self._rules.finalists]
 
     def _ranked(self, names: Sequence[str]) -> list[str]:
         known = [name for name in names if self.samples[name].rounds]

@@ -34,9 +34,12 @@ from tileops.profiler import do_bench
 if TYPE_CHECKING:
     from tileops.autotuner.measuring import Progress
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import JointTuning, Work
+    from tileops.autotuner.ranks import Work
     from tileops.ir.program import Program
     from tileops.jit.eager import Choice
+
+    # Ranks some configs after measuring them with a share of the full effort.
+    _Measure = Callable[[Sequence[str], float], list[str]]
 
 # A tuning may take long; a waiter gives up after this long and tunes itself.
 _LOCK_SECONDS = 3600.0
@@ -81,8 +84,7 @@ class TuningSession:
         TileopsError listing the reasons where no config is right. CompileMissError where a
         measurement would be needed in strict mode or under graph capture.
         """
-        best = self._recorded()
-        if best is not None:
+        if (best := self._recorded()) is not None:
             return self._agreed(best)
         settled = self._settled()
         if settled is None or not settled.ranking:
@@ -117,11 +119,17 @@ class TuningSession:
                     found = work.measure()  # 5. measure: in rounds
                     return self._take(work.decide({name: found[name] for name in chosen}))
 
+                budget = self._options.budget
+                deadline = math.inf if budget is None else time.monotonic() + budget
                 try:
                     if self._joint is None:
-                        leaders = self._search(names, measure)
-                    else:  # steps 3 to 5 of all ranks
-                        leaders = self._take(self._together(self._joint, names, work))[:1]
+                        leaders = self._search(names, measure, deadline)
+                    else:  # ranks do steps 3 to 5 together
+                        known = {name: row.measured for name, row in self._rows.items()}
+                        answer = ranks.together(
+                            self._joint, names, work, known, seed=self._seed, deadline=deadline
+                        )
+                        leaders = self._take(answer)[:1]
                 except ReferenceFailedError as error:
                     raise ArgumentError(f"op {self._key.op}: {error}") from error
             best = self._decide(leaders, ref_latency)  # 6. decide
@@ -304,17 +312,11 @@ class TuningSession:
             progress=progress,
         )
 
-    def _search(
-        self, names: Sequence[str], measure: Callable[[Sequence[str], float], list[str]]
-    ) -> set[str]:
-        """The configs that no other one beat in rounds; those that were known before are some.
-
-        ``measure`` ranks some configs, with a share of the effort.
-        """
-        search, order = SEARCHES[self._options.search], list(names)
-        if not search.keeps_order:
+    def _search(self, names: Sequence[str], measure: _Measure, deadline: float) -> set[str]:
+        """The configs that no other one beat in rounds; those that were known before are some."""
+        order, leaders = list(names), set(self._rows)
+        if self._seed is not None:
             random.Random(self._seed).shuffle(order)
-        leaders = set(self._rows)
 
         def measured(chosen: Sequence[str], effort: float) -> dict[str, float | None]:
             ranking = measure(chosen, effort)
@@ -322,27 +324,14 @@ class TuningSession:
             leaders.update(ranking[:1])
             return {name: self._rows[name].latency for name in chosen}
 
-        may_win = search.run(order, measured, self._deadline())
+        may_win = SEARCHES[self._options.search].run(order, measured, deadline)
         return leaders - (set(names) - may_win)
 
-    def _together(self, joint: JointTuning, names: Sequence[str], work: Work) -> Answer:
-        # Ranks need no halving: what they cannot measure within the budget is left out.
-        return ranks.together(
-            joint,
-            names,
-            work,
-            {name: row.measured for name, row in self._rows.items()},
-            seed=None if SEARCHES[self._options.search].keeps_order else self._seed,
-            deadline=self._deadline(),
-        )
-
-    def _deadline(self) -> float:
-        budget = self._options.budget
-        return math.inf if budget is None else time.monotonic() + budget
-
     @property
-    def _seed(self) -> int:
-        return int(self._key.hash[:8], 16)  # the same at each tuning of a key
+    def _seed(self) -> int | None:
+        """What shuffles the configs, the same at each tuning of a key; None: they keep an order."""
+        keeps_order = SEARCHES[self._options.search].keeps_order
+        return None if keeps_order else int(self._key.hash[:8], 16)
 
     def _keep(self, found: Mapping[str, Measured]) -> None:
         """Take over outcomes, and record those that are new."""

@@ -132,17 +132,13 @@ class Tuner:
         """
         space, key = self._space(choice), self._key(choice)
         default = self._default(choice, space)
+        configs = spaces.by_name(space, default)
+        name = None if default is None else canonical(default)
         is_general = not self._ignored.isdisjoint((*self._static(choice), *choice.all_sizes))
         known = self._decided if is_general and not choice.script else {}
         if key.hash not in known:
-            known[key.hash] = TuningSession(
-                choice,
-                self.options,
-                spaces.by_name(space, default),
-                None if default is None else canonical(default),
-                key,
-                is_general=is_general,
-            ).run()
+            session = TuningSession(choice, self.options, configs, name, key, is_general=is_general)
+            known[key.hash] = session.run()
         return known[key.hash]
 
     # -- from a choice to its configs and its key --------------------------------------------------

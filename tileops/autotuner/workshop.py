@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class Workshop:
         self._devices = tuple(devices) if isolated else tuple(devices)[:1]
         self._is_isolated = isolated
         self._default = default
-        self._rank = None if joint is None else joint.rank
+        self._place = "" if joint is None else f"rank {joint.rank} "
         self._progress = progress or (lambda name, measured: None)
         self._full_rules = rules or Rules()
         # Several cards measure a share each; the best of all race once more on one card.
@@ -115,26 +116,20 @@ class Workshop:
     def _ready(self) -> list[Measurement]:
         """A measurement on each device that can be used, the caller's device first."""
         if not self._measurements:
-            self._measurements = [self._on(*found) for found in self.benches().items()]
+            self._measurements = [
+                Measurement(bench, self._options, partial(self._note, device), self._default)
+                for device, bench in self.benches().items()
+            ]
         return self._measurements
-
-    def _on(self, device: str, bench: Bench) -> Measurement:
-        where = device if self._rank is None else f"rank {self._rank} {device}"
-        return Measurement(
-            bench,
-            self._options,
-            lambda name, measured: self._note(name, replace(measured, where=where)),
-            self._default,
-        )
 
     def _usable(self) -> list[Measurement]:
         """The measurements whose device is there; at least one."""
         return [m for m in self._ready() if not m.is_gone] or self._ready()[:1]
 
-    def _note(self, name: str, measured: Measured) -> None:
+    def _note(self, device: str, name: str, measured: Measured) -> None:
         with self._guard:
-            self._found[name] = measured
-            self._progress(name, measured)
+            self._found[name] = replace(measured, where=self._place + device)
+            self._progress(name, self._found[name])
 
     # -- ranks.Work ------------------------------------------------------------------------------
     @property
@@ -162,7 +157,7 @@ class Workshop:
 
         def serve(measurement: Measurement) -> None:
             looked = 0
-            while looked < most and not (measurement.is_gone and len(measurements) > 1):
+            while looked < most and not measurement.is_gone:
                 with taking:
                     found = next(compiled, None)
                 if found is None:
@@ -170,36 +165,37 @@ class Workshop:
                 looked += self._add(measurement, *found)
 
         _in_parallel(serve, measurements)
-        for found in compiled:  # the share of a device that is gone
+        for found in compiled:  # the share of devices that are gone
             self._add(self._usable()[0], *found)
         self._reassign_lost()
 
     def _add(self, measurement: Measurement, name: str, compiled: Compiled) -> bool:
         """Let a device look at a config; False for one that did not compile."""
         if compiled.loadable is None:
-            self._note(name, Measured(compiled.status, reason=compiled.reason))
+            self._note("", name, Measured(compiled.status, reason=compiled.reason))
         else:
             measurement.add(name, compiled.loadable)
         return compiled.loadable is not None
 
     def _reassign_lost(self) -> bool:
         """Reassign configs from lost devices to a live one; whether there were any."""
-        measurement = self._usable()[0]
-        ready = [] if measurement.is_gone else self._ready()
-        lost = [name for m in ready for name in m.take_lost()]
-        for name in lost:
-            self._add(measurement, name, self._compiled[name])
-        return bool(lost)
+        measurement, found = self._usable()[0], False
+        for gone in self._ready() if not measurement.is_gone else ():
+            while gone.lost:
+                found = True
+                name = gone.lost.pop()
+                self._add(measurement, name, self._compiled[name])
+        return found
 
     def measure(self) -> dict[str, Measured]:
         """Time what was checked since the last time, each device its own share."""
-        rules, is_left = self._rules(), True
+        rules = self._rules()
         if self._is_shared:
             rules = replace(rules, finalists=0)
-        while is_left:
+        while True:
             _in_parallel(lambda measurement: measurement.finish(rules), self._ready())
-            is_left = self._reassign_lost()
-        return dict(self._found)
+            if not self._reassign_lost():
+                return dict(self._found)
 
     def _rules(self) -> Rules:
         full = self._full_rules

@@ -105,12 +105,7 @@ class Profiler:
         those.
         """
         found, expected = self._both(reference_program, input_tensors)
-        if len(expected) != len(found):
-            raise ArgumentError(
-                f"the kernel gives {len(found)} tensors and the reference {len(expected)}"
-            )
-        for n, (got, want) in enumerate(zip(found, expected, strict=True)):
-            assert_close(got, want, atol, rtol, max_mismatched_ratio, f"output {n}")
+        assert_all_close(found, expected, atol, rtol, max_mismatched_ratio)
 
     def manual_assert_close(
         self,
@@ -147,6 +142,22 @@ class Profiler:
             for n, (got, want) in enumerate(zip(found, first, strict=True)):
                 if not torch.equal(_bytes(got), _bytes(want)):
                     raise AssertionError(f"run {run}: output {n} differs from the first run")
+
+
+def assert_all_close(
+    found: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    atol: float,
+    rtol: float,
+    max_mismatched_ratio: float,
+) -> None:
+    """``assert_close`` for each output; ArgumentError where the reference has more or fewer."""
+    if len(expected) != len(found):
+        raise ArgumentError(
+            f"the kernel gives {len(found)} tensors and the reference {len(expected)}"
+        )
+    for n, (got, want) in enumerate(zip(found, expected, strict=True)):
+        assert_close(got.to(want.device), want, atol, rtol, max_mismatched_ratio, f"output {n}")
 
 
 def assert_close(
