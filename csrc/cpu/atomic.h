@@ -3,27 +3,9 @@
 #define TILEOPS_CPU_ATOMIC_H_
 
 #include "arith.h"
+#include "atomic_forms.h"
 
 namespace tileops {
-
-template <unsigned long kBytes>
-struct Word;
-template <>
-struct Word<1> {
-  typedef u8 type;
-};
-template <>
-struct Word<2> {
-  typedef u16 type;
-};
-template <>
-struct Word<4> {
-  typedef u32 type;
-};
-template <>
-struct Word<8> {
-  typedef u64 type;
-};
 
 // Compare-and-swap on the bits until no other thread came between. Sequentially consistent: the
 // strongest order serves every order that a program may ask for.
@@ -51,26 +33,6 @@ TILEOPS_INLINE ValueOf<S> atomic_max(S* place, ValueOf<S> x) {
 template <class S>
 TILEOPS_INLINE ValueOf<S> atomic_min(S* place, ValueOf<S> x) {
   return atomic_update(place, [x](ValueOf<S> y) { return least<ValueOf<S>>(y, x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_or(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S> y) { return static_cast<ValueOf<S>>(y | x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_and(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S> y) { return static_cast<ValueOf<S>>(y & x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_xor(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S> y) { return static_cast<ValueOf<S>>(y ^ x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_exchange(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S>) { return x; });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_store(S* place, ValueOf<S> x) {
-  return atomic_exchange(place, x);
 }
 template <class S>
 TILEOPS_INLINE ValueOf<S> atomic_load(S* place) {

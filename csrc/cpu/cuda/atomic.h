@@ -3,23 +3,9 @@
 #define TILEOPS_CUDA_ATOMIC_H_
 
 #include "arith.h"
+#include "atomic_forms.h"
 
 namespace tileops {
-
-template <unsigned long kBytes>
-struct Word;
-template <>
-struct Word<2> {
-  typedef u16 type;
-};
-template <>
-struct Word<4> {
-  typedef u32 type;
-};
-template <>
-struct Word<8> {
-  typedef u64 type;
-};
 
 // Compare-and-swap on the bits until no other thread came between. There is none of single bytes:
 // theirs is on the aligned word around them, whose other bytes stay.
@@ -79,26 +65,6 @@ struct HasInstruction {
 TILEOPS_ATOMIC(max, atomicMax, greatest<ValueOf<S>>(y, x))
 TILEOPS_ATOMIC(min, atomicMin, least<ValueOf<S>>(y, x))
 #undef TILEOPS_ATOMIC
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_or(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S> y) { return static_cast<ValueOf<S>>(y | x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_and(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S> y) { return static_cast<ValueOf<S>>(y & x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_xor(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S> y) { return static_cast<ValueOf<S>>(y ^ x); });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_exchange(S* place, ValueOf<S> x) {
-  return atomic_update(place, [x](ValueOf<S>) { return x; });
-}
-template <class S>
-TILEOPS_INLINE ValueOf<S> atomic_store(S* place, ValueOf<S> x) {
-  return atomic_exchange(place, x);
-}
 template <class S>
 TILEOPS_INLINE ValueOf<S> atomic_load(S* place) {
   if constexpr (sizeof(S) == 1) {
