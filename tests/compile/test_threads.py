@@ -39,7 +39,7 @@ def compiled(program: Program, target: str = "cuda:sm_90", **facts: bool) -> Art
 @pytest.mark.parametrize("case", [*THREADS, *SOURCES], ids=lambda c: c.id)
 def test_each_program_compiles(case: Construct, target: str) -> None:
     artifact = compiled(program_of(case.func, *case.inputs()), target)
-    (image,) = artifact.launches
+    image = artifact.launches[-1]
     assert artifact.files[image.image].startswith(b"\x7fELF")
     assert image.spills == 0
     (note,) = image.notes
@@ -137,8 +137,11 @@ def line_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("case", SOURCES, ids=lambda c: c.id)
-def test_source_text_is_for_gpus_alone(case: Construct) -> None:
-    with pytest.raises(UnsupportedOnTargetError, match=r"on the CPU: its source is CUDA C\+\+"):
+def test_what_is_for_gpus_alone_is_refused_on_the_cpu(case: Construct) -> None:
+    why = (
+        r"on the CPU(: its source is CUDA C\+\+|, where the blocks of a launch do not run at once)"
+    )
+    with pytest.raises(UnsupportedOnTargetError, match=why):
         tileops.jit(case.func)(*case.inputs())
 
 
@@ -166,3 +169,14 @@ def test_an_edit_of_a_source_is_another_program() -> None:
     first, second = (print_program(with_source(text)) for text in texts)
     assert first != second
     assert first == print_program(with_source(texts[0]))
+
+
+def test_a_launch_with_a_barrier_of_the_grid_is_cooperative() -> None:
+    target = parse_target("cuda:sm_90")
+    (case,) = (c for c in SOURCES if c.id == "rounds_of_the_grid")
+    program = program_of(case.func, *case.inputs())
+    launches = gpu.generate(program, target.text_target, Specialization()).launches
+    assert [(launch.language, launch.cooperative) for launch in launches] == [
+        ("triton", False),
+        ("cuda", True),
+    ]

@@ -84,6 +84,9 @@ REASONS: dict[tuple[str, str], str] = {
         "syncthreads_and", "syncthreads_count", "syncthreads_or", "tvm_warp_shuffle", "warp_reduce_bitand",
         "warp_reduce_bitor", "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum",
     )
+} | {
+    ("sync_grid", "interpreter"): "Triton has no form for statements of single threads",
+    ("sync_grid", "cpu"): "the blocks of a launch do not run at once there",
 } | {("activemask", "cpu"): "the threads of a block do not run together there"} | {
     (name, where): "the source is CUDA C++"
     for name in ("address_of", "call_extern", "import_source")

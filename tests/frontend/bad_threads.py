@@ -245,3 +245,12 @@ def address_of_half_a_byte(A):
     A: T.Tensor((32,), T.int4)
     with T.Kernel(1, threads=32):
         T.call_extern("handle", "f", T.address_of(A[0]))
+
+
+@bad(UnsupportedConstructError)
+def barrier_of_the_grid_for_some_threads(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32) as bx:
+        tx = T.get_thread_binding()
+        if A[bx * 32 + tx] > 0:
+            T.sync_grid()

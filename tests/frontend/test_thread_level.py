@@ -39,7 +39,6 @@ NAMES = [
     "sts64",
     "sts128",
     "__ldg",
-    "sync_grid",
     "tvm_storage_sync",
     "CUDASourceCodeKernel",
     "tma_load",

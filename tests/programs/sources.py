@@ -1,4 +1,5 @@
-"""Programs with CUDA C++ of their own, each with inputs and its exact result: GPUs alone run them."""
+"""Programs that GPUs alone run, each with inputs and its exact result: CUDA C++ of their own, and a
+barrier of the grid."""
 
 from __future__ import annotations
 
@@ -90,7 +91,29 @@ def values_of_functions_expected(a: torch.Tensor, h: torch.Tensor) -> torch.Tens
     return torch.stack([torch.tensor(flipped), sums, torch.tensor(added)])
 
 
+def rounds_of_the_grid(X):
+    """Each block writes its part, and reads its neighbour's of the round before."""
+    X: T.Tensor((16, 64), T.int32)
+    Y = T.empty((16, 64), T.int32)
+    W = T.alloc_global((2, 16, 64), T.int32)
+    with T.Kernel(16, threads=64) as bx:
+        tx = T.get_thread_binding()
+        W[0, bx, tx] = X[bx, tx]
+        for k in T.serial(20):
+            T.sync_grid()
+            W[(k + 1) % 2, bx, tx] = W[k % 2, (bx + 1) % 16, tx] + W[k % 2, (bx + 15) % 16, tx] % 7
+        Y[bx, tx] = W[0, bx, tx]
+    return Y
+
+
+def rounds_of_the_grid_expected(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(20):
+        x = x.roll(-1, 0) + x.roll(1, 0) % 7
+    return x
+
+
 SOURCES = [
+    Construct(rounds_of_the_grid, lambda: (ints(16, 64, low=0),), rounds_of_the_grid_expected),
     Construct(
         decoded_products,
         lambda: (ints(2, 512).to(torch.int8), ints(8, 128, low=-128, high=128).to(torch.int8)),

@@ -149,8 +149,8 @@ class LaunchCode:
     launch was generated, for people.
 
     ``foreign``: the launch is of a kernel that is not in the text. Only such launches have
-    ``more_grid``, the second and third extent of the grid, and are ``cooperative``: all blocks run
-    at once.
+    ``more_grid``, the second and third extent of the grid. Those and launches in CUDA C++ may be
+    ``cooperative``: all blocks run at once.
     """
 
     entry: str

@@ -20,6 +20,7 @@ from tileops.ir.stmt import (
     Break,
     Continue,
     Exchange,
+    GridBarrier,
     If,
     Intrinsic,
     Parallel,
@@ -87,6 +88,11 @@ class _Order:
         """A statement list in order, and what is pending after it."""
         out: list[Stmt] = []
         for stmt in body:
+            if isinstance(stmt, GridBarrier) and apart:
+                raise UnsupportedConstructError(
+                    "T.sync_grid in a part of the program that some threads alone run",
+                    location=stmt.loc,
+                )
             if _waits(stmt, bool(apart)):
                 pending = {}
             elif is_collective(stmt):
@@ -219,6 +225,8 @@ def _renamed(accesses: Iterable[Access], renamed: Mapping[int, Expr]) -> Accesse
 
 def _waits(stmt: Stmt, is_apart: bool) -> bool:
     """True for a barrier of all threads, or of those that got here where they part."""
+    if isinstance(stmt, GridBarrier):
+        return True
     if isinstance(stmt, Exchange):
         return stmt.is_of_the_block
     if isinstance(stmt, Intrinsic):

@@ -27,6 +27,7 @@ from tileops.ir.stmt import (
     ExternCall,
     Fill,
     For,
+    GridBarrier,
     If,
     ImportSource,
     Intrinsic,
@@ -51,7 +52,8 @@ from tileops.location import Location
 # Statements of one thread, and those that may be shared among the threads of a block.
 _OF_A_THREAD = (
     AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, ExternCall, For,
-    If, ImportSource, NamedBarrier, Print, RandomNumber, RandomStart, Store, View, While,
+    GridBarrier, If, ImportSource, NamedBarrier, Print, RandomNumber, RandomStart, Store,
+    View, While,
 )  # fmt: skip
 _SHARED = (Atomic, Copy, Fill, Parallel, Reduce, Transpose)
 _SYNCS = (SYNC, SYNC_WARP)
@@ -70,6 +72,8 @@ def needs_threads(launch: Launch) -> Why | None:
     for stmt in walk.walk(launch.body):
         if isinstance(stmt, Exchange):
             return Why(f"T.{stmt.op}", stmt.loc)
+        if isinstance(stmt, GridBarrier):
+            return Why("T.sync_grid", stmt.loc)
         if isinstance(stmt, RandomStart):
             return Why("T.rng_init", stmt.loc)
         if isinstance(stmt, (ExternCall, ImportSource)):

@@ -15,6 +15,7 @@ from tileops.ir.node import Provenance as Provenance
 from tileops.ir.node import Stmt as Stmt
 from tileops.ir.threads import Exchange as Exchange
 from tileops.ir.threads import ExternCall as ExternCall
+from tileops.ir.threads import GridBarrier as GridBarrier
 from tileops.ir.threads import ImportSource as ImportSource
 from tileops.ir.threads import RandomNumber as RandomNumber
 from tileops.ir.threads import RandomStart as RandomStart

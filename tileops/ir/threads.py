@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tileops.ir.expr import Expr, Region, Var, comma_separated, typed
+from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, typed
 from tileops.ir.node import Body, Stmt
 
 MOST_THREADS = 1024  # of a block
@@ -153,3 +153,14 @@ class ExternCall(Stmt):
         args = ", ".join(arg.text() for arg in self.args)
         written = ", ".join(region.text() for region in self.outputs)
         return f"{result}extern.{self.function}({args}) writes [{written}]"
+
+
+@dataclass(frozen=True)
+class GridBarrier(Stmt):
+    """All threads of all blocks wait for each other; ``arrivals`` starts as one 0 of uint32."""
+
+    READS = ("arrivals",)
+    WRITES = ("arrivals",)
+    TEXT = "grid barrier {0.arrivals}"
+
+    arrivals: Buffer

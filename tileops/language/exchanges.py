@@ -7,21 +7,22 @@ from collections.abc import Callable
 from tileops.dtypes import DType
 from tileops.errors import ProgramTypeError, ProgramValueError
 from tileops.ir import fold
-from tileops.ir.expr import Const, Expr
-from tileops.ir.stmt import Exchange, Intrinsic
+from tileops.ir.expr import Const, Expr, Region
+from tileops.ir.stmt import Exchange, Fill, GridBarrier, Intrinsic, Launch
 from tileops.ir.threads import EXCHANGES
+from tileops.language.allocation import alloc_global
 from tileops.language.launch import SYNC_WARP, get_thread_binding
 from tileops.language.operands import int_of
-from tileops.language.tracer import Tracer, require_launch, require_tracer
+from tileops.language.tracer import ThreadIndices, Tracer, require_launch, require_tracer
 from tileops.language.value import Value, named, to_expr
 
 __all__ = [
     "activemask", "all_sync", "any_sync", "ballot", "ballot_sync", "get_lane_idx",
     "get_warp_group_idx", "get_warp_idx", "get_warp_idx_sync", "match_all_sync", "match_any_sync",
     "shfl_down", "shfl_down_sync", "shfl_sync", "shfl_up", "shfl_up_sync", "shfl_xor",
-    "shfl_xor_sync", "sync_warp", "syncthreads_and", "syncthreads_count", "syncthreads_or",
-    "tvm_warp_shuffle", "warp_reduce_bitand", "warp_reduce_bitor", "warp_reduce_max",
-    "warp_reduce_min", "warp_reduce_sum",
+    "shfl_xor_sync", "sync_grid", "sync_warp", "syncthreads_and", "syncthreads_count",
+    "syncthreads_or", "tvm_warp_shuffle", "warp_reduce_bitand", "warp_reduce_bitor",
+    "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum",
 ]  # fmt: skip
 
 _WARP = 32
@@ -205,6 +206,22 @@ def sync_warp(mask: object = None) -> None:
     """The lanes of ``mask`` in the thread's warp, by default all, wait for each other."""
     tracer = _tracer_of("T.sync_warp")
     tracer.emit(Intrinsic(SYNC_WARP, (_mask("sync_warp", _ALL if mask is None else mask),)))
+
+
+def sync_grid() -> None:
+    """All threads of the launch wait for each other; its blocks must fit on the GPU at once."""
+    tracer = _tracer_of("T.sync_grid")
+    state = tracer.require_launch("T.sync_grid")
+    if state.arrivals is None:
+        state.arrivals = alloc_global((1,), _MASK).node
+        # A launch of its own sets the count to 0 before this one.
+        zero, one = fold.const(0), fold.const(1)
+        region = Region(state.arrivals, (zero,), (one,))
+        block = tracer.new_var("b", fold.INT32)
+        body = (Fill(region, fold.const(0, _MASK), loc=tracer.location),)
+        tracer.lanes.append(ThreadIndices((_WARP,)))
+        tracer.emit_launch(Launch((one,), (block,), _WARP, body))
+    tracer.emit(GridBarrier(state.arrivals))
 
 
 # -- which thread ----------------------------------------------------------------------------------

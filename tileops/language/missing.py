@@ -280,7 +280,7 @@ a cluster of blocks <- ClusterKernel block_rank_in_cluster cluster_sync cluster_
     clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
 the sparse tensor cores <- gemm_sp gemm_sp_v2
 a thread index <- launch_thread
-a synchronisation of threads <- sync_grid tvm_storage_sync
+a synchronisation of threads <- tvm_storage_sync
 an instruction of one thread <- ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64
     lds128 sts32 sts64 sts128 __ldg
 vector arithmetic <- Ramp Broadcast vectorlow vectorhigh
@@ -300,7 +300,8 @@ INSTEAD_OF = {
     "a cluster of blocks": "blocks that each read what they need; T.use_swizzle keeps it in L2",
     "the sparse tensor cores": "T.gemm of unpacked tiles",
     "a thread index": "T.get_thread_binding",
-    "a synchronisation of threads": "T.sync_threads for the block, two T.Kernel for the grid",
+    "a synchronisation of threads": "T.sync_threads for the block, T.sync_grid or two T.Kernel for "
+    "the grid",
     "an instruction of one thread": "T.copy, or elements in T.vectorized, which become the widest "
     "accesses",
     "vector arithmetic": "elements in T.vectorized, or T.float16x2(a, b) and T.add2",

@@ -97,7 +97,7 @@ class LaunchState:
 
     ``lanes`` are the thread indices by dimension. ``runs`` are the tensors whose neighbours in
     storage a construct takes, with that construct's name. ``reducers`` are those of the blocks of
-    T.attr that are open.
+    T.attr that are open, ``arrivals`` is the count of T.sync_grid.
     """
 
     block_vars: tuple[Var, ...]
@@ -108,6 +108,7 @@ class LaunchState:
     placements: dict[Buffer, Placement] = field(default_factory=dict)
     runs: dict[Buffer, str] = field(default_factory=dict)
     reducers: list[object] = field(default_factory=list)
+    arrivals: Buffer | None = None
 
     @property
     def thread_count(self) -> int:

@@ -96,6 +96,21 @@ struct Thread {
     return __syncthreads_or(holds) != 0;
   }
 
+  // Waits for all threads of all blocks, which run at once. `arrivals` counts blocks and was 0 when
+  // the launch began: a block waits until those of its round are there.
+  TILEOPS_INLINE_MEMBER void sync_grid(u32* arrivals) const {
+    __syncthreads();
+    if (index == 0) {
+      __threadfence();
+      const u32 blocks = gridDim.x;
+      const u32 round = atomicAdd(arrivals, 1u) / blocks;
+      while (*static_cast<volatile u32*>(arrivals) / blocks == round) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
+
   // Ends the kernel, and with it the use of the device by this process.
   TILEOPS_INLINE_MEMBER void fail(i64 block, const char* what) const {
     printf("an assertion failed in block %lld, thread %d: %s\n", block, index, what);

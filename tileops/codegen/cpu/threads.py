@@ -19,6 +19,7 @@ from tileops.ir.stmt import (
     Alloc,
     Exchange,
     ExternCall,
+    GridBarrier,
     ImportSource,
     Intrinsic,
     Launch,
@@ -89,6 +90,7 @@ def emit_fibers(state: LaunchState, launch: Launch, threads: Threads, arena: Are
         **STEPS,
         Exchange: _refuse_active_mask,
         ExternCall: _refuse_call,
+        GridBarrier: _refuse_grid,
         ImportSource: lambda state, stmt: None,
     }
     with w.block("const auto run_thread = [&](Thread& me) -> i32", end="};"):
@@ -175,6 +177,13 @@ STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
     RandomNumber: _emit_random_number,
     RandomStart: _emit_random_start,
 }
+
+
+def _refuse_grid(state: LaunchState, stmt: GridBarrier) -> None:
+    raise UnsupportedOnTargetError(
+        "T.sync_grid on the CPU, where the blocks of a launch do not run at once",
+        location=stmt.loc,
+    )
 
 
 def _refuse_call(state: LaunchState, stmt: ExternCall) -> None:

@@ -23,7 +23,16 @@ from tileops.codegen.kernel_code import CUDA_HEADERS, CudaText, LaunchCode
 from tileops.errors import InternalError
 from tileops.ir.expr import Buffer, Region, Var
 from tileops.ir.program import Program
-from tileops.ir.stmt import Alloc, Assert, Atomic, ExternCall, ImportSource, Launch, Stmt
+from tileops.ir.stmt import (
+    Alloc,
+    Assert,
+    Atomic,
+    ExternCall,
+    GridBarrier,
+    ImportSource,
+    Launch,
+    Stmt,
+)
 from tileops.ir.walk import view_roots, walk
 from tileops.passes.analyze_ranges import Ranges
 from tileops.target import Target
@@ -82,6 +91,7 @@ def write_kernel(program: Program, launch: Launch, number: int, target: Target) 
         params=tuple(used.param for used in found),
         grid=flat_grid(launch),
         language="cuda",
+        cooperative=any(isinstance(s, GridBarrier) for s in walk(launch.body)),
         cuda=CudaText(
             "\n".join([*w.lines, ""]), threads.count, shared, calls_functions, w.statements
         ),
@@ -150,9 +160,14 @@ def _emit_call(state: LaunchState, stmt: ExternCall) -> None:
     state.writer.line(f"const {kind} {name} = static_cast<{kind}>({text});")
 
 
+def _emit_grid_barrier(state: LaunchState, stmt: GridBarrier) -> None:
+    state.writer.line(f"me.sync_grid({state.place(stmt.arrivals).pointer});")
+
+
 _STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
     Assert: _emit_assert,
     Atomic: _emit_atomic,
     ExternCall: _emit_call,
+    GridBarrier: _emit_grid_barrier,
     ImportSource: lambda state, stmt: None,  # before the kernel
 }
