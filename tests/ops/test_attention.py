@@ -165,6 +165,20 @@ def test_flops() -> None:
     assert counter.get_total_flops() == 3.5 * 4 * 2 * 4 * 5 * 9 * 8
 
 
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_an_export_for_any_length(is_causal: bool) -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            return ops.attention(q, k, v, is_causal=is_causal)
+
+    length = torch.export.Dim("length", min=2, max=4096)
+    q, k, v = (x.detach() for x in heads(20, 20))
+    exported = torch.export.export(Layer(), (q, k, v), dynamic_shapes=({2: length},) * 3).module()
+    for n in (20, 33, 128):
+        q, k, v = (x.detach() for x in heads(n, n))
+        assert torch.equal(exported(q, k, v), ops.attention(q, k, v, is_causal=is_causal))
+
+
 # -- on a GPU, without one -----------------------------------------------------------------------
 @pytest.mark.parametrize(
     "options", [{"right": 0, "clips": False}, {"left": 3, "softcap": 2.0}], ids=str

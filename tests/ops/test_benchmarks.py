@@ -10,13 +10,15 @@ from tileops.ops import info
 from tileops.ops.info import BenchShape
 
 
-@pytest.mark.parametrize("name", ["add_rms_norm", "rope"])
+@pytest.mark.parametrize(
+    "name", ["add_rms_norm", "attention", "linear", "rope", "varlen_attention"]
+)
 def test_a_row_of_the_suite(name: str) -> None:
     found = list(
         suite_ops.measure(
             info.of(name), BenchShape(4, 6, "none"), "cpu",
             lambda calls: time_wall(calls, rounds=2, warmup=1),
-            {name: lambda *given: 1 / 0}, inductor=False,
+            {name: lambda *given, **options: 1 / 0}, inductor=False,
         )
     )  # fmt: skip
     assert [r.workload.split()[-1] for r in found] == ["forward", "backward"]

@@ -37,7 +37,7 @@ def forward_tile(D: object, DV: object, bits: int) -> Tile:
     """The tile of the forward pass for elements of so many bits: what an H100's memories hold."""
     both = columns_of(D) + columns_of(DV)
     if bits > 16:
-        return Tile(64, 32 if both <= 256 else 16, 1, 256)
+        return Tile(32, 32 if both <= 256 else 16, 1, 128)  # a thread's registers suffice
     return Tile(128, 128 if both <= 320 else 64, 2, 256)
 
 
@@ -45,7 +45,8 @@ def backward_tile(D: object, DV: object, bits: int) -> Tile:
     """The tile of the gradients of keys and values; that of queries has as many rows as keys."""
     both = columns_of(D) + columns_of(DV)
     if bits > 16:
-        return Tile(32, 32, 1, 128)
+        rows = 32 if both <= 128 else 16
+        return Tile(rows, rows, 1, 128)
     return Tile(64, 128 if both <= 256 else 64, 2, 256)
 
 
