@@ -186,7 +186,8 @@ def _obtained(request: Request, looked: LookUp) -> cache.Entry:
     """The entry from the first place that has it, else compiled.
 
     The places: by key, which the compiler's versions belong to, memory and the directories; then,
-    whatever compiler made it, bundles and the aliases.
+    whatever compiler made it, bundles and the aliases; the remote, by key or, where the compiler is
+    missing, by its pointers.
     """
     key, lack, target = None, None, request.target
     with counters.timed("key"):

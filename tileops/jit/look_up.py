@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from tileops.target import Target
 
 _SHOWN = 12  # digits of a hash
+
+# An entry of an identity that serves, or None.
+_Find = Callable[[str, Callable[[cache.Entry], bool]], cache.Entry | None]
 
 
 class LookUp:
@@ -38,7 +42,7 @@ class LookUp:
     def hit(self, layer: str, name: str, *notes: str) -> None:
         """Say that the program was found in ``layer`` under this hash.
 
-        Layers are memory, disk, bundle and alias. ``notes`` say what is special about it.
+        Layers are memory, disk, bundle, alias and remote. ``notes`` say what is special about it.
         """
         self._record("hit", layer, self._spent(), name, "; ".join(filter(None, notes)))
 
@@ -72,7 +76,11 @@ def from_alias(
     match = settings.current().toolchain_match
     if match == "exact" or (match == "missing" and has_tools):
         return None
-    for form in forms_for(target, device)[: 1 if has_tools else None]:
+    places: list[tuple[str, _Find]] = [("alias", cache.store().find_alike)]
+    if not has_tools and settings.current().remote is not None:
+        places.append(("remote", _remote_finder(looked)))
+    forms = forms_for(target, device)[: 1 if has_tools else None]
+    for (layer, find), form in itertools.product(places, forms):
         made: list[cache.Entry] = []
 
         def serves(entry: cache.Entry, form: Form = form, made: list[cache.Entry] = made) -> bool:
@@ -82,12 +90,34 @@ def from_alias(
                 looked.refuse(str(error))
             return bool(made)
 
-        found = cache.store().find_alike(identity({**texts, "target": str(form.target)}), serves)
+        found = find(identity({**texts, "target": str(form.target)}), serves)
         if found is not None:
             tools = f"made by {toolchain_text(found.key)}"
-            looked.hit("alias", found.hash, form.note(target), tools)
+            looked.hit(layer, found.hash, form.note(target), tools)
             return made[-1]
     return None
+
+
+def _remote_finder(looked: LookUp) -> _Find:
+    """As ``find_alike``, but in the remote: what it finds is kept here. One miss waits for it."""
+    # Imported where there is a remote and something is missing.
+    from tileops.cache.remote import fleet
+
+    remote = fleet.current()
+    assert remote is not None, "the settings name it"
+    remote.prepare()
+    budget = remote.budget()
+
+    def find(name: str, serves: Callable[[cache.Entry], bool]) -> cache.Entry | None:
+        answer = remote.look_up_alike(name, budget)
+        if answer.why:
+            looked.refuse(answer.why)
+        if answer.entry is None or not serves(answer.entry):
+            return None
+        kept = cache.store().add(answer.entry)
+        return kept if serves(kept) else None
+
+    return find
 
 
 def miss_error(
