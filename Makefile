@@ -19,7 +19,7 @@ TESTS ?= tests
 TEST_WORKERS ?= 2
 IN_WORKERS := -n $(TEST_WORKERS) --dist loadfile
 
-.PHONY: kernels release quickstart test nightly lint format typecheck wheel wheel-twice wheel-test gpu build clean help \
+.PHONY: docs kernels release quickstart test nightly lint format typecheck wheel wheel-twice wheel-test gpu build clean help \
     sanitize fuzz test-torch-next gpu-sanitize
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make nightly      the long runs: $(RANDOM_PROGRAMS) random programs from a seed of the day, kills, forks, fuzzing"
 	@echo "make lint         ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format rewrite the sources"
+	@echo "make docs         build the site of docs/ in build/site, with all its links checked"
 	@echo "make wheel        write one wheel for every Python that is here to dist/, without torch"
 	@echo "make release      the wheel with the kernels of tileops.ops (make kernels) inside"
 	@echo "make wheel-twice  the same, and again elsewhere: both must have the same bytes"
@@ -74,6 +75,16 @@ format: $(STAMPS)/tools
 	$(BIN)/clang-format -i $(FORMATTED)
 
 build: $(STAMPS)/built
+
+# The pages of docs/ as a site, in an environment of its own. A link that leads nowhere is an error.
+docs: $(STAMPS)/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --quiet --clean --config-file .ci/mkdocs.yml
+
+$(STAMPS)/site: .ci/requirements-docs.txt
+	$(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check -r .ci/requirements-docs.txt
+	mkdir -p $(STAMPS)
+	touch $@
 
 # One wheel for each Python in PYTHONS: interpreters, or folders of headers; without them for every
 # supported one that is here. It needs neither torch nor Triton: setuptools and pybind11 of $(PYTHON)

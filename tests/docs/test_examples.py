@@ -60,3 +60,9 @@ def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(), flags=re.DOTALL)  # a[i](x) is code
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (path.parent / target).exists(), target
+
+
+def test_the_site_has_every_page() -> None:
+    listed = re.findall(r"[\w/]+\.md", (ROOT / ".ci/mkdocs.yml").read_text())
+    pages = [str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
