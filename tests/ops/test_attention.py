@@ -19,6 +19,7 @@ from tileops.ops import decompositions
 from tileops.ops.programs.attention import attention
 from tileops.ops.programs.attention_gradient import attention_backward
 from tileops.testing.interpreter import interpret
+from tileops.testing.simulation import simulate
 
 Tensors = list[torch.Tensor]
 INF, NAN = float("inf"), float("nan")
@@ -235,6 +236,21 @@ def test_one_pass_makes_all_gradients_of_128_elements() -> None:
     assert [launch.language for launch in code.launches] == ["triton", "gluon", "triton"]
     assert "staged %dQ_sum" in code.launches[1].notes[0]
     assert "gl.atomic_add" not in code.source
+
+
+@pytest.mark.parametrize(("width", "deterministic"), [(96, True), (128, False)])
+def test_the_roles_of_the_gradients_on_real_numbers(width: int, deterministic: bool) -> None:
+    """Heads that share keys, one part of a head after the other, and additions by TMA."""
+    q, k = (torch.randn(1, 96, n, width).bfloat16() for n in (2, 1))
+    given: dict[str, Any] = {"scale": 0.1, "right": 0, "clips": False}
+    out, sums = attention(q, k, k, **given)
+    given["deterministic"] = deterministic
+    expected = attention_backward(out, out, q, k, k, sums, **given)[:3]
+    made = attention_backward.get_tir(out, out, q, k, k, sums, None, **given)
+    found = simulate(made, out, out, q, k, k, sums, seed=0)[:3]
+    for a, b in zip(found, expected, strict=True):
+        # Sums in another order: a unit in the last place of the largest.
+        assert (a.double() - b.double()).abs().max() <= 2**-8 * b.double().abs().max()
 
 
 # -- errors --------------------------------------------------------------------------------------
