@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tileops
+from tests.fleet.blobs import keys_file
 from tests.programs import samples
 from tileops.cli import environment, health
 from tileops.cli.main import main
@@ -114,3 +115,27 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert left.value.code == 0
     assert capsys.readouterr().out == f"tileops {environment.version()}\n"
+
+
+def test_a_remote_is_tried_where_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with tileops.option.remote(f"file://{tmp_path}", mode="readwrite", keys=keys_file(tmp_path)):
+        assert not any(name.startswith("remote") for name in run(capsys)[1])
+        status, states, texts = run(capsys, "--remote")
+    assert status == 0, texts
+    wanted = {"remote", "remote keys", "remote answer", "remote signing", "remote writing"}
+    assert {name for name in states if name.startswith("remote")} == wanted
+    assert str(tmp_path) in texts["remote"]
+
+
+def test_a_remote_that_does_not_work_is_degraded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, states, texts = run(capsys, "--remote")
+    assert (status, states["remote"]) == (1, "degraded")
+    assert "TILEOPS_REMOTE" in texts["remote"]
+    with tileops.option.remote(f"file://{tmp_path}", keys=tmp_path / "none"):
+        status, states, texts = run(capsys, "--remote")
+    assert (status, states["remote keys"]) == (1, "degraded")
+    assert "none" in texts["remote keys"]

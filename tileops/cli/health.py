@@ -39,12 +39,16 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401  (argparse's own class is
         "--bundle", action="append", default=[], metavar="PATH",
         help="a bundle that must load, beside those of TILEOPS_BUNDLE; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--remote", action="store_true",
+        help="also try the remote that the settings name: its keys, server, speed and writing",
+    )  # fmt: skip
     parser.set_defaults(run=show_health)
 
 
 def show_health(options: argparse.Namespace) -> int:
     """Print each check; the status is that of the worst."""
-    found = checks(options.bundle)
+    found = checks(options.bundle) + (_remote() if options.remote else [])
     state = max(check.state for check in found)
     if options.json:
         listed = [asdict(check) | {"state": _WORDS[check.state]} for check in found]
@@ -134,6 +138,23 @@ def _bundle(path: str) -> Check:
     if useless:
         return Check(name, FAILING, f"no kernel for this machine: {', '.join(sorted(useless))}")
     return Check(name, GOOD, f"{len(texts)} ops")
+
+
+def _remote() -> list[Check]:
+    """What ``remote doctor`` tries; calls go on without a remote, so none of it is failing."""
+    from tileops.cache.remote import doctor, fleet
+
+    current = fleet.current()
+    if current is None:
+        return [Check("remote", DEGRADED, "the settings name none (TILEOPS_REMOTE)")]
+    return [
+        Check(
+            check.name if check.name == "remote" else f"remote {check.name}",
+            GOOD if check.ok else DEGRADED,
+            check.says,
+        )
+        for check in doctor.examine(current)
+    ]
 
 
 def _targets(document: Any) -> Iterator[str]:  # noqa: ANN401  (JSON)
