@@ -28,6 +28,7 @@ _durations: dict[tuple[str, Labels], Duration] = {}
 # C++ counts launches and loads and knows nothing of resets: _provider_base is its last report.
 _provider: Callable[[], Mapping[str, int]] | None = None
 _provider_base: dict[str, int] = {}
+_gauges: Callable[[], Mapping[str, float]] | None = None
 _hooks: list[Callable[[CompileEvent], None]] = []
 _listeners: list[tuple[frozenset[str], Callable[[Event], None]]] = []
 _recorders: list[Callable[[str, float, Labels], None]] = []
@@ -134,6 +135,18 @@ def set_provider(provider: Callable[[], Mapping[str, int]] | None) -> None:
     with forks.guard:
         _provider = provider
         _provider_base = {}
+
+
+def set_gauges(provider: Callable[[], Mapping[str, float]]) -> None:
+    """Give the function that reports the remote's state: what may rise and fall."""
+    global _gauges
+    with forks.guard:
+        _gauges = provider
+
+
+def gauges() -> dict[str, float]:
+    """The remote's state, empty as long as no remote was needed."""
+    return {} if _gauges is None else dict(_gauges())
 
 
 def stats(reset: bool = False) -> dict[str, object]:

@@ -21,6 +21,15 @@ COUNTERS = {
     "tileops.kernel.load": ("s", "Seconds spent loading kernel images."),
     "tileops.call.misses": ("{call}", "Calls whose kernel was not there yet."),
 }
+# By name in ``counters.gauges``: name, unit, description.
+GAUGES = {
+    "breaker": (
+        "tileops.remote.breaker",
+        "1",
+        "1 while a remote that failed is not asked.",
+    ),
+    "queue": ("tileops.remote.queue", "{entry}", "Entries that wait to be written to the remote."),
+}
 DURATIONS = {
     "tileops.compile.duration": "Seconds that a compile took.",
     "tileops.cache.operation.duration": "Seconds that an operation of the cache took.",
@@ -64,6 +73,10 @@ def prometheus_text() -> str:
         title = _flat(name) + ("_seconds" if unit == "s" else "") + "_total"
         lines += [f"# HELP {title} {text}", f"# TYPE {title} counter"]
         lines += [f"{title}{_braces(labels)} {_number(value)}" for labels, value in series]
+    now = counters.gauges()
+    for own, (name, _, text) in GAUGES.items():
+        lines += [f"# HELP {_flat(name)} {text}", f"# TYPE {_flat(name)} gauge"]
+        lines.append(f"{_flat(name)} {_number(now.get(own, 0))}")
     durations = counters.totals().durations
     for name, text in DURATIONS.items():
         title = f"{_flat(name)}_seconds"
@@ -77,8 +90,8 @@ def prometheus_text() -> str:
 def opentelemetry(meter: Any) -> None:  # noqa: ANN401  (a Meter of a package that may not be there)
     """Make the metrics instruments of an OpenTelemetry ``meter``; its readers do the rest.
 
-    Counters are observed when a reader collects; durations are recorded from now on. Needs the
-    package opentelemetry-api, which the meter comes from.
+    Counters and gauges are observed when a reader collects; durations are recorded from now on.
+    Needs the package opentelemetry-api, which the meter comes from.
     """
     from opentelemetry.metrics import Observation
 
@@ -91,6 +104,12 @@ def opentelemetry(meter: Any) -> None:  # noqa: ANN401  (a Meter of a package th
 
     for name, (unit, text) in COUNTERS.items():
         meter.create_observable_counter(name, [observer(name)], unit=unit, description=text)
+
+    def gauge(own: str) -> Callable[[object], Iterator[Any]]:
+        return lambda options: iter([Observation(counters.gauges().get(own, 0))])
+
+    for own, (name, unit, text) in GAUGES.items():
+        meter.create_observable_gauge(name, [gauge(own)], unit=unit, description=text)
     histograms = {
         name: meter.create_histogram(name, unit="s", description=text)
         for name, text in DURATIONS.items()

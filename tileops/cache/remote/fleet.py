@@ -321,4 +321,6 @@ def state() -> dict[str, float]:
     return {"breaker": int(fleet.breaker.is_open), "queue": fleet.write_back.length}
 
 
+counters.set_gauges(state)
+
 __all__ = ["Answer", "Budget", "Config", "Fleet", "RemoteError", "current", "state"]
