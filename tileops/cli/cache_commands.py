@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,7 +109,8 @@ def show_entry(options: argparse.Namespace) -> int:
     _say(f"\n{scripts.aligned(_launch_table(entry.manifest))}")
     for line in _launch_lines(entry.manifest):
         _say(line)
-    for name in ("program.txt", *(n for n in _SOURCES if n in entry.files)):
+    texts = [n for n in sorted(entry.files) if n in _SOURCES or re.fullmatch(r"launch\d+\.cu", n)]
+    for name in ("program.txt", *texts):
         _say(f"--- {name}\n{entry.files[name].decode('utf-8', errors='replace')}")
     sizes = [[name, _size(len(data))] for name, data in sorted(entry.files.items())]
     _say("--- files\n" + scripts.aligned(sizes), end="")

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import json
 import operator
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,9 +166,10 @@ class JITKernel(Transformable):
 
     # -- its text ----------------------------------------------------------------------------------
     def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """The generated text, Triton or C++; with the host record before it unless kernel_only."""
+        """The generated text, Triton, CUDA C++ or C++; after the host record unless kernel_only."""
         entry = self.artifact
-        text = entry.text(_SOURCES[entry.manifest["language"]])
+        names = [n for n in sorted(entry.files) if re.fullmatch(r"launch\d+\.cu", n)]
+        text = "\n".join(map(entry.text, (_SOURCES[entry.manifest["language"]], *names)))
         return text if kernel_only else f"{self.get_host_source()}\n{text}"
 
     @property
