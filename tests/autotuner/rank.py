@@ -24,6 +24,7 @@ from tileops.autotuner.ranks import Answer
 def main(rank: int, world: int, folder: Path, plan: dict) -> None:
     store = f"file://{folder / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
+    dist.barrier()  # a rank that ends at once would be one that others cannot connect to
     joint = ranks.joint_tuning(lambda: "test")
     assert joint is not None
     joint._silence_s = plan.get("silence_s", 4.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -81,3 +82,20 @@ def test_a_constant_bound_keeps_its_value(bound: int, form: str) -> None:
     (head,) = [line for line in source.splitlines() if "range(" in line and str(bound) in line]
     wide = f"tl.full((), {bound}, tl.int64)"
     assert (wide in head) == (bound >= 1 << 31), head
+
+
+@pytest.mark.parametrize(("divisor", "quotient"), [(100, -2), (128, -1)])
+def test_a_block_number_that_is_always_0_is_no_python_number(divisor: int, quotient: int) -> None:
+    """Triton makes a tensor of it, whose ``//`` rounds towards zero: its text rounds down."""
+
+    def middle(Y):
+        Y: T.Tensor((4, 2), T.int32)
+        with T.Kernel(4, 1, 2, threads=32) as (bx, by, bz):
+            Y[bx, bz] = (by * 256 - 127) // divisor
+
+    code = text_of(middle)
+    assert "by = 0" in code.source
+    ptx = compile_kernel(code, parse_target("cuda:sm_90"), {}).files["launch0.ptx"].decode()
+    moved = re.findall(r"mov\.[bu]32 \s*(%r\d+), (-?\d+);", ptx)
+    (stored,) = re.findall(r"st\.global\.b32 .*\{ (%r\d+) \}", ptx)
+    assert [int(value) for name, value in moved if name == stored] == [quotient]

@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 @tileops.jit
-def scaled_rows_cpu(X, W, factor: T.float32 = 1.0):
+def twin_rows_cpu(X, W, factor: T.float32 = 1.0):
     R, N = T.dynamic("R"), T.const("N")
     X: T.Tensor((R, N), D)
     W: T.Tensor((N,), D)
@@ -33,8 +33,8 @@ def scaled_rows_cpu(X, W, factor: T.float32 = 1.0):
     return Y
 
 
-@tileops.jit(cpu=scaled_rows_cpu)
-def scaled_rows(X, W, factor: T.float32 = 1.0, warps: int = 4):
+@tileops.jit(cpu=twin_rows_cpu)
+def twin_rows(X, W, factor: T.float32 = 1.0, warps: int = 4):
     R, N = T.dynamic("R"), T.const("N")
     X: T.Tensor((R, N), D)
     W: T.Tensor((N,), D)
@@ -47,7 +47,7 @@ def scaled_rows(X, W, factor: T.float32 = 1.0, warps: int = 4):
 
 def gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, w = ctx.saved_tensors
-    return scaled_rows(grad, w, ctx.factor), (grad * x).sum(0) * ctx.factor, None
+    return twin_rows(grad, w, ctx.factor), (grad * x).sum(0) * ctx.factor, None
 
 
 def saved(ctx: Any, inputs: Any, output: Any) -> None:
@@ -55,7 +55,7 @@ def saved(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.factor = inputs[2]
 
 
-scaled_rows.register_autograd(gradient, setup_context=saved)
+twin_rows.register_autograd(gradient, setup_context=saved)
 
 
 def inputs(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,19 +67,19 @@ def inputs(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tens
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_cpu_tensors_run_the_twin(dtype: torch.dtype) -> None:
     x, w = inputs(dtype)
-    assert torch.equal(scaled_rows(x, w), x * w)
-    assert torch.equal(scaled_rows(x, w, 0.5, warps=8), x * w * 0.5)
-    assert torch.equal(torch.ops.tileops.scaled_rows(x, w, 2.0), x * w * 2)
+    assert torch.equal(twin_rows(x, w), x * w)
+    assert torch.equal(twin_rows(x, w, 0.5, warps=8), x * w * 0.5)
+    assert torch.equal(torch.ops.tileops.twin_rows(x, w, 2.0), x * w * 2)
 
 
 def test_it_is_an_op_as_others() -> None:
     x, w = inputs()
-    torch.library.opcheck(scaled_rows.op, (x, w, 0.5))
+    torch.library.opcheck(twin_rows.op, (x, w, 0.5))
     x.requires_grad_()
     w.requires_grad_()
-    torch.library.opcheck(scaled_rows.op, (x, w, 0.5))
+    torch.library.opcheck(twin_rows.op, (x, w, 0.5))
     torch.autograd.gradcheck(
-        lambda x, w: scaled_rows(x.float(), w.float(), 0.5).double(),
+        lambda x, w: twin_rows(x.float(), w.float(), 0.5).double(),
         (x.detach().double().requires_grad_(), w.detach().double().requires_grad_()),
         eps=0.5,  # products of halves are exact in float32, and the op is linear in each input
         atol=0.0, rtol=0.0,
@@ -89,7 +89,7 @@ def test_it_is_an_op_as_others() -> None:
 def test_torch_compiles_and_exports_it() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-            return scaled_rows(x, w, 0.5) + 1
+            return twin_rows(x, w, 0.5) + 1
 
     x, w = inputs()
     compiled = torch.compile(Model(), fullgraph=True, dynamic=True, backend="aot_eager")
@@ -100,7 +100,7 @@ def test_torch_compiles_and_exports_it() -> None:
 
 
 def test_the_gpu_still_gets_the_kernel() -> None:
-    op = Launched(scaled_rows, {"D": "float16"})
+    op = Launched(twin_rows, {"D": "float16"})
     entry = op.compiled(op.wanted({"R": 3, "N": 64}))
     assert [launch["entry"] for launch in entry.manifest["record"]["launches"]] == ["scaled_rows"]
 
@@ -111,13 +111,13 @@ sys.modules["triton"] = None
 import torch, tileops
 tileops.load_bundle(sys.argv[1])
 x, w = torch.ones(3, 37), torch.arange(37.0)
-assert torch.equal(torch.ops.tileops.scaled_rows(x, w, 2.0), x * w * 2)
+assert torch.equal(torch.ops.tileops.twin_rows(x, w, 2.0), x * w * 2)
 assert tileops.stats()["compiles"] == 0
 """
 
 
 def test_a_bundle_has_both(tmp_path: Path) -> None:
-    wanted = [(scaled_rows, [{"N": 37, "D": T.float32}])]
+    wanted = [(twin_rows, [{"N": 37, "D": T.float32}])]
     folder = tileops.bundle(tmp_path / "ops", wanted, ["cpu", "cuda:sm_90"])
     names = {path.name for path in folder.rglob("*") if path.is_file()}
     assert any(name.endswith(".so") for name in names)
@@ -130,7 +130,7 @@ def test_a_bundle_has_both(tmp_path: Path) -> None:
 
 def test_a_tuned_op_does_not_tune_for_its_twin() -> None:
     @tileops.autotune(configs=[{"warps": 2}, {"warps": 8}])
-    @tileops.jit(cpu=scaled_rows_cpu, name=f"foreign_twin_{next(_numbers)}")
+    @tileops.jit(cpu=twin_rows_cpu, name=f"foreign_twin_{next(_numbers)}")
     def tuned(X, W, factor: T.float32 = 1.0, warps: int | None = None):
         R, N = T.dynamic("R"), T.const("N")
         X: T.Tensor((R, N), D)
@@ -234,7 +234,7 @@ def test_what_is_no_twin() -> None:
         tileops.jit(cpu=lambda x: x)  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match=r"cpu belongs to eager programs"):
 
-        @tileops.jit(cpu=scaled_rows_cpu)
+        @tileops.jit(cpu=twin_rows_cpu)
         def lazy(n: int):
             @T.prim_func
             def main(X: T.Tensor((n,), T.float32)):

@@ -15,7 +15,7 @@ from tileops.codegen.triton.memory import Memory
 from tileops.codegen.triton.params import Params
 from tileops.codegen.triton.space import Space, shape_text, subscript
 from tileops.codegen.triton.storage import NeedsMemory, Storage, buffer_storage, padding_of
-from tileops.codegen.triton.text import Val, call, number, triton_type
+from tileops.codegen.triton.text import Val, call, number, triton_type, typed
 from tileops.codegen.triton.writer import Names, Writer
 from tileops.dtypes import INT32
 from tileops.errors import InternalError, UnsupportedConstructError
@@ -244,10 +244,15 @@ class LaunchState:
 
     # -- values and errors ---------------------------------------------------------------------
     def temporary(self, wanted: str, value: Val) -> Val:
-        """Store a value in a variable of its own and return that."""
+        """Store a value in a variable of its own and return that.
+
+        Triton makes a tensor of a number that a variable is given, of int32, float32 or bool. It is
+        no Python number any more: ``//`` rounds it towards zero.
+        """
         name = self.names.fresh(wanted)
-        self.writer.line(f"{name} = {value.text}")
-        return Val(name, value.dtype, value.axes, static=value.static)
+        kept = value if value.dtype in ("int32", "float32", "bool") else typed(value)
+        self.writer.line(f"{name} = {kept.text}")
+        return Val(name, value.dtype, value.axes)
 
     def bind(self, var: Var, value: Val, ranges: Ranges | None = None) -> None:
         """Store ``value`` as ``var`` for the rest of the current scope."""
