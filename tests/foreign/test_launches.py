@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from triton._C.libtriton import native_specialize_impl
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 
+import tileops
 from tests.foreign import programs
-from tests.foreign.launched import Launched, words_of_record
-from tileops.errors import ArgumentError, InternalError
+from tests.foreign.launched import TARGET, Launched, words_of_record
+from tileops.errors import ArgumentError, CompileMissError, InternalError
 from tileops.ir.extern import DIVISIBLE, ONE, WIDE, fact_of
+from tileops.jit.choosing import general_words
+from tileops.jit.provider import Wanted
+from tileops.target import parse_target
 
 A, B, C = 0x7F0000001000, 0x7F0000002000, 0x7F0000003000
 
@@ -36,6 +41,40 @@ def test_arguments_reach_the_kernel_in_its_own_order(fake: Any) -> None:
     ]
     assert line["grid"] == [5, 1, 1]
     assert line["block"] == [8 * 32, 1, 1]
+
+
+def asked(op: Launched, wanted: Wanted) -> dict[str, Any]:
+    """What the runtime asks for at a call that finds no entry."""
+    return {
+        "device_type": "cuda", "device_index": 0, "fast": wanted.spec.fast,
+        "index64": wanted.spec.index64, "consts": wanted.consts, "sizes": wanted.sizes,
+        "scalars": wanted.scalars,
+    }  # fmt: skip
+
+
+def test_in_strict_mode_code_that_assumes_less_serves(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call with a size of 1 after a warmup with others, as with M = 1 after M = 64."""
+    op = Launched(programs.matmul)
+    monkeypatch.setattr(op.provider, "target_on", lambda *_: parse_target(TARGET))
+    added: list[Any] = []
+    monkeypatch.setattr(op.op, "add_entry", lambda *entry: added.append(entry))
+    first, one = (op.wanted({"M": m, "N": 64, "K": 64}) for m in (64, 1))
+    with tileops.option.strict(), pytest.raises(CompileMissError, match="strict mode"):
+        op.provider.supply_entry(op.op, op.variant, asked(op, one))
+    program = op.provider.request_for(first).program
+    op.compiled(replace(first, words=general_words(program)))
+    compiles = tileops.stats()["compiles"]
+    with tileops.option.strict():
+        op.provider.supply_entry(op.op, op.variant, asked(op, one))
+    assert tileops.stats()["compiles"] == compiles
+    ((_, key, described, _),) = added
+    # It is found as what the call asked for, and its code is that without facts.
+    assert described["fast"]
+    assert described["choice"]["words"] == list(key[-1]) == [1, 2, 2, 1]
+    numbers = [p for p in described["launches"][0]["params"] if p["kind"] == "slot"]
+    assert len(numbers) == 6  # all of them: none is assumed to be 1
 
 
 def test_each_fact_of_a_number_has_its_own_entry(fake: Any) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from tileops import cache, forks, runtime, settings
 from tileops.codegen.kernel_code import Specialization
-from tileops.errors import ArgumentError, InternalError
+from tileops.errors import ArgumentError, CompileMissError, InternalError
 from tileops.ir.extern import words_of
 from tileops.ir.program import INDEX32_LIMIT, Program, const_value
 from tileops.jit.captured import code_digest
-from tileops.jit.choosing import Words, chosen
+from tileops.jit.choosing import Words, chosen, general_words
 from tileops.jit.compiling import Request, check_reports, obtain_listed
 from tileops.jit.record import entry_of
 from tileops.jit.targets import default_target, device_for, device_target, is_runnable_on
@@ -130,11 +130,40 @@ class CodeProvider(Provider):
             device,
             request.get("scalars", {}),
         )
-        self.supply(wanted)
+        try:
+            self.supply(wanted)
+        except CompileMissError:
+            if not self._supply_general(wanted):
+                raise
+
+    def _supply_general(self, wanted: Wanted) -> bool:
+        """Let code that assumes less serve such calls, where strict mode allows no compile.
+
+        False if there is none in the cache.
+        """
+        program = self.request_for(wanted).program
+        own, general = words_of(program), general_words(program)
+        forms = [
+            (spec, words)
+            for spec in (wanted.spec, replace(wanted.spec, fast=False))
+            for words in (own, own if general is None else general)
+        ]
+        for spec, words in dict.fromkeys(forms[1:]):
+            if (spec, words) == (wanted.spec, own):
+                continue
+            try:
+                self.supply(replace(wanted, spec=spec, words=words or None), (wanted.spec, own))
+            except CompileMissError:
+                continue
+            return True
+        return False
 
     @settings.read_once()
-    def supply(self, wanted: Wanted) -> None:
-        """Compile or load what is wanted, and give it to the op."""
+    def supply(self, wanted: Wanted, served: tuple[Specialization, Words] | None = None) -> None:
+        """Compile or load what is wanted, and give it to the op.
+
+        ``served``: the facts of the calls that it is for, where they are more than it assumes.
+        """
         gpu = None if wanted.device is None or wanted.device[0] == "cpu" else wanted.device[1]
         request = replace(self.request_for(wanted), gpu=gpu)
         entry = obtain_listed(request)
@@ -152,6 +181,11 @@ class CodeProvider(Provider):
             data = entry.files[name]
             images[name] = data if entry.path is None else (data, str(entry.path / name))
         words = words_of(request.program)
+        if served is not None:
+            spec, words = served
+            entry_json["fast"] = spec.fast
+            if words:
+                entry_json["choice"]["words"] = list(words)
         key = (str(target), wanted.consts, spec.fast, spec.index64, buckets, words)
         op.add_entry(variant, key, entry_json, images)
 
