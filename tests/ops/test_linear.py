@@ -66,13 +66,23 @@ def test_flops() -> None:
     assert counter.get_total_flops() == 3 * 2 * 5 * 7 * 9
 
 
-def code_of(rows: int, *, beside: bool, **options: Any) -> KernelCode:
+def code_of(
+    rows: int, *, beside: bool, dtype: torch.dtype = torch.bfloat16, **options: Any
+) -> KernelCode:
     def empty(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=torch.bfloat16, device="meta")
+        return torch.empty(shape, dtype=dtype, device="meta")
 
     others = (empty(1024), empty(rows, 1024)) if beside else (None, None)
     made = program.get_tir(empty(rows, 512), empty(1024, 512), *others, **options)
     return gpu.generate(made, HOPPER, Specialization(fast=True))
+
+
+def test_a_sum_of_float32_is_one_of_short_sums() -> None:
+    """Beside torch's, whose libraries divide long sums, one of 4,096 terms lost 2.5 times as much."""
+    text = code_of(512, beside=False, dtype=torch.float32).source
+    assert "sums = tl.dot(" in text
+    assert "acc = acc + sums" in text
+    assert "acc = acc + sums" not in code_of(512, beside=False).source
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -19,6 +19,10 @@ ACTIVATIONS = (RELU, *_GATES)
 # Products of float32 have all bits, as torch's have.
 OPTIONS = {"tl.gemm_f32_precision": "ieee"}
 FEW_ROWS = 64
+# Terms of float32 that are summed one after another: the sums of such parts are added up. The
+# rounding errors of a long sum grow with its terms (Higham, Accuracy and Stability of Numerical
+# Algorithms, section 4.2).
+PART = 256
 
 
 class Tile(NamedTuple):
@@ -73,6 +77,17 @@ def finish(acc, bias, residual, Z, Y, row, column, activation):
     T.copy(acc, Y[row, column])
 
 
+@T.macro
+def add_products(acc, X, W, row, column, first, terms, tile):
+    """Add the products of ``terms`` columns from ``first`` on to a tile of sums."""
+    X_s = T.alloc_shared((tile.rows, tile.terms), DTYPE)
+    W_s = T.alloc_shared((tile.columns, tile.terms), DTYPE)
+    for k in T.Pipelined(T.ceildiv(terms, tile.terms), num_stages=tile.stages):
+        T.copy(X[row, first + k * tile.terms], X_s)
+        T.copy(W[column, first + k * tile.terms], W_s)
+        T.gemm(X_s, W_s, acc, transpose_B=True)
+
+
 @jit(name=f"{NAMESPACE}::linear", contiguous="copy", pass_configs=OPTIONS)
 def linear(
     X, W, bias=None, residual=None,
@@ -92,18 +107,21 @@ def linear(
     with T.Kernel(
         T.ceildiv(N, tile.columns), T.ceildiv(X.shape[0], tile.rows), threads=tile.threads
     ) as (bx, by):
-        X_s = T.alloc_shared((tile.rows, tile.terms), DTYPE)
-        W_s = T.alloc_shared((tile.columns, tile.terms), DTYPE)
+        row, column = by * tile.rows, bx * tile.columns
         acc = T.alloc_fragment((tile.rows, tile.columns), accumulator(X.dtype))
         T.use_swizzle(panel_size=10)
         T.clear(acc)
-        for k in T.Pipelined(T.ceildiv(K, tile.terms), num_stages=tile.stages):
-            T.copy(X[by * tile.rows, k * tile.terms], X_s)
-            T.copy(W[bx * tile.columns, k * tile.terms], W_s)
-            T.gemm(X_s, W_s, acc, transpose_B=True)
+        if X.dtype.bits == 32 and K > PART:
+            sums = T.alloc_fragment(acc.shape, acc.dtype)
+            for part in T.serial(T.ceildiv(K, PART)):
+                T.clear(sums)
+                add_products(sums, X, W, row, column, part * PART, PART, tile)
+                for i, j in T.Parallel(*acc.shape):
+                    acc[i, j] += sums[i, j]
+        else:
+            add_products(acc, X, W, row, column, 0, K, tile)
         finish(
-            acc, bias, residual, Z if saves else None, Y, by * tile.rows, bx * tile.columns,
-            activation,
+            acc, bias, residual, Z if saves else None, Y, row, column, activation
         )  # fmt: skip
     return Y, Z
 
