@@ -101,6 +101,11 @@ class DType(str):
         return _TABLE[self].kind == "float"
 
     @property
+    def is_floating_point(self) -> bool:
+        """``is_float``, as torch calls it."""
+        return self.is_float
+
+    @property
     def is_integer(self) -> bool:
         """True for signed and unsigned integers, not for ``bool``."""
         return _TABLE[self].kind in ("int", "uint")

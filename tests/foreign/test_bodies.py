@@ -90,6 +90,8 @@ def by_methods(X, Y):
     step, one = X.stride()
     assert one == 1
     assert X.is_contiguous()
+    assert X.dtype.is_floating_point
+    assert {torch.float16: 1}[X.dtype.as_torch()] == 1
     kernels.doubled[(rows,)](X, Y, X.nbytes + X.numel() + columns + step, BLOCK=64)
 
 
@@ -115,6 +117,11 @@ def made_contiguous(X, Y):
     kernels.doubled[(1,)](X.contiguous(), Y, 3, BLOCK=64)
 
 
+@T.macro
+def by_torchs_dtype(X, Y):
+    kernels.doubled[(1,)](X, Y, {torch.float16: 1}[X.dtype], BLOCK=64)
+
+
 def plain_function(X, Y):
     kernels.doubled[(1,)](X, Y, 3, BLOCK=64)
 
@@ -130,6 +137,7 @@ def by_a_plain_function(X, Y):
         (made_by_torch, ProgramTypeError, r"must be Tensor, not BufferRef; .*T.empty makes an output"),
         (on_a_device, ProgramAttributeError, r"'device'; code is made without a device at hand"),
         (made_contiguous, ProgramAttributeError, r"'contiguous'; .*jit\(contiguous=\"copy\"\)"),
+        (by_torchs_dtype, ProgramTypeError, r"a dict does not have this dtype(.|\n)*A.dtype.as_torch\(\)(.|\n)*float16"),
         (by_a_plain_function, ProgramTypeError, r"`plain_function` launches a kernel through Triton itself(.|\n)*@T.macro"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

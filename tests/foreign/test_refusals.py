@@ -102,7 +102,7 @@ def a_set(X, Y, N, a):
         (slice_of_a_tensor, ProgramTypeError, r"`x` of add must be a tensor, a number or None(.|\n)*X\[...\]: float32\[4\]"),
         (four_extents, ProgramValueError, r"the grid of add has 4 extents\n *expected: 1 to 3"),
         (float_grid, ProgramTypeError, r"`/` on integers is ambiguous; use `//`"),
-        (option_of_a_size, ProgramTypeError, r"Python asked for a Python int of a value that is known only when"),
+        (option_of_a_size, ProgramTypeError, r"`num_warps` of a launch must be known when code is made\n *expected: a number, from T.const"),
         (a_set, ProgramTypeError, r"`BLOCK` of a foreign kernel must be a number"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

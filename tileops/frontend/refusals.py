@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType, TracebackType
 
+from tileops.dtypes import DType
 from tileops.errors import (
     ArgumentTypeError,
     ProgramAttributeError,
@@ -59,11 +60,23 @@ def of_python(
             return unknown_attribute(error.obj, str(error.name)).at(place)
         of_none = ProgramAttributeError(str(error), location=place)
         return with_reason(of_none, nones, func) if nones and error.obj is None else error
+    if isinstance(error, KeyError):
+        is_dtype = any(isinstance(arg, DType) for arg in error.args)
+        return _unknown_dtype(error, place) if is_dtype else error
     if isinstance(error, IndexError):
         return ProgramIndexError(str(error), location=place)
     if isinstance(error, TypeError):
         return with_reason(_type_error(error, place), nones, func)
     return error
+
+
+def _unknown_dtype(error: KeyError, place: Location | None) -> ProgramTypeError:
+    return ProgramTypeError(
+        "a dict does not have this dtype as a key; torch's dtypes are other keys",
+        expected="a dict of T's dtypes, or A.dtype.as_torch() for one of torch's",
+        found=str(error.args[0]),
+        location=place,
+    )
 
 
 def _files(trace: TracebackType | None) -> list[str]:
@@ -82,7 +95,7 @@ def _type_error(error: TypeError, place: Location | None) -> ProgramTypeError:
     found = _construct(call["function"].rpartition(".")[2]) if call else None
     if found is None:
         # torch names what it was given by the class.
-        is_torchs = call is None and re.search(r"\b(BufferRef|RegionRef|Value)\b", text)
+        is_torchs = re.search(r"argument '.*\b(BufferRef|RegionRef|Value)\b", text)
         hint = "; a tensor or size of a program is none of torch's: T.empty makes an output"
         return ProgramTypeError(text + (hint if is_torchs else ""), location=place)
     name, signature = found

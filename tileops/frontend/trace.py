@@ -405,7 +405,7 @@ def _finish(
         except ProgramError as error:
             located = error.at(tracer.location)
             raise with_reason(located, parameters.nones, func) from error.__cause__
-        except (AttributeError, TypeError, IndexError) as error:
+        except (AttributeError, TypeError, LookupError) as error:
             raise of_python(error, tracer.location, parameters.nones, func) from error.__cause__
         parameters.finish()
         returns, is_tuple = _outputs(tracer, returned)

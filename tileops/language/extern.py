@@ -311,6 +311,12 @@ def _bound(
 def _option(name: str, value: object) -> str:
     """The text of an option's value, which is known when code is made."""
     if isinstance(value, Value):
+        if not isinstance(value.expr, Const):
+            raise ProgramTypeError(
+                f"the option `{name}` of a launch must be known when code is made",
+                expected="a number, from T.const sizes and compile-time parameters",
+                found=describe(value),
+            )
         value = number_of(value.expr, "int")
     kind = OPTIONS[name]
     if not isinstance(value, int) or (kind is bool) != isinstance(value, bool):
