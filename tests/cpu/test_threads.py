@@ -80,3 +80,32 @@ def test_they_compile_for_gpus() -> None:
     for program, sizes in ((turned, {"N": 64}), (sums_by_halves, {"N": 2})):
         source = tileops.compile(program.get_tir(**sizes), target="cuda:sm_90").get_kernel_source()
         assert "tl.gather" in source
+
+
+def test_iterations_that_meet_in_a_tile_wait_for_each_other() -> None:
+    """Thread 0 touches in one iteration what thread 1 touched in the one before."""
+
+    @tileops.jit(name="threads_meet_in_iterations")
+    def met(A):
+        A: T.Tensor((80,), T.float32)
+        B = T.empty((80,), T.float32)
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((80,), T.float32)
+            tx = T.get_thread_binding()
+            for r in T.serial(2):
+                if r * 64 + tx < 80:
+                    s[r * 64 + tx] = A[r * 64 + tx]
+            T.sync_threads()
+            for i in T.serial(4):
+                s[tx + i] = 2 * s[tx + i] + tx
+            T.sync_threads()
+            for r in T.serial(2):
+                if r * 64 + tx < 80:
+                    B[r * 64 + tx] = s[r * 64 + tx]
+        return B
+
+    given = torch.arange(80, dtype=torch.float32)
+    expected = given.clone()
+    for i in range(4):
+        expected[i : i + 64] = 2 * expected[i : i + 64] + torch.arange(64)
+    assert torch.equal(met(given), expected)

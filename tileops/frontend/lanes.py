@@ -102,7 +102,7 @@ class _Distributor:
     ) -> None:
         """``kept`` gets the names that a run binds and a later one reads."""
         self._lanes, self._whole, self._kept, self._threads = lanes, whole, kept, threads
-        self._clashes = Clashes([var for var, _ in lanes], walk.view_roots(whole), whole)
+        self._clashes = Clashes(lanes, walk.view_roots(whole), whole)
         self._vars = tuple(var for var, _ in lanes)
         self._extents: tuple[Expr, ...] = tuple(fold.const(threads) for _, threads in lanes)
         if threads is not None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tileops.ir import walk
-from tileops.ir.expr import Binary, Buffer, Expr, Region, Var, const_value
+from tileops.ir.expr import Binary, Buffer, Expr, Load, Region, Var, const_value
 from tileops.ir.stmt import Atomic, Body, For, If, Stmt, Store, While
 
 
@@ -28,11 +28,14 @@ class Access:
 class Clashes:
     """Tells which statements of threads need a barrier between them.
 
-    ``lanes`` are the indices of threads, ``roots`` the tiles that views of ``whole`` are of.
+    ``lanes`` are the indices of threads with how many there are, ``roots`` the tiles that views of
+    ``whole`` are of.
     """
 
-    def __init__(self, lanes: Collection[Var], roots: Mapping[int, Buffer], whole: Body) -> None:
-        self._lanes = {var.id for var in lanes}
+    def __init__(
+        self, lanes: Collection[tuple[Var, int]], roots: Mapping[int, Buffer], whole: Body
+    ) -> None:
+        self._lanes = {var.id: threads for var, threads in lanes}
         self._roots = roots
         self._counts = {
             s.var.id: const_value(s.stop)
@@ -53,10 +56,12 @@ class Clashes:
             return False
         if isinstance(stmt, If):
             return any(self._needed(body) for body in walk.sub_bodies(stmt))
-        # The next iteration comes after this one, too: a write may be before a read of any place.
+        # The next iteration comes after this one, too: a write may be before a read of any place,
+        # and of another iteration's.
         found = list(self._accesses(stmt))
+        varying = {var.id for s in walk.walk((stmt,)) for var in _defined(s)} - self._lanes.keys()
         return any(
-            self._clash(a, b) for n, a in enumerate(found) for b in found[n:]
+            self._clash(a, b, varying) for n, a in enumerate(found) for b in found[n:]
             if not (a.is_write and b.is_write) or a.is_atomic != b.is_atomic
         )  # fmt: skip
 
@@ -89,27 +94,46 @@ class Clashes:
         root = self._roots.get(buffer.id, buffer).id
         return Access(root, buffer.id, indices, is_write, is_atomic)
 
-    def _clash(self, a: Access, b: Access) -> bool:
+    def _clash(self, a: Access, b: Access, varying: Collection[int] = ()) -> bool:
         if a.root != b.root or not (a.is_write or b.is_write) or (a.is_atomic and b.is_atomic):
             return False
-        return a.buffer != b.buffer or not self._are_own(a.indices, b.indices)
+        return a.buffer != b.buffer or not self._are_own(a.indices, b.indices, varying)
 
-    def _are_own(self, a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    def _are_own(self, a: tuple[Expr, ...], b: tuple[Expr, ...], varying: Collection[int]) -> bool:
         """True if each thread has elements of its own, the same ones in both accesses."""
-        own = {self._owner(x) for x, y in zip(a, b, strict=True) if x == y}
-        return self._lanes <= own
+        own = {self._owner(x, varying) for x, y in zip(a, b, strict=True) if x == y}
+        return self._lanes.keys() <= own
 
-    def _owner(self, index: Expr) -> int | None:
-        """The thread index whose threads have elements of their own at an index; None for none."""
+    def _owner(self, index: Expr, varying: Collection[int]) -> int | None:
+        """The thread index whose threads have elements of their own at an index; None for none.
+
+        Variables in ``varying``, and what memory holds, may have one value in the one access and
+        another in the other.
+        """
         if isinstance(index, Var):
             return index.id
         if not (isinstance(index, Binary) and index.op in ("add", "sub")):
             return self._strided(index, 1)
         for part, rest in ((index.a, index.b), (index.b, index.a)):
+            if self._uses(rest, self._lanes):
+                continue
             count = self._count(rest) if index.op == "add" else None
-            if (found := self._strided(part, count)) is not None and not self._uses_a_lane(rest):
+            found = self._strided(part, count)
+            if found is None:
+                continue
+            varies = self._uses(rest, varying) or any(
+                isinstance(e, Load) for e in walk.walk_expr(rest)
+            )
+            if not varies or isinstance(part, Binary) or self._is_far(rest, self._lanes[found]):
                 return found
         return None
+
+    def _is_far(self, rest: Expr, threads: int) -> bool:
+        """True for ``i * c`` that is not less than all threads take: iterations do not meet."""
+        if not (isinstance(rest, Binary) and rest.op == "mul" and isinstance(rest.a, Var)):
+            return False
+        step = const_value(rest.b)
+        return step is not None and abs(step) >= threads
 
     def _strided(self, part: Expr, count: int | None) -> int | None:
         """The thread index in ``tx``, or in ``tx * c`` with at most ``c`` elements for each."""
@@ -128,5 +152,14 @@ class Clashes:
         value = const_value(rest)
         return value + 1 if value is not None and value >= 0 else None
 
-    def _uses_a_lane(self, expr: Expr) -> bool:
-        return any(isinstance(e, Var) and e.id in self._lanes for e in walk.walk_expr(expr))
+    def _uses(self, expr: Expr, ids: Collection[int]) -> bool:
+        return any(isinstance(e, Var) and e.id in ids for e in walk.walk_expr(expr))
+
+
+def _defined(stmt: Stmt) -> Iterator[Var]:
+    """The variables that a statement gives a value."""
+    for name in stmt.DEFINES:
+        value = getattr(stmt, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Var):
+                yield one
