@@ -25,7 +25,8 @@ def test_a_row_of_the_suite(name: str) -> None:
     for r in found:
         assert r.baseline == "eager"
         assert set(r.extra["share"]) == set(r.extra["error"]) == {"tileops", "eager"}
-        assert r.extra["error"]["tileops"] < 2**-6
+        # Operands are bfloat16: at most twice what torch loses of the same ones, and a unit.
+        assert r.extra["error"]["tileops"] <= 2 * r.extra["error"]["eager"] + 2**-7
         assert r.extra["failed"]["liger"].startswith("ZeroDivisionError")
     assert "of a copy" in suite_ops.table(found)
 
