@@ -5,6 +5,7 @@
 
 #include "arith.h"
 #include "tileops_cpu_abi.h"
+#include "warp_reductions.h"
 
 // Stores what calls preserve, and the stack pointer at `save`; goes on with the stack `load`, whose
 // function starts with `argument` if it is a new one.
@@ -126,34 +127,6 @@ class Thread {
   u32 match_all_sync(T value, u32 mask) {
     const u64 own = bits_of(value);
     return holding(own, mask, [own](u64 other) { return other != own; }) == 0 ? mask : 0;
-  }
-  // Pairs of lanes, then pairs of those: the order of the sums is that of a GPU.
-  template <class S, class Join>
-  ValueOf<S> joined(ValueOf<S> value, Join join) {
-    for (i32 bit = 16; bit > 0; bit /= 2) {
-      value = round_to<S>(join(value, shfl_xor(value, bit, 32, ~u32{0})));
-    }
-    return value;
-  }
-  template <class S>
-  ValueOf<S> warp_reduce_sum(ValueOf<S> value) {
-    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a + b; });
-  }
-  template <class S>
-  ValueOf<S> warp_reduce_max(ValueOf<S> value) {
-    return joined<S>(value, greatest<ValueOf<S>>);
-  }
-  template <class S>
-  ValueOf<S> warp_reduce_min(ValueOf<S> value) {
-    return joined<S>(value, least<ValueOf<S>>);
-  }
-  template <class S>
-  ValueOf<S> warp_reduce_bitand(ValueOf<S> value) {
-    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a & b; });
-  }
-  template <class S>
-  ValueOf<S> warp_reduce_bitor(ValueOf<S> value) {
-    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a | b; });
   }
   // Barriers of the block that count the threads in which a condition holds.
   i32 syncthreads_count(bool holds);

@@ -1,7 +1,8 @@
 // Integer arithmetic with defined results: floor division, shifts, bit counts. Nothing here
 // traps.
 //
-// Signed overflow wraps (kernels are compiled with -fwrapv). Division by zero gives -1 for
+// Signed overflow wraps: kernels for CPUs are compiled with -fwrapv, and those in CUDA C++, for
+// whose compiler it cannot happen, use the functions for it. Division by zero gives -1 for
 // quotients of signed and all ones for unsigned integers, and the dividend for remainders, as
 // RISC-V and most GPUs do.
 #ifndef TILEOPS_CPU_INTEGER_H_
@@ -10,6 +11,21 @@
 #include "types.h"
 
 namespace tileops {
+
+template <class T>
+TILEOPS_INLINE T wrapping_add(T a, T b) {
+  return static_cast<T>(static_cast<u64>(a) + static_cast<u64>(b));
+}
+
+template <class T>
+TILEOPS_INLINE T wrapping_sub(T a, T b) {
+  return static_cast<T>(static_cast<u64>(a) - static_cast<u64>(b));
+}
+
+template <class T>
+TILEOPS_INLINE T wrapping_mul(T a, T b) {
+  return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b));
+}
 
 // A divisor that makes the machine's division safe: 0 and -1 become 1; their results are put in
 // after.
@@ -24,7 +40,7 @@ TILEOPS_INLINE T truncdiv(T a, T b) {
     return b == T(0) ? T(-1) : static_cast<T>(a / (b == T(0) ? T(1) : b));
   }
   const T q = static_cast<T>(a / safe_divisor(b));
-  return b == T(0) ? T(-1) : b == T(-1) ? static_cast<T>(-a) : q;
+  return b == T(0) ? T(-1) : b == T(-1) ? wrapping_sub(T(0), a) : q;
 }
 
 template <class T>
@@ -81,7 +97,7 @@ TILEOPS_INLINE T shift_right(T a, T n) {
 
 template <class T>
 TILEOPS_INLINE T absolute(T a) {
-  return a < T(0) ? static_cast<T>(-a) : a;
+  return a < T(0) ? wrapping_sub(T(0), a) : a;
 }
 
 template <class T>
@@ -107,8 +123,8 @@ TILEOPS_INLINE T integer_power(T base, T exponent) {
   }
   T result = 1;
   for (u64 n = static_cast<u64>(exponent); n != 0; n >>= 1) {
-    if ((n & 1u) != 0) result = static_cast<T>(result * base);
-    base = static_cast<T>(base * base);
+    if ((n & 1u) != 0) result = wrapping_mul(result, base);
+    base = wrapping_mul(base, base);
   }
   return result;
 }

@@ -13,7 +13,7 @@ import tileops.language as T
 from tests.kit.interpreted import run
 from tests.programs.construct import Construct
 from tests.programs.sources import SOURCES
-from tests.programs.threads import THREADS
+from tests.programs.threads import THREADS, wrapped_numbers
 from tileops.cli.main import main
 from tileops.codegen import gpu
 from tileops.codegen.kernel_code import Specialization
@@ -45,6 +45,14 @@ def test_each_program_compiles(case: Construct, target: str) -> None:
     assert image.spills == 0
     (note,) = image.notes
     assert "CUDA path: line " in note
+
+
+def test_integers_wrap_where_the_compiler_has_no_overflow() -> None:
+    """NVRTC takes ``x + 1 > x`` of signed integers for true."""
+    artifact = compiled(program_of(wrapped_numbers, torch.zeros(64, dtype=torch.int32)))
+    text = artifact.files["launch0.cu"].decode()
+    for call in ("wrapping_add", "wrapping_sub", "wrapping_mul", "shift_left", "absolute"):
+        assert f"{call}<i32>(" in text
 
 
 def tiles_then_threads(X):

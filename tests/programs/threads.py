@@ -187,6 +187,37 @@ def narrow_updates_expected(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([columns.sum(0) % 256, columns.amax(0)]).float()
 
 
+def wrapped_numbers(X):
+    """Sums, products, negatives, shifts, powers and sums of a warp beyond the dtype wrap."""
+    X: T.Tensor((64,), T.int32)
+    Y = T.empty((7, 64), T.int32)
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        x = T.shfl_xor(X[tx], 1)
+        Y[0, tx] = T.if_then_else(x + 1 > x, 1, 0)
+        Y[1, tx] = T.if_then_else(x - 1 < x, 1, 0)
+        Y[2, tx] = T.if_then_else((x * 3) // 3 == x, 1, 0)
+        Y[3, tx] = T.if_then_else(-x == x, 1, 0)
+        Y[4, tx] = T.if_then_else((x << 1) >> 1 == x, 1, 0)
+        Y[5, tx] = T.if_then_else(T.abs(x) < 0, 1, 0)
+        Y[6, tx] = T.warp_reduce_sum(x)
+    return Y
+
+
+def extremes() -> torch.Tensor:
+    found = ints(64)
+    found[::5], found[1::5], found[2::5] = 2**31 - 1, -(2**31), 2**30
+    return found
+
+
+def wrapped_numbers_expected(given: torch.Tensor) -> torch.Tensor:
+    x = given.view(32, 2).flip(1).reshape(64)  # torch's integers wrap
+    sums = x.view(2, 32).sum(1, dtype=torch.int32).repeat_interleave(32)
+    tests = (x + 1 > x, x - 1 < x, (x * 3).div(3, rounding_mode="floor") == x, -x == x,
+             (x << 1) >> 1 == x, x.abs() < 0)  # fmt: skip
+    return torch.stack([*(test.int() for test in tests), sums])
+
+
 def numbers_of_threads(X):
     """Lanes, warps and groups choose elements, as indices of threads do: tiles, not threads."""
     X: T.Tensor((256,), T.int32)
@@ -218,5 +249,6 @@ THREADS = [
     ),
     Construct(shared_counters, lambda: (ints(4, 128, low=1),), shared_counters_expected),
     Construct(narrow_updates, lambda: (ints(64, low=0, high=40),), narrow_updates_expected),
+    Construct(wrapped_numbers, lambda: (extremes(),), wrapped_numbers_expected),
     *EXCHANGES,
 ]

@@ -4,6 +4,7 @@
 #define TILEOPS_CUDA_THREADS_H_
 
 #include "arith.h"
+#include "warp_reductions.h"
 
 namespace tileops {
 
@@ -56,35 +57,6 @@ struct Thread {
     int agree = 0;
     __match_all_sync(mask & lanes(), bits_of(value), &agree);
     return agree != 0 ? mask : 0;
-  }
-  // Pairs of lanes, then pairs of those.
-  template <class S, class Join>
-  TILEOPS_INLINE_MEMBER ValueOf<S> joined(ValueOf<S> value, Join join) const {
-#pragma unroll
-    for (i32 bit = 16; bit > 0; bit /= 2) {
-      value = round_to<S>(join(value, shfl_xor(value, bit, 32, ~u32{0})));
-    }
-    return value;
-  }
-  template <class S>
-  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_sum(ValueOf<S> value) const {
-    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a + b; });
-  }
-  template <class S>
-  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_max(ValueOf<S> value) const {
-    return joined<S>(value, greatest<ValueOf<S>>);
-  }
-  template <class S>
-  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_min(ValueOf<S> value) const {
-    return joined<S>(value, least<ValueOf<S>>);
-  }
-  template <class S>
-  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_bitand(ValueOf<S> value) const {
-    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a & b; });
-  }
-  template <class S>
-  TILEOPS_INLINE_MEMBER ValueOf<S> warp_reduce_bitor(ValueOf<S> value) const {
-    return joined<S>(value, [](ValueOf<S> a, ValueOf<S> b) { return a | b; });
   }
   TILEOPS_INLINE_MEMBER i32 syncthreads_count(bool holds) const {
     return __syncthreads_count(holds);

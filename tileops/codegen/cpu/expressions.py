@@ -110,7 +110,10 @@ def _binary(state: LaunchState, expr: Binary) -> str:
     if op in INTEGER_DIVISIONS:
         return _division(state, expr, a, b)
     if op in ("shl", "shr"):
-        return _shift(expr, a, b)
+        return _shift(state, expr, a, b)
+    is_sum = op in ("add", "sub", "mul") and expr.dtype.is_integer
+    if is_sum and not state.wraps and state.ranges.wraps(expr):
+        return f"wrapping_{op}<{computing(expr.dtype)}>({a}, {b})"
     return _wrapped(f"({a} {SYMBOLS[op]} {b})", expr)
 
 
@@ -157,9 +160,10 @@ def _division(state: LaunchState, expr: Binary, a: str, b: str) -> str:
     return f"{name}<{computing(expr.dtype)}>({a}, {b})"
 
 
-def _shift(expr: Binary, a: str, b: str) -> str:
+def _shift(state: LaunchState, expr: Binary, a: str, b: str) -> str:
     count = const_value(expr.b)
-    if count is not None and 0 <= count < expr.dtype.bits:
+    is_plain = state.wraps or expr.op == "shr"
+    if is_plain and count is not None and 0 <= count < expr.dtype.bits:
         return _wrapped(f"({a} {'<<' if expr.op == 'shl' else '>>'} {count})", expr)
     name = "shift_left" if expr.op == "shl" else "shift_right"
     return f"{name}<{computing(expr.dtype)}>({a}, {b})"
@@ -169,6 +173,8 @@ def _unary(state: LaunchState, expr: Unary) -> str:
     a = value(state, expr.a)
     if expr.op == "not":
         return f"(!{a})"
+    if expr.op == "neg" and expr.dtype.is_integer and not state.wraps:
+        return f"wrapping_sub<{computing(expr.dtype)}>(0, {a})"
     if expr.op == "neg":
         return f"(-{a})" if is_narrow_float(expr.dtype) else _wrapped(f"(-{a})", expr)
     return f"(!{a})" if expr.dtype.is_bool else _wrapped(f"(~{a})", expr)

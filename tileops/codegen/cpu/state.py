@@ -101,6 +101,7 @@ class LaunchState:
     # Emitters of statements that have another text in some launches, by kind.
     steps: Mapping[type[Stmt], Callable[[LaunchState, Any], None]] = field(default_factory=dict)
     tile_atomics: str = "plain"  # the prefix of functions that update elements on chip
+    wraps: bool = True  # whether the compiler lets operators on signed integers wrap
 
     def place(self, buffer: Buffer) -> Place:
         """Where ``buffer`` is; InternalError if it was never allocated."""

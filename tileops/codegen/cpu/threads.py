@@ -152,11 +152,12 @@ def _emit_named_barrier(state: LaunchState, stmt: NamedBarrier) -> None:
 def _emit_exchange(state: LaunchState, stmt: Exchange) -> None:
     """A call of the thread's function of the exchange's name, with its arguments."""
     kind = computing(stmt.result.dtype)
-    args = [value(state, arg) for arg in stmt.args]
+    args = ", ".join(value(state, arg) for arg in stmt.args)
     name = state.declare(stmt.result)
-    # A reduction rounds each step to the dtype of the value.
-    exact = f"<{storage(stmt.result.dtype)}>" if stmt.op.startswith("warp_reduce") else ""
-    state.writer.line(f"const {kind} {name} = me.{stmt.op}{exact}({', '.join(args)});")
+    call = f"me.{stmt.op}({args})"
+    if stmt.op.startswith("warp_reduce"):  # each step is rounded to the dtype of the value
+        call = f"tileops::{stmt.op}<{storage(stmt.result.dtype)}>(me, {args})"
+    state.writer.line(f"const {kind} {name} = {call};")
 
 
 def _emit_random_start(state: LaunchState, stmt: RandomStart) -> None:
