@@ -49,7 +49,7 @@ test: build $(STAMPS)/triton36
 RANDOM_PROGRAMS ?= 2000
 RANDOM_SEED ?= $(shell date +%Y%m%d)0000
 nightly: build $(STAMPS)/triton36
-	TILEOPS_NIGHTLY=1 $(MAKE) test
+	TILEOPS_NIGHTLY=1 TILEOPS_TEST_SEED=$(RANDOM_SEED) $(MAKE) test
 	TILEOPS_RANDOM_PROGRAMS=$(RANDOM_PROGRAMS) TILEOPS_RANDOM_BUNDLES=1000 TILEOPS_RANDOM_SEED=$(RANDOM_SEED) \
 	    TILEOPS_OTHER_TRITON=$(abspath $(TRITON36)) $(BIN)/python -m pytest tests/property $(PYTEST_ARGS)
 	TILEOPS_REAL_PAIRS=1 $(BIN)/python -m pytest tests/pairs/test_programs.py -k sm_90 $(PYTEST_ARGS)
