@@ -143,16 +143,14 @@ class CodeProvider(Provider):
         """
         program = self.request_for(wanted).program
         own, general = words_of(program), general_words(program)
-        forms = [
+        asked, *others = dict.fromkeys(
             (spec, words)
             for spec in (wanted.spec, replace(wanted.spec, fast=False))
             for words in (own, own if general is None else general)
-        ]
-        for spec, words in dict.fromkeys(forms[1:]):
-            if (spec, words) == (wanted.spec, own):
-                continue
+        )
+        for spec, words in others:
             try:
-                self.supply(replace(wanted, spec=spec, words=words or None), (wanted.spec, own))
+                self.supply(replace(wanted, spec=spec, words=words or None), asked)
             except CompileMissError:
                 continue
             return True
