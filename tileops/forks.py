@@ -27,8 +27,8 @@ from collections.abc import Callable, Sequence
 from importlib import _bootstrap
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-# What a first call imports.
-_IMPORTED_LATE = frozenset({"tileops", "filelock", "triton"}) | {
+# What a first call imports; importlib's metadata tell what signs an entry which version it is.
+_IMPORTED_LATE = frozenset({"tileops", "filelock", "importlib", "triton"}) | {
     "redis", "fsspec", "s3fs", "gcsfs", "aiobotocore", "aiohttp", "botocore", "cryptography"
 }  # fmt: skip
 # The import system's own table of the modules that some thread is importing, by name.

@@ -118,9 +118,9 @@ def test_of_all_machines_one_compiles_each_program(
     (cold,) = run_all([Node(url, keys_file, tmp_path / "cold", PROGRAMS, 0, 0)])
     assert cold["built"] == []
     hits = sorted(cold["hits_ms"])  # type: ignore[call-overload]
-    print(
-        f"{url}: cold machine, ms a program: median {hits[len(hits) // 2]:.1f}, most {hits[-1]:.1f}"
-    )
+    median = hits[len(hits) // 2]
+    print(f"{url}: cold machine, ms a program: median {median:.1f}, most {hits[-1]:.1f}")
+    assert median <= 50 or url.startswith("s3:")  # the S3 server here is a slow imitation
 
 
 @pytest.mark.parametrize("url", ["file", "redis"], indirect=True)

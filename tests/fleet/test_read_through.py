@@ -79,6 +79,37 @@ def test_it_is_asked_once_a_program(share: Path, node: Node) -> None:
     assert counts() == {"remote_hits": 1, "memory_hits": 2}
 
 
+def test_a_copy_does_not_wait_for_the_disk(
+    share: Path, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(share, blobs.blob())
+    synced: list[int] = []
+    wait = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(descriptor) or wait(descriptor)
+    )
+    store = node(f"file://{share}", "read")
+    store.fetch(samples.key(1), lambda: samples.built(1))  # nobody else has it
+    assert synced
+    synced.clear()
+    assert store.fetch(samples.key(), never).path is not None
+    assert not synced
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_copy_that_a_power_failure_tore_is_fetched_again(
+    share: Path, node: Node, size: int
+) -> None:
+    place(share, blobs.blob())
+    found = node(f"file://{share}", "read").fetch(samples.key(), never)
+    assert found.path is not None
+    os.truncate(found.path / "launch0.cubin", size)
+    with pytest.warns(RuntimeWarning, match="damaged cache entry, passed over"):
+        assert is_whole(Store().fetch(samples.key(), never))
+    assert counts() == {"remote_hits": 2}
+    assert Store().get(samples.key()) is not None  # in the damaged one's place
+
+
 def test_get_does_not_ask_it(share: Path, node: Node) -> None:
     place(share, blobs.blob())
     assert node(f"file://{share}").get(samples.key()) is None

@@ -125,14 +125,18 @@ def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
     return "all" in keep or suffix in keep or suffix not in STAGES
 
 
-def write_entry(folder: Path, entry: Entry) -> None:
-    """Write ``entry`` into the new ``folder``, manifest last, and wait for the disk. OSError."""
+def write_entry(folder: Path, entry: Entry, *, durable: bool = True) -> None:
+    """Write ``entry`` into the new ``folder``, manifest last. OSError.
+
+    With ``durable`` it waits for the disk. Without, a power failure may damage the entry: readers
+    notice, and get it where it came from.
+    """
     os.mkdir(folder, 0o755)  # noqa: PTH102
     folders = sorted({name.rpartition("/")[0] for name in entry.files if "/" in name})
     for name in folders:
         os.mkdir(folder / name, 0o755)  # noqa: PTH102
     for name, data in sorted(entry.files.items()):
-        write_file(folder / name, data)
+        write_file(folder / name, data, durable=durable)
     for name, target in sorted(entry.links.items()):
         os.symlink(target, folder / name)  # noqa: PTH211
     content = {
@@ -143,8 +147,8 @@ def write_entry(folder: Path, entry: Entry) -> None:
         "links": dict(entry.links),
         "manifest": dict(entry.manifest),
     }
-    write_file(folder / MANIFEST, sealed(content).encode())
-    for name in (*folders, ""):
+    write_file(folder / MANIFEST, sealed(content).encode(), durable=durable)
+    for name in (*folders, "") if durable else ():
         sync_directory(folder / name)
 
 

@@ -34,8 +34,11 @@ def make_directories(path: Path) -> None:
             raise
 
 
-def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write a new file, in parts if so given, and wait for the disk. OSError, also if it exists."""
+def write_file(path: Path, data: bytes | Iterable[bytes], *, durable: bool = True) -> None:
+    """Write a new file, in parts if so given. OSError, also if it exists.
+
+    With ``durable`` it waits for the disk.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, _FILE_MODE)
     try:
@@ -43,7 +46,8 @@ def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
             view = memoryview(part)
             while view:
                 view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from tileops import counters, log
@@ -192,6 +191,8 @@ class WriteBack:
 @functools.cache
 def provenance() -> dict[str, str]:
     """Who made an entry: part of what is signed. No times, so that equal entries stay equal."""
+    from importlib import metadata  # 10 ms, which a machine that only reads does not need
+
     try:
         return {"tileops": metadata.version("tileops-torch")}
     except metadata.PackageNotFoundError:
