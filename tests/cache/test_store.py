@@ -145,11 +145,11 @@ def test_what_is_cleared_while_an_entry_is_written_is_written_again(
     real = entry_module.write_file
     names: list[str] = []
 
-    def write(path: Path, data: bytes) -> None:
+    def write(path: Path, data: bytes, **how: bool) -> None:
         names.append(path.name)
         if len(names) == 3:
             shutil.rmtree(root.parent / what)
-        real(path, data)
+        real(path, data, **how)
 
     monkeypatch.setattr(entry_module, "write_file", write)
     with warnings.catch_warnings():
