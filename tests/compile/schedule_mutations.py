@@ -24,6 +24,7 @@ from tileops.ir.schedule import (
     RingStep,
     Schedule,
     Settle,
+    Share,
 )
 from tileops.ir.stmt import Body, For, Parallel, Stmt
 from tileops.ir.walk import read_buffers, sub_bodies, walk, walk_expr, with_bodies
@@ -157,7 +158,7 @@ def _with_ring(body: Body, old: Ring, new: Ring) -> Body:
 def _of(site: Site, unreached: str) -> Iterator[tuple[str, Edit, str]]:
     """The mutations at one site: kind, edit, and why it is harmless or nothing."""
     stmt = site.stmt
-    if isinstance(stmt, (Await, Acquire, Fetch, Deposit, Publish)):
+    if isinstance(stmt, (Await, Acquire, Fetch, Deposit, Publish, Share)):
         yield f"dropped {type(stmt).__name__}", _drop, unreached
     match stmt:
         case Await() | Acquire():
@@ -178,6 +179,9 @@ def _of(site: Site, unreached: str) -> Iterator[tuple[str, Edit, str]]:
             deposit = next(n for n in reversed(range(site.at)) if isinstance(site.body[n], Deposit))
             yield "Publish before its Deposit", _move(deposit), unreached
             yield "doubled Publish", _double, unreached
+        case Share():
+            issue = next(n for n, s in enumerate(site.body[site.at :]) if isinstance(s, Issue))
+            yield "Share behind its Issue", _move(site.at + issue), unreached
         case Settle():
             more = replace(stmt, outstanding=stmt.outstanding + 1)
             yield "Settle of one less", _put(more), unreached or _runs_once(site)
@@ -277,11 +281,12 @@ def _read_before(site: Site, stmt: Release, settle: int) -> str:
     """A settle that ends no product on this ring's slot: an earlier one did.
 
     The products in flight before the settle are those of the list so far; none may start between
-    the settle and the release. A deferred release is of a product of the iteration before, which is
-    in flight.
+    the settle and the release, and no nest may read the slot there. A deferred release is of a
+    product of the iteration before, which is in flight.
     """
     held = {b.id for b in stmt.ring.buffers}
-    later = [s for s in walk(site.body[settle : site.at]) if isinstance(s, Issue)]
+    between = site.body[settle : site.at]
+    later = [s for s in between if isinstance(s, Issue) or _read(s) & held]
     if stmt.behind or later:
         return ""
     flying = _flying(site.body[:settle], [])

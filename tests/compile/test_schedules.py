@@ -58,8 +58,10 @@ KINDS = {
     "Release before its Settle", "Settle of one less", "Settle without results",
     "Fetch before its Acquire", "turned `when`", "ring depth in one role",
 }  # fmt: skip
-# Those of vectors in rings and of exchanges, which some programs of the pairs have.
+# Those of vectors in rings, of exchanges and of shared operands, which some programs of the pairs
+# have.
 KINDS_OF_PAIRS = {
+    "dropped Share", "Share behind its Issue",
     "Release before a nest", "dropped Deposit", "dropped Publish", "Deposit before its Acquire",
     "Publish before its Deposit", "doubled Publish",
 }  # fmt: skip

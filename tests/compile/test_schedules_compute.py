@@ -25,6 +25,7 @@ PAIRS: dict[str, dict[str, Any]] = {
     "matmul fp8 block scales 4096x4096x7168": {"M": 200, "N": 256, "K": 400, "group": 128},
     "matmul int8 8192": {"M": 200, "N": 272, "K": 416},
     "decode mla bf16 64x8192": {"B": 2, "S": 160, "H": 128, "D": 512, "R": 64},
+    "retention bf16 4x4096x16x256-512": {"B": 1, "S": 192, "H": 2, "D": 256, "DV": 128},
 }
 # Loops of one trip and of three: a tile is left where they are taken in pairs.
 ODD = [("matmul fp8 8192", {"K": 128}), ("matmul fp8 8192", {"K": 384})]

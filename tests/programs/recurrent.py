@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import torch
@@ -213,20 +214,22 @@ def _scan_reference(cb, x, dt, decay, c, states, d) -> list[Bounded]:
     return [(value.permute(0, 1, 3, 2, 4), bound.permute(0, 1, 3, 2, 4))]
 
 
-def _delta_inputs() -> tuple[torch.Tensor, ...]:
-    q, k, w = (randn(1, 48, 2, 32).div(6).to(HALF) for _ in range(3))
-    g = (-torch.rand(1, 3, 16, 2) / 4).cumsum(2).flatten(1, 2)
-    return q, k, w, randn(1, 48, 2, 16, dtype=HALF), g
+def _delta_inputs(
+    chunk: int = 16, length: int = 48, d: int = 32, dv: int = 16
+) -> tuple[torch.Tensor, ...]:
+    q, k, w = (randn(1, length, 2, d).div(d**0.5).to(HALF) for _ in range(3))
+    g = (-torch.rand(1, length // chunk, chunk, 2) / 4).cumsum(2).flatten(1, 2)
+    return q, k, w, randn(1, length, 2, dv, dtype=HALF), g
 
 
-def _delta_reference(q, k, w, u, g) -> list[Bounded]:
+def _delta_reference(q, k, w, u, g, chunk: int = 16) -> list[Bounded]:
     q, k, w, u = (x.double().transpose(1, 2) for x in (q, k, w, u))
     g = g.double().transpose(1, 2)
-    state = sure(torch.zeros(1, 2, 32, 16))
+    state = sure(torch.zeros(1, 2, q.shape[-1], u.shape[-1]))
     outs = []
-    for start in range(0, 48, 16):
-        qc, kc, wc, uc = (x[:, :, start : start + 16] for x in (q, k, w, u))
-        gc = g[:, :, start : start + 16, None]
+    for start in range(0, q.shape[2], chunk):
+        qc, kc, wc, uc = (x[:, :, start : start + chunk] for x in (q, k, w, u))
+        gc = g[:, :, start : start + chunk, None]
         state_s = rounded(state, HALF)
         taken = times(sure(wc), state_s)
         v_s = rounded(plus(sure(uc), (-taken[0], taken[1])), HALF)
@@ -246,6 +249,12 @@ def _cases() -> Iterator[FamilyCase]:
     yield FamilyCase("mamba2_chunk_state", chunk_state, _state_inputs, _state_reference)
     yield FamilyCase("mamba2_chunk_scan", chunk_scan, _scan_inputs, _scan_reference)
     yield FamilyCase("gated_delta", gated_delta, _delta_inputs, _delta_reference)
+    # Products have the state and decayed keys, which the program computes, as second or transposed
+    # operands, and as many rows as one group of warps has at least.
+    yield FamilyCase(
+        "gated_delta-64", gated_delta, functools.partial(_delta_inputs, 64, 192, 128, 64),
+        functools.partial(_delta_reference, chunk=64), {"chunk": 64},
+    )  # fmt: skip
 
 
 CASES = tuple(_cases())

@@ -97,7 +97,8 @@ class Schedule:
     ``groups`` groups of ``warps`` run the math role, each with its own rows where they are several:
     from ``first_row`` on, a multiple of ``rows``. If ``by_columns``, these are columns of the one
     tile that is wide, and each group computes what else there is. ``across`` warps of a group share
-    rows and divide the columns; they put first operands into ``shared`` tiles. ``staged`` are the
+    rows and divide the columns. Operands that products cannot read from registers are put into
+    ``shared`` tiles. ``staged`` are the
     descriptors of tiles that leave through shared memory. Registers are for each thread.
     """
 
@@ -221,7 +222,7 @@ class Fetch(Copy):
 
 @dataclass(frozen=True)
 class Share(Copy):
-    """A copy of a tile to shared memory, where products read it as their first operand."""
+    """A copy of a tile to shared memory, where products read it."""
 
     TEXT = "share {0.src} -> {0.dst}"
 

@@ -34,7 +34,7 @@ class Maps:
         return self._staging[descriptor.tensor.dtype, descriptor.box, descriptor.swizzle]
 
     def tile(self, buffer: Buffer) -> str:
-        """The shared memory of a first operand that the math role computes."""
+        """The shared memory of an operand that the math role computes."""
         return self._tiles[buffer.id]
 
     def slots(self, buffer: Buffer) -> str:

@@ -126,7 +126,11 @@ class RoleState(LaunchState):
         return Val(f"gl.convert_layout({tile.text}, {laid})", tile.dtype)
 
     def rider(self, load: Load) -> Val:
-        """The elements of a vector that rides in a ring, for the columns of the current nest."""
+        """The elements of a slot: those of the current nest, or of a vector for its columns."""
+        if len(load.indices) == 2:
+            tile = self.slot_of(load.buffer)
+            laid = self.layouts.tile(self.space.padded)
+            return Val(f"{tile}.load({laid})", load.dtype, frozenset({0, 1}))
         (index,) = load.indices
         axis = self.space.axis_of(index.id) if isinstance(index, Var) else None
         if axis is None:

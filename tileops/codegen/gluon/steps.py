@@ -89,7 +89,7 @@ def _emit_publish(state: RoleState, stmt: Publish) -> None:
 
 def _emit_issue(state: RoleState, stmt: Issue) -> None:
     a = _operand(state, stmt.a, stmt, transposed=stmt.transpose_a)
-    b = _slot_text(state, stmt.b, stmt.behind, transposed=stmt.transpose_b)
+    b = _operand(state, stmt.b, stmt, transposed=stmt.transpose_b)
     acc = state.tile_name(stmt.c.buffer)
     fresh = ", use_acc=False" if const_value(stmt.clear) else ""
     line = f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}{fresh}, is_async=True)"
@@ -101,7 +101,7 @@ def _operand(state: RoleState, region: Region, stmt: Issue, *, transposed: bool)
     if region.buffer.id in state.fed:
         return _slot_text(state, region, stmt.behind, transposed=transposed)
     if region.buffer in state.schedule.shared:
-        return state.maps.tile(region.buffer)
+        return _matrix(state.maps.tile(region.buffer), transposed=transposed)
     shape = stmt.c.static_extents()
     if shape is None:
         raise Unfit("a product with run-time extents", stmt.loc)
@@ -111,7 +111,10 @@ def _operand(state: RoleState, region: Region, stmt: Issue, *, transposed: bool)
 
 def _slot_text(state: RoleState, region: Region, behind: int, *, transposed: bool) -> str:
     """The matrix in a slot of a ring, or the part of it that ``region`` is."""
-    text = _part_text(state, region, behind)
+    return _matrix(_part_text(state, region, behind), transposed=transposed)
+
+
+def _matrix(text: str, *, transposed: bool) -> str:
     return f"{text}.permute((1, 0))" if transposed else text
 
 

@@ -9,6 +9,7 @@ from tileops.ir.expr import Buffer, Var
 from tileops.ir.schedule import Issue, Schedule
 from tileops.ir.walk import walk
 from tileops.passes.hopper.fit_shared import with_math
+from tileops.passes.hopper.share_operands import made_operands
 from tileops.passes.hopper.split_columns import own_columns
 from tileops.passes.hopper.split_rows import split_rows
 from tileops.passes.hopper.unfit import Unfit
@@ -21,6 +22,9 @@ _GROUP_ROWS = 64  # of a wgmma instruction, which four warps run together
 def in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
     """The schedule with a group of four warps for each 64 rows, where rows do not meet."""
     groups = rows // _GROUP_ROWS
+    filled = {b.id for ring in schedule.rings for b in ring.buffers}
+    if any(made_operands(s, filled) for s in walk(schedule.math) if isinstance(s, Issue)):
+        return schedule
     exchanges = any(ring.is_exchange for ring in schedule.rings)
     if schedule.across > 1 and exchanges:
         raise Unfit("a product is too wide for groups that exchange operands")

@@ -1,6 +1,7 @@
-"""Vectors that ride in a ring beside a matrix: nests read them from its slot, one value a column.
+"""What nests read from the slots of rings: tiles of products, and vectors that ride beside one.
 
-In attention backward the sums of a tile's rows come with the tile: no thread waits for memory.
+Of a vector they read one value a column. In attention backward the sums of a tile's rows come with
+the tile: no thread waits for memory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Container, Iterator
 
 from tileops.ir.expr import Buffer
 from tileops.ir.schedule import Descriptor
-from tileops.ir.stmt import Body, Copy, For, Parallel, Stmt
+from tileops.ir.stmt import Body, Copy, For, Gemm, Parallel, Stmt
 from tileops.ir.walk import accesses, read_buffers, walk, written_buffers
 from tileops.passes.hopper.boxes import Boxes
 from tileops.passes.hopper.unfit import Unfit
@@ -44,6 +45,26 @@ def find_riders(
                 except Unfit:
                     continue  # it is loaded into registers
     return found
+
+
+def is_read_by_elements(tile: Buffer, body: Body) -> bool:
+    """True if nests read a tile of two dimensions, each element at the variables of the nest.
+
+    Products may read it as well.
+    """
+    every = list(walk(body))
+    nests = [s for s in every if isinstance(s, Parallel) and _reads(s, tile)]
+    inside = [s for nest in nests for s in walk((nest,))]
+    outside = [s for s in every if tile in read_buffers(s) and not any(s is x for x in inside)]
+    if len(tile.shape) != 2 or not all(isinstance(s, Gemm) for s in outside):
+        return False
+    return all(_is_by_elements(nest.flattened(), tile) for nest in nests)
+
+
+def _is_by_elements(nest: Parallel, tile: Buffer) -> bool:
+    found = [(b, indices) for s in walk(nest.body) for b, indices in accesses(s)]
+    at_nest = all(indices == nest.vars for buffer, indices in found if buffer == tile)
+    return at_nest and nest.extents == tile.shape
 
 
 def span_of(body: Body, buffer: Buffer) -> Span | None:

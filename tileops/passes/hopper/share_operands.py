@@ -1,47 +1,78 @@
-"""First operands in shared memory where warps that share rows compute them.
+"""Operands in shared memory that the math role computes.
 
-Each such warp has some of an operand's columns and needs all of them.
+Products read second operands and transposed ones from there. Where warps share rows, each has some
+of a first operand's columns and needs all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from tileops.ir.expr import Buffer, Region
 from tileops.ir.schedule import Issue, Schedule, Share, swizzle_of
-from tileops.ir.stmt import Body, Stmt
+from tileops.ir.stmt import Body, Gemm, Stmt
 from tileops.ir.walk import sub_bodies, walk, with_bodies, written_buffers
 from tileops.passes.hopper.unfit import Unfit
 
 
+def made_operands(gemm: Gemm, filled: Container[int]) -> tuple[Buffer, ...]:
+    """The operands in no ring that a product cannot read from registers.
+
+    ``filled`` are the buffers of rings. One group of warps makes the whole of such an operand.
+    """
+    candidates = (gemm.a.buffer, gemm.b.buffer) if gemm.transpose_a else (gemm.b.buffer,)
+    return tuple(b for b in candidates if b.id not in filled)
+
+
+def require_shareable(buffer: Buffer, gemm: Gemm) -> None:
+    """Unfit for a tile whose rows are too short for a pattern of shared memory."""
+    if not swizzle_of((buffer.static_shape() or (0,))[-1] * buffer.dtype.bytes):
+        raise Unfit(f"a row of `{buffer.name}` is too short for shared memory", gemm.loc)
+
+
 def share_operands(schedule: Schedule, ids: Iterator[int]) -> Schedule:
-    """The schedule with a shared tile for each first operand that is in registers."""
-    if schedule.across == 1:
-        return schedule
-    fed = {b.id for ring in schedule.rings for b in ring.buffers}
-    shared: dict[int, Buffer] = {}
-    math = _shared(schedule.math, fed, shared, ids)
-    return replace(schedule, math=math, shared=tuple(shared.values()))
+    """The schedule with a shared tile for each operand that products cannot have in registers."""
+    sharing = _Sharing(schedule, ids)
+    math = sharing.body(schedule.math)
+    return replace(schedule, math=math, shared=tuple(sharing.tiles.values()))
 
 
-def _shared(body: Body, fed: set[int], shared: dict[int, Buffer], ids: Iterator[int]) -> Body:
-    out: list[Stmt] = []
-    held: set[int] = set()  # operands whose tiles are up to date: products in flight may read them
-    for stmt in body:
-        if isinstance(stmt, Issue) and stmt.a.buffer.id not in fed:
-            own = stmt.a.buffer
-            if own.id not in shared:
-                if not swizzle_of((own.static_shape() or (0,))[-1] * own.dtype.bytes):
-                    raise Unfit(f"a row of `{own.name}` is too short for shared memory", stmt.loc)
-                shared[own.id] = replace(own, id=next(ids), scope="shared")
-            tile = Region(shared[own.id], stmt.a.starts, stmt.a.extents)
-            if own.id not in held:
-                out.append(Share(stmt.a, tile, **stmt.provenance))
-                held.add(own.id)
-            out.append(replace(stmt, a=tile))
-            continue
-        held -= {b.id for s in walk((stmt,)) for b in written_buffers(s)}
-        inner = tuple(_shared(b, fed, shared, ids) for b in sub_bodies(stmt))
-        out.append(with_bodies(stmt, inner))
-    return tuple(out)
+class _Sharing:
+    """``tiles`` are the shared tiles, by the ids of the buffers in registers."""
+
+    def __init__(self, schedule: Schedule, ids: Iterator[int]) -> None:
+        self.tiles: dict[int, Buffer] = {}
+        self._fed = {b.id for ring in schedule.rings for b in ring.buffers}
+        self._across, self._ids = schedule.across, ids
+
+    def body(self, body: Body) -> Body:
+        """The statements with tiles shared in front of the products that read them."""
+        out: list[Stmt] = []
+        held: set[int] = set()  # whose tiles are up to date: products in flight may read them
+        for stmt in body:
+            if isinstance(stmt, Issue):
+                out += self._issued(stmt, held)
+                continue
+            held -= {b.id for s in walk((stmt,)) for b in written_buffers(s)}
+            out.append(with_bodies(stmt, tuple(map(self.body, sub_bodies(stmt)))))
+        return tuple(out)
+
+    def _issued(self, issue: Issue, held: set[int]) -> Iterator[Stmt]:
+        made = {b.id for b in made_operands(issue, self._fed)}
+        if self._across > 1 and issue.a.buffer.id not in self._fed:
+            made.add(issue.a.buffer.id)
+        for region in (issue.a, issue.b):
+            own = region.buffer
+            if own.id not in made - held:
+                continue
+            if own.id not in self.tiles:
+                require_shareable(own, issue)
+                self.tiles[own.id] = replace(own, id=next(self._ids), scope="shared")
+            yield Share(region, self._tile(region), **issue.provenance)
+            held.add(own.id)
+        a, b = (self._tile(r) if r.buffer.id in made else r for r in (issue.a, issue.b))
+        yield replace(issue, a=a, b=b)
+
+    def _tile(self, region: Region) -> Region:
+        return Region(self.tiles[region.buffer.id], region.starts, region.extents)

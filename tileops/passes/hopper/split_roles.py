@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from tileops.dtypes import DType
 from tileops.ir import fold
@@ -40,7 +41,8 @@ from tileops.passes.hopper.exchanges import find_exchanged, require_rows
 from tileops.passes.hopper.fit_shared import LEAST_DEPTH
 from tileops.passes.hopper.groups import LANES, MOST_RESULTS
 from tileops.passes.hopper.leaving import Leaving
-from tileops.passes.hopper.riders import covers, find_riders, span_of
+from tileops.passes.hopper.riders import covers, find_riders, is_read_by_elements, span_of
+from tileops.passes.hopper.share_operands import made_operands, require_shareable
 from tileops.passes.hopper.unfit import Unfit
 
 # What a product of each dtype is summed in (PTX ISA, wgmma.mma_async).
@@ -97,6 +99,7 @@ class RoleSplit:
         self._exchanged = find_exchanged(launch.body)
         self._fed = self._fed_buffers()
         self._filled = self._fed.keys() | self._exchanged
+        self._made = {b.id for g in self._gemms for b in made_operands(g, self._filled)}
         # In a loop that multiplies in each iteration: what it adds to memory should not wait.
         self._adds = False
         for gemm in self._gemms:
@@ -111,12 +114,12 @@ class RoleSplit:
 
     @property
     def rows(self) -> int:
-        """The rows of the products, the same of all."""
+        """The rows of the products: the same of all, or the fewest where one group does them."""
         own = [g for g in self._gemms if g.a.buffer.id not in self._exchanged]
         found = {(g.c.static_extents() or (0,))[-2] for g in own}
-        if len(found) != 1:
+        if len(found) != 1 and not self._made:
             raise Unfit("the products differ in rows", self._launch.loc)
-        return found.pop()
+        return min(found)
 
     def warps(self) -> tuple[int, int]:
         """Warps of one group for all rows, and how many of them share rows.
@@ -131,8 +134,8 @@ class RoleSplit:
         warps = max(4, min(8, most, wanted))
         # Registers hold all results that products add to at once.
         added = {g.c.buffer for g in self._gemms if const_value(g.clear) == 0}
-        held = max(columns, sum((b.static_shape() or (0,))[-1] for b in added))
-        if warps == 4 and self.rows * held > MOST_RESULTS * LANES * warps:
+        held = max(self.rows * columns, sum(prod(b.static_shape() or ()) for b in added))
+        if warps == 4 and held > MOST_RESULTS * LANES * warps:
             return 8, 2
         return warps, 1
 
@@ -190,15 +193,17 @@ class RoleSplit:
                 continue
             writers = [s for s in walk(self._launch.body) if buffer in written_buffers(s)]
             readers = [s for s in walk(self._launch.body) if buffer in read_buffers(s)]
-            if len(writers) != 1 or not isinstance(writers[0], Copy) or self._in_tile(writers[0]):
-                if all(g.b.buffer is not buffer for g in self._gemms):
-                    continue  # it is held in registers
-                raise Unfit(
-                    f"`{buffer.name}` is not filled by one copy from a tensor", self._loc(writers)
-                )
-            if not all(isinstance(s, Gemm) for s in readers):
-                raise Unfit(f"`{buffer.name}` is read by more than products", self._loc(readers))
-            copy = writers[0]
+            loads = [s for s in writers if isinstance(s, Copy) and not self._in_tile(s)]
+            if len(writers) != 1 or not loads:
+                if loads and any(g.b.buffer is buffer for g in self._gemms):
+                    raise Unfit(
+                        f"`{buffer.name}` is not filled by one copy from a tensor", loads[0].loc
+                    )
+                continue  # the math role makes it
+            others = [s for s in readers if not isinstance(s, Gemm)]
+            if others and not is_read_by_elements(buffer, self._launch.body):
+                raise Unfit(f"`{buffer.name}` is read by more than products", self._loc(others))
+            (copy,) = loads
             if copy.src.buffer.id in self._written:
                 raise Unfit(f"`{copy.src.buffer.name}` is written in this launch", copy.loc)
             if not all(map(self._is_pure, exprs(copy))):
@@ -236,8 +241,8 @@ class RoleSplit:
 
     def _check_gemm(self, gemm: Gemm) -> None:
         a, b, c = gemm.a, gemm.b, gemm.c
-        if b.buffer.id not in self._fed:
-            raise Unfit(f"the second operand `{b.buffer.name}` is not loaded by a copy", gemm.loc)
+        for operand in made_operands(gemm, self._filled):
+            require_shareable(operand, gemm)
         if a.dtype != b.dtype or _SUMS.get(str(a.dtype)) != str(c.dtype):
             raise Unfit(f"a product of {a.dtype} and {b.dtype} into {c.dtype}", gemm.loc)
         if a.dtype.bits == 8:
@@ -245,9 +250,8 @@ class RoleSplit:
                 if not in_rows:
                     name = region.buffer.name
                     raise Unfit(f"the sum over {a.dtype} runs down columns of `{name}`", gemm.loc)
-        if gemm.transpose_a and a.buffer.id not in self._filled:
-            raise Unfit(f"`{a.buffer.name}` is transposed in registers", gemm.loc)
-        whole = a.is_whole() and c.is_whole() and (b.is_whole() or _are_rows(gemm))
+        are_rows = b.buffer.id in self._fed and _are_rows(gemm)
+        whole = a.is_whole() and c.is_whole() and (b.is_whole() or are_rows)
         if not whole or any(len(r.squeezed()) != 2 for r in (a, b, c)):
             raise Unfit("an operand is a part of its buffer", gemm.loc)
         if const_value(gemm.clear) is None:

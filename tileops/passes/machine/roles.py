@@ -22,6 +22,7 @@ from tileops.ir.schedule import (
     RingStep,
     Schedule,
     Settle,
+    Share,
 )
 from tileops.ir.stmt import Assume, Bind, Break, Continue, For, If, Parallel, While
 from tileops.ir.walk import (
@@ -65,11 +66,11 @@ class _Escape(Exception):
 
 @dataclass(frozen=True)
 class _Product:
-    """A product in flight: its result, its operand in registers if any, and the rounds it reads."""
+    """A product in flight: its result, its operands that no ring holds, and the rounds it reads."""
 
     number: int
     result: int
-    operand: int | None
+    operands: frozenset[int]
     rounds: frozenset[tuple[str, int]]
 
 
@@ -137,6 +138,8 @@ class Role:
         self._released: dict[str, set[int]] = {ring.name: set() for ring in schedule.rings}
         # The parts of exchanged buffers that are there, by buffer and round.
         self._deposited: set[tuple[int, int]] = set()
+        # What each shared tile was copied from, until that changes.
+        self._copied: dict[int, int] = {}
         self._products = 0
         self._flying: list[_Product] = []
         # Results whose product has ended and that no Settle has named.
@@ -165,6 +168,7 @@ class Role:
             self._step(stmt)
             return
         self._require_settled(stmt)
+        self._keep_copies(stmt)
         match stmt:
             case For():
                 self._loop(stmt)
@@ -193,6 +197,14 @@ class Role:
             self._env[loop.var.id] = fold.const(number, loop.var.dtype)
             if not self._turn(loop, (str(loop.var), number)):
                 break
+
+    def _keep_copies(self, stmt: Stmt) -> None:
+        """Shared tiles are as old as what they were copied from."""
+        if isinstance(stmt, Share):
+            self._copied[stmt.dst.buffer.id] = stmt.src.buffer.id
+        elif self._copied and not isinstance(stmt, (For, If, While)):
+            written = {b.id for s in walk((stmt,)) for b in written_buffers(s)}
+            self._copied = {n: m for n, m in self._copied.items() if m not in written}
 
     def _turns(self, loop: While) -> None:
         number = 0
@@ -324,12 +336,14 @@ class Role:
         assert self._group is not None
         result = self._facts.roots.get(stmt.c.buffer.id, stmt.c.buffer.id)
         rounds: set[tuple[str, int]] = set()
-        operand: int | None = None
+        operands: set[int] = set()
         for buffer in (stmt.a.buffer, stmt.b.buffer):
             ring = self._facts.rings.get(buffer.id)
             if ring is None:
-                operand = self._facts.roots.get(buffer.id, buffer.id)
-                self._require_ended({operand}, stmt, as_operand=True)
+                operands.add(self._facts.roots.get(buffer.id, buffer.id))
+                self._require_ended(operands, stmt, as_operand=True)
+                if buffer in self.schedule.shared and buffer.id not in self._copied:
+                    raise Fault(f"`{buffer}` is not what it is copied from", self._where(stmt))
                 continue
             number = self.counts[ring.name] - stmt.behind
             where = self._where(stmt, ring, number)
@@ -341,10 +355,11 @@ class Role:
             for part in range(self._facts.schedule.groups if ring.is_exchange else 1):
                 place: Place = (buffer.id, number % ring.depth, part)
                 self.events.append(Read(where, place, number, self._group, self._products + 1))
-        if any(result == p.operand for p in self._flying):
+        if any(result in p.operands for p in self._flying):
             raise Fault("writes an operand of a product in flight", self._where(stmt))
         self._products += 1
-        self._flying.append(_Product(self._products, result, operand, frozenset(rounds)))
+        product = _Product(self._products, result, frozenset(operands), frozenset(rounds))
+        self._flying.append(product)
         self._unnamed.discard(result)
 
     def _settle(self, stmt: Settle) -> None:
@@ -384,11 +399,11 @@ class Role:
         held = tiles & self._facts.rings.keys()
         for buffer in held:
             self._read_slot(stmt, buffer)
-        if any(p.operand in tiles for p in self._flying):
+        if any(p.operands & tiles for p in self._flying):
             raise Fault("touches an operand of a product in flight", self._where(stmt))
 
     def _read_slot(self, stmt: Stmt, buffer: int) -> None:
-        """A nest reads a vector from a slot, and has done so when it ends."""
+        """A nest reads a slot, and has done so when it ends."""
         written = (b.id for s in walk((stmt,)) for b in written_buffers(s))
         if self._group is None or not isinstance(stmt, Parallel) or buffer in written:
             raise Fault("a slot of a ring is for fetches and products", self._where(stmt))
