@@ -6,25 +6,6 @@
 
 namespace tileops {
 
-template <unsigned long kBytes>
-struct Word;
-template <>
-struct Word<1> {
-  typedef u8 type;
-};
-template <>
-struct Word<2> {
-  typedef u16 type;
-};
-template <>
-struct Word<4> {
-  typedef u32 type;
-};
-template <>
-struct Word<8> {
-  typedef u64 type;
-};
-
 // Puts change(value) in place of the value, and returns the value before it.
 template <class S, class Change>
 TILEOPS_INLINE ValueOf<S> atomic_update(S* place, Change change);

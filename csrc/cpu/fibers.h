@@ -4,6 +4,7 @@
 #define TILEOPS_CPU_FIBERS_H_
 
 #include "arith.h"
+#include "mma.h"
 #include "tileops_cpu_abi.h"
 #include "warp_reductions.h"
 
@@ -133,6 +134,42 @@ class Thread {
   i32 syncthreads_and(bool holds) { return syncthreads_count(!holds) == 0; }
   i32 syncthreads_or(bool holds) { return syncthreads_count(holds) != 0; }
 
+  // The whole warps of the block.
+  i32 warps() const;
+  // Adds products of a warp's matrices to its sums; mma.h says which thread has what.
+  template <class A, class B, class Sum>
+  void mma(Sum (&sums)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    const u32* const own[2] = {a, b};
+    held_ = reinterpret_cast<u64>(own);
+    meet(~u32{0}, 4);
+    for (int s = 0; s < 4; ++s) {
+      for (int n = 0; n < 8; ++n) {  // a pair of words: depth is in halves of four of them
+        const u32 x = shown<const u32*>(lane() / 4 * 4 + n % 4)[0][s / 2 + n / 4 * 2];
+        const u32 y = shown<const u32*>((lane() % 4 * 2 + s % 2) * 4 + n % 4)[1][n / 4];
+        sums[s] = add_products<A, B>(sums[s], x, y);
+      }
+    }
+    meet(~u32{0}, 5);
+  }
+  // Rows of 16 bytes of matrices of 8 x 8 halves: lane 8 n + i has the address of row i of matrix
+  // n. Word n of a thread is of row lane / 4, or column with `transposed`, halves 2 (lane % 4) and
+  // the next.
+  template <int count, bool transposed>
+  void load_matrix(u32 (&out)[count], const void* row) {
+    const u16* const own = static_cast<const u16*>(row);
+    held_ = reinterpret_cast<u64>(&own);
+    meet(~u32{0}, 4);
+    for (int n = 0; n < count; ++n) {
+      out[n] = 0;
+      for (int half = 0; half < 2; ++half) {
+        const int i = lane() / 4, j = lane() % 4 * 2 + half;
+        const u32 bits = shown<const u16*>(n * 8 + (transposed ? j : i))[0][transposed ? i : j];
+        out[n] |= bits << (16 * half);
+      }
+    }
+    meet(~u32{0}, 5);
+  }
+
  private:
   friend class Block;
   Block* block_;
@@ -148,6 +185,11 @@ class Thread {
     u64 bits = 0;
     __builtin_memcpy(&bits, &value, sizeof(T));
     return bits;
+  }
+  // What a lane of the warp shows: the address of an array of `T`.
+  template <class T>
+  const T* shown(i32 lane) {
+    return reinterpret_cast<const T*>(of_lane(lane)->held_);
   }
   // The thread of a lane of this warp that has not ended, or null.
   Thread* of_lane(i32 lane);
@@ -295,6 +337,10 @@ inline i32 Thread::syncthreads_count(bool holds) {
   votes += holds ? 1 : 0;
   sync_block();
   return votes;
+}
+
+inline i32 Thread::warps() const {
+  return block_->count_ / 32;
 }
 
 inline Thread* Thread::of_lane(i32 lane) {

@@ -11,6 +11,13 @@
 #define TILEOPS_INLINE static inline __attribute__((always_inline, unused))
 #define TILEOPS_INLINE_MEMBER inline __attribute__((always_inline))
 
+// A loop that stays one: unrolled, it would need more registers than there are.
+#ifdef __CUDACC_RTC__
+#define TILEOPS_LOOP _Pragma("unroll 1")
+#else
+#define TILEOPS_LOOP _Pragma("GCC unroll 1")
+#endif
+
 namespace tileops {
 
 typedef __INT8_TYPE__ i8;
@@ -121,6 +128,26 @@ struct Unsigned<i32> {
 };
 template <>
 struct Unsigned<i64> {
+  typedef u64 type;
+};
+
+// The unsigned integer of so many bytes.
+template <unsigned long kBytes>
+struct Word;
+template <>
+struct Word<1> {
+  typedef u8 type;
+};
+template <>
+struct Word<2> {
+  typedef u16 type;
+};
+template <>
+struct Word<4> {
+  typedef u32 type;
+};
+template <>
+struct Word<8> {
   typedef u64 type;
 };
 

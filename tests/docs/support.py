@@ -51,7 +51,13 @@ SECTIONS = {
     "Loops and conditions": ("loops", "persistent"),
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
     "Roles and barriers": ("roles", "barriers", "asynchronous"),
-    "Single threads": ("exchanges", "random_numbers", "source_text", "thread_reductions"),
+    "Single threads": (
+        "exchanges",
+        "matrices",
+        "random_numbers",
+        "source_text",
+        "thread_reductions",
+    ),
     "Hints and threads": ("hints", "layouts"),
     "Kernels of others": ("extern", "foreign"),
 }
@@ -80,7 +86,7 @@ REASONS: dict[tuple[str, str], str] = {
     (name, "interpreter"): "Triton has no form for statements of single threads"
     for name in (
         "activemask", "all_sync", "any_sync", "ballot", "ballot_sync", "match_all_sync",
-        "match_any_sync", "rng_init", "rng_rand", "rng_rand_float", "shfl_down", "shfl_sync", "shfl_up", "shfl_xor", "sync_warp",
+        "match_any_sync", "ptx_ldmatrix", "ptx_mma", "rng_init", "rng_rand", "rng_rand_float", "shfl_down", "shfl_sync", "shfl_up", "shfl_xor", "sync_warp",
         "syncthreads_and", "syncthreads_count", "syncthreads_or", "tvm_warp_shuffle", "warp_reduce_bitand",
         "warp_reduce_bitor", "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum",
     )

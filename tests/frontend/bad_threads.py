@@ -64,15 +64,70 @@ def bits_of_floats_reduced(A):
 
 
 @bad(UnsupportedConstructError)
-def gemm_beside_statements_of_threads(A):
+def gemm_of_some_threads(A):
     A: T.Tensor((64, 64), T.float16)
     with T.Kernel(1, threads=128):
         tx = T.get_thread_binding()
         a = T.alloc_shared((64, 64), T.float16)
         c = T.alloc_fragment((64, 64), T.float32)
         T.copy(A, a)
-        T.gemm(a, a, c, clear_accum=True)
-        A[0, tx % 64] = T.shfl_xor(A[0, tx % 64], 1)
+        if T.shfl_xor(A[0, tx % 64], 1) > 0:
+            T.gemm(a, a, c, clear_accum=True)
+
+
+@bad(UnsupportedConstructError)
+def convolution_tile_beside_statements_of_threads(A):
+    A: T.Tensor((1, 8, 8, 16), T.float16)
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        a = T.alloc_shared((64, 16), T.float16)
+        T.im2col(A, a, 0, 0, 1, 1, 1, 0)
+        A[0, 0, 0, tx % 16] = T.shfl_xor(A[0, 0, 0, tx % 16], 1)
+
+
+@bad(ProgramTypeError)
+def matrix_instruction_of_another_shape(A):
+    A: T.Tensor((32,), T.float16)
+    with T.Kernel(1, threads=32):
+        a = T.alloc_local((8,), T.float16)
+        c = T.alloc_local((4,), T.float32)
+        T.ptx_mma("float32", "m16n8k8", "row", "col", "fp16", "fp16", "fp32", a, 0, a, 0, c, 0)
+
+
+@bad(ProgramValueError)
+def matrix_instruction_with_too_few_words(A):
+    A: T.Tensor((32,), T.float16)
+    with T.Kernel(1, threads=32):
+        a = T.alloc_local((8,), T.float16)
+        c = T.alloc_local((4,), T.float32)
+        T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a, 0, a, 6, c, 0)
+
+
+@bad(ProgramValueError)
+def matrix_instruction_of_half_a_warp(A):
+    A: T.Tensor((32,), T.float16)
+    with T.Kernel(1, threads=16):
+        a = T.alloc_local((8,), T.float16)
+        c = T.alloc_local((4,), T.float32)
+        T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a, 0, a, 0, c, 0)
+
+
+@bad(ProgramTypeError)
+def matrix_load_from_a_tensor(A):
+    A: T.Tensor((32, 8), T.float16)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        a = T.alloc_local((8,), T.float16)
+        T.ptx_ldmatrix("float16", False, 4, ".b16", a, 0, T.address_of(A[tx, 0]))
+
+
+@bad(ProgramTypeError)
+def matrix_load_into_a_shared_tile(A):
+    A: T.Tensor((32, 8), T.float16)
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((8,), T.float16)
+        T.ptx_ldmatrix("float16", False, 4, ".b16", s, 0, T.address_of(s[tx]))
 
 
 @bad(UnsupportedConstructError)

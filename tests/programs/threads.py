@@ -14,6 +14,7 @@ from tests.programs.exchanges import (
     extremes_of_some_threads,
     extremes_of_some_threads_expected,
 )
+from tests.programs.matrices import MATRICES
 
 
 # -- control flow of each thread -------------------------------------------------------------------
@@ -251,4 +252,5 @@ THREADS = [
     Construct(narrow_updates, lambda: (ints(64, low=0, high=40),), narrow_updates_expected),
     Construct(wrapped_numbers, lambda: (extremes(),), wrapped_numbers_expected),
     *EXCHANGES,
+    *MATRICES,
 ]

@@ -9,6 +9,7 @@ from tileops.language import (
     extern,
     foreign,
     hints,
+    matrices,
     random_numbers,
     roles,
     source_text,
@@ -42,7 +43,7 @@ def paths_of(name: str) -> str:
         return _FOREIGN
     if name in source_text.__all__:
         return _SOURCES
-    if name in (*exchanges.__all__, *random_numbers.__all__):
+    if name in (*exchanges.__all__, *matrices.__all__, *random_numbers.__all__):
         return _THREADS if name.startswith("get_") else _SINGLE
     if name in (*_THREAD_NAMES, *thread_reductions.__all__):
         return _THREADS

@@ -17,6 +17,8 @@ from tileops.ir.stmt import (
     ExternCall,
     For,
     If,
+    LoadMatrix,
+    Mma,
     RandomNumber,
     Stmt,
     Store,
@@ -104,8 +106,8 @@ class Variation:
             self._ids |= {b.id for b in own}
 
     def _is_made_of_what_differs(self, stmt: Stmt) -> bool:
-        if isinstance(stmt, ExternCall):
-            return True  # it may ask which thread it is
+        if isinstance(stmt, (ExternCall, LoadMatrix, Mma)):
+            return True  # a function may ask which thread it is
         if isinstance(stmt, Store) and stmt.buffer.scope == "fragment":
             return self.reads((stmt.value,))
         regions = [v for v in walk.regions(stmt) if isinstance(v, Region)]

@@ -10,11 +10,21 @@ from tileops.errors import UnsupportedConstructError
 from tileops.frontend.thread_order import in_order, is_collective
 from tileops.frontend.thread_variation import Variation
 from tileops.ir import fold, walk
-from tileops.ir.explicit import NamedBarrier
+from tileops.ir.explicit import (
+    CopyLater,
+    EndCopies,
+    EndGemms,
+    EndStores,
+    GemmLater,
+    GroupCopies,
+    GroupedCopy,
+    NamedBarrier,
+)
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.stmt import (
     AddressView,
     Alloc,
+    ArgReduce,
     Assert,
     Assume,
     Atomic,
@@ -27,16 +37,20 @@ from tileops.ir.stmt import (
     ExternCall,
     Fill,
     For,
+    Gemm,
     GridBarrier,
     If,
     ImportSource,
     Intrinsic,
     Launch,
+    LoadMatrix,
+    Mma,
     Parallel,
     Print,
     RandomNumber,
     RandomStart,
     Reduce,
+    Scan,
     Stmt,
     Store,
     Threads,
@@ -52,10 +66,12 @@ from tileops.location import Location
 # Statements of one thread, and those that may be shared among the threads of a block.
 _OF_A_THREAD = (
     AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, ExternCall, For,
-    GridBarrier, If, ImportSource, NamedBarrier, Print, RandomNumber, RandomStart, Store,
-    View, While,
+    GridBarrier, If, ImportSource, LoadMatrix, Mma, NamedBarrier, Print, RandomNumber, RandomStart,
+    Store, View, While,
 )  # fmt: skip
-_SHARED = (Atomic, Copy, Fill, Parallel, Reduce, Transpose)
+_SHARED = (ArgReduce, Atomic, Copy, Fill, Gemm, Parallel, Reduce, Scan, Transpose)
+# What takes regions of a thread's own buffers.
+_WHOLE = (ExternCall, LoadMatrix, Mma)
 _SYNCS = (SYNC, SYNC_WARP)
 _OWN = ("local", "var")
 
@@ -72,6 +88,8 @@ def needs_threads(launch: Launch) -> Why | None:
     for stmt in walk.walk(launch.body):
         if isinstance(stmt, Exchange):
             return Why(f"T.{stmt.op}", stmt.loc)
+        if isinstance(stmt, (Mma, LoadMatrix)):
+            return Why("T.ptx_mma" if isinstance(stmt, Mma) else "T.ptx_ldmatrix", stmt.loc)
         if isinstance(stmt, GridBarrier):
             return Why("T.sync_grid", stmt.loc)
         if isinstance(stmt, RandomStart):
@@ -93,8 +111,9 @@ def of_threads(
     UnsupportedConstructError for a statement that has no form for threads.
     """
     lanes = [var for var, _ in indices.lanes]
-    variation = Variation(launch.body, lanes, indices.count)
-    body = _with_scopes(launch.body, variation)
+    body = walk.replace_stmts(launch.body, _at_once)
+    body = _with_scopes(body, Variation(body, lanes, indices.count))
+    variation = Variation(body, lanes, indices.count)
     placed = {placement.buffer.id for placement in launch.placements}
     for stmt in walk.walk(body):
         _require_form(stmt, variation)
@@ -106,6 +125,18 @@ def of_threads(
     named = tuple(Bind(var, indices.value(var, thread), loc=launch.loc) for var in lanes)
     threads = Threads(thread, indices.count, (*named, *body), why.reason, loc=why.loc)
     return replace(launch, body=(threads,))
+
+
+def _at_once(stmt: Stmt) -> tuple[Stmt, ...] | None:
+    """What a program starts and waits for is done where it starts."""
+    match stmt:
+        case GroupedCopy() | CopyLater(barrier=None):
+            return (Copy(stmt.src, stmt.dst, **stmt.provenance),)
+        case GemmLater(a=a, b=b, c=c, transpose_a=turns_a, transpose_b=turns_b, clear=clear):
+            return (Gemm(a, b, c, turns_a, turns_b, clear, stmt.policy, **stmt.provenance),)
+        case GroupCopies() | EndCopies() | EndGemms() | EndStores():
+            return ()
+    return None
 
 
 def _without_unused(body: Body) -> Callable[[Stmt], tuple[Stmt, ...] | None]:
@@ -130,7 +161,6 @@ def _without_unused(body: Body) -> Callable[[Stmt], tuple[Stmt, ...] | None]:
 
 # What users call the statements that launches of threads do not have.
 _NAMES = {
-    "Gemm": "T.gemm", "Scan": "a scan (T.cumsum, T.cummax)", "ArgReduce": "T.argmax or T.argmin",
     "Im2col": "T.im2col", "Role": "T.ws", "AllocBarriers": "T.alloc_barrier",
 }  # fmt: skip
 
@@ -175,7 +205,7 @@ def _with_scopes(body: Body, variation: Variation) -> Body:
     tiles: set[int] = set()
     for stmt in walk.walk(body):
         inside = walk.walk(stmt.body) if isinstance(stmt, Parallel) else ()
-        is_own = isinstance(stmt, (Fill, ExternCall)) or walk.is_element(stmt)
+        is_own = isinstance(stmt, (Fill, *_WHOLE)) or walk.is_element(stmt)
         operands = [] if is_own else [r.buffer for r in walk.regions(stmt)]
         for buffer in (*operands, *(b for s in inside for b in _used(s))):
             if buffer.scope == "fragment":

@@ -17,6 +17,8 @@ from tileops.ir.threads import Exchange as Exchange
 from tileops.ir.threads import ExternCall as ExternCall
 from tileops.ir.threads import GridBarrier as GridBarrier
 from tileops.ir.threads import ImportSource as ImportSource
+from tileops.ir.threads import LoadMatrix as LoadMatrix
+from tileops.ir.threads import Mma as Mma
 from tileops.ir.threads import RandomNumber as RandomNumber
 from tileops.ir.threads import RandomStart as RandomStart
 from tileops.ir.threads import Threads as Threads

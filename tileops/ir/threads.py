@@ -89,6 +89,45 @@ class Exchange(Stmt):
         yield from typed(self.result, dtype, f"the result of {self.op}")
 
 
+# Words of 32 bits that a thread has of the operands of one matrix instruction, and its sums.
+MMA_WORDS, MMA_SUMS = (4, 2), 4
+
+
+@dataclass(frozen=True)
+class Mma(Stmt):
+    """One matrix instruction of a warp on what each thread has: ``c += a @ b``, m16n8.
+
+    ``a`` has 4 words of 32 bits, ``b`` 2, ``c`` 4 sums; csrc/cpu/mma.h says of which elements.
+    """
+
+    READS = ("a", "b", "c")
+    WRITES = ("c",)
+    TEXT = "mma {0.a}, {0.b} -> {0.c}"
+
+    a: Region
+    b: Region
+    c: Region
+
+
+@dataclass(frozen=True)
+class LoadMatrix(Stmt):
+    """``dst``, 1, 2 or 4 words of each thread, from matrices of 8 rows of 16 bytes.
+
+    Lane 8 n + i gives the start of row i of matrix n, ``src``.
+    """
+
+    READS = ("src",)
+    WRITES = ("dst",)
+
+    src: Region
+    dst: Region
+    transposed: bool
+
+    def text(self) -> str:
+        """The canonical text."""
+        return f"load matrix {self.src} -> {self.dst}{' transposed' if self.transposed else ''}"
+
+
 @dataclass(frozen=True)
 class RandomStart(Stmt):
     """The thread's generator goes to number ``offset`` of a sequence of a seed; all are uint64."""

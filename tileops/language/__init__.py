@@ -27,6 +27,7 @@ from tileops.language.launch import *
 from tileops.language.layouts import *
 from tileops.language.loops import *
 from tileops.language.mathematics import *
+from tileops.language.matrices import *
 from tileops.language.missing import lookup as _lookup
 from tileops.language.missing import unknown_construct as _unknown_construct
 from tileops.language.missing import unmangled as _unmangled

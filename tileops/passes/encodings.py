@@ -247,9 +247,11 @@ E8M0 = Encoding(
 _FP8 = (_fp8("float8_e4m3fn", "e4m3"), _fp8("float8_e5m2", "e5m2"))
 
 
-def encodings_of(target: Target) -> dict[str, Encoding]:
-    """The encoded dtypes of a target, by name."""
+def encodings_of(target: Target, *, in_cpp: bool) -> dict[str, Encoding]:
+    """The encoded dtypes of a target, by name; C++ has floats of 8 bits on each."""
     found = _PACKED
+    if in_cpp:
+        return {str(e.dtype): e for e in found}
     if target.is_gpu:  # no GPU compiler has a scalar of this type
         found += (E8M0,)
     if not target.supports("convert", DType("float8_e4m3fn")):

@@ -47,7 +47,9 @@ def lower_encoded(program: Program, context: Context) -> Program:
     and round after each operation. UnsupportedConstructError, located, for what has no such form: a
     store of half a byte, an atomic, a sum into a 4-bit tile.
     """
-    encodings = encodings_of(context.target)
+    of_threads = any(isinstance(s, ir.Threads) for launch in program.launches for s in launch.body)
+    in_cpp = of_threads or not context.target.is_gpu
+    encodings = encodings_of(context.target, in_cpp=in_cpp)
     if not any(str(dtype) in encodings for dtype in _dtypes(program)):
         return program
     ids = walk.fresh_ids(program)

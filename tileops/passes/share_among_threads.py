@@ -1,46 +1,50 @@
 """Tile operations and parallel nests of launches of threads, as loops of each thread.
 
-Afterwards such a launch has scalar statements alone. What writes a thread's own buffers, or copies
-from them, each thread does whole. All else is the work of the block: the points of a nest, and the
-lines of a reduction, are dealt to its threads one by one.
+Afterwards such a launch has scalar statements alone, and products by matrix instructions, which the
+warps of a block make together. What writes a thread's own buffers, or copies from them, each thread
+does whole. All else is the work of the block: the points of a nest, and the lines of a reduction,
+are dealt to its threads one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tileops.dtypes import DType
 from tileops.ir import fold, walk
-from tileops.ir.expr import Buffer, Expr, Load, Region, Var
+from tileops.ir.expr import Buffer, Expr, Var
 from tileops.ir.node import Body, Stmt
 from tileops.ir.program import Program, const_value
 from tileops.ir.stmt import (
     Alloc,
+    ArgReduce,
     Atomic,
     Bind,
     Copy,
     Fill,
     For,
+    Gemm,
     If,
     Parallel,
     Reduce,
-    Store,
+    Scan,
     Threads,
     Transpose,
 )
 from tileops.passes.context import Context
+from tileops.passes.expand_lines import Fresh, expand_lines
 from tileops.passes.expand_tile_ops import expand
 
 _OWN = ("local", "var")
-_JOINED = {
-    "sum": "add", "abssum": "add", "max": "max", "absmax": "max", "min": "min", "bitand": "and",
-    "bitor": "or", "bitxor": "xor",
-}  # fmt: skip
+_WARP = 32
+_FP8 = ("float8_e4m3fn", "float8_e5m2")
 
 
 def share_among_threads(program: Program, context: Context) -> Program:
-    """``program`` whose launches of threads have neither tile operations nor parallel nests."""
+    """``program`` whose launches of threads have no parallel nests and no other tile operations."""
     ids = walk.fresh_ids(program)
+    matrices = Matrices(context.target.is_gpu, dict(program.options))
 
     def fresh(name: str, dtype: DType) -> Var:
         return Var(dtype, next(ids), name)
@@ -48,17 +52,46 @@ def share_among_threads(program: Program, context: Context) -> Program:
     def rewritten(stmt: Stmt) -> tuple[Stmt, ...] | None:
         if not isinstance(stmt, Threads):
             return None
-        sharing = _Sharing(stmt.var, stmt.count, fresh)
+        sharing = _Sharing(stmt.var, stmt.count, fresh, matrices)
         return (walk.map_bodies(stmt, sharing.body),)
 
     return walk.map_launches(program, lambda launch: walk.replace_stmts(launch.body, rewritten))
 
 
+@dataclass(frozen=True)
+class Matrices:
+    """Which products are those of matrix instructions on a target.
+
+    CPUs run them too, but for those of float32, which only GPUs round to tfloat32.
+    """
+
+    is_gpu: bool
+    options: Mapping[str, str]
+
+    def have(self, stmt: Gemm) -> bool:
+        """True for a product of constant extents whose dtypes an instruction has."""
+        a, b, c = (region.dtype for region in (stmt.a, stmt.b, stmt.c))
+        if any(region.static_extents() is None for region in (stmt.a, stmt.b, stmt.c)):
+            return False
+        if c.is_integer:
+            return c == "int32" and a.bits == b.bits == 8
+        if c.bits > 32:
+            return False
+        if a == b == "float32":
+            precision = self.options.get("tl.gemm_f32_precision", "tf32").strip("'\"")
+            return self.is_gpu and precision == "tf32"
+        if a == b == "tfloat32":
+            return self.is_gpu
+        halves = a == b and a in ("float16", "bfloat16")
+        return halves or (a in _FP8 and b in _FP8)
+
+
 class _Sharing:
     """Rewrites the statements of the threads that differ in ``thread``."""
 
-    def __init__(self, thread: Var, count: int, fresh: Callable[[str, DType], Var]) -> None:
+    def __init__(self, thread: Var, count: int, fresh: Fresh, matrices: Matrices) -> None:
         self._thread, self._count, self._fresh = thread, count, fresh
+        self._matrices = matrices
 
     def body(self, body: Body) -> Body:
         """One statement list."""
@@ -71,15 +104,20 @@ class _Sharing:
                 return self._dealt(nest, [b for s in walk.walk(nest.body) for b in _written(s)])
             case Copy() | Fill() | Atomic() if not walk.is_element(stmt):
                 made = expand(stmt, self._fresh)
-            case Transpose():
-                made = self._transposed(stmt)
-            case Reduce():
-                made = self._reduced(stmt)
+            case Gemm() if self._multiplies(stmt):
+                return None
+            case ArgReduce() | Gemm() | Reduce() | Scan() | Transpose():
+                made = expand_lines(stmt, self._fresh)
             case _:
                 return None
         if not isinstance(made, Parallel):
             return (made,)
         return self._dealt(made, [region.buffer for region in walk.regions(stmt)])
+
+    def _multiplies(self, stmt: Gemm) -> bool:
+        """True for a product that warps make by instructions."""
+        own = any(region.buffer.scope in _OWN for region in walk.regions(stmt))
+        return not own and self._count >= _WARP and self._matrices.have(stmt)
 
     def _dealt(self, nest: Parallel, buffers: Sequence[Buffer]) -> tuple[Stmt, ...]:
         """``nest`` in order by each thread where one of ``buffers`` is its own, else dealt out."""
@@ -117,68 +155,8 @@ class _Sharing:
                 rest = fold.binary("floordiv", rest, extent)
             yield Bind(var, fold.cast(own, var.dtype), **nest.provenance)
 
-    def _transposed(self, stmt: Transpose) -> Parallel:
-        extents = stmt.dst.extents
-        vars_ = tuple(self._fresh(f"e{n}", extent.dtype) for n, extent in enumerate(extents))
-        swapped = (*vars_[:-2], vars_[-1], vars_[-2])
-        value = fold.cast(Load(stmt.src.dtype, stmt.src.buffer, _at(stmt.src, swapped)),
-                          stmt.dst.dtype)  # fmt: skip
-        store = Store(stmt.dst.buffer, _at(stmt.dst, vars_), value, **stmt.provenance)
-        return Parallel(vars_, extents, (store,), **stmt.provenance)
-
-    def _reduced(self, stmt: Reduce) -> Stmt:
-        """A nest over the lines of a reduction, each folded in order in dst's dtype."""
-        origin, dtype = stmt.provenance, stmt.dst.dtype
-        pairs = stmt.pairs()
-        vars_ = tuple(self._fresh(f"e{n}", stmt.src.extents[d].dtype) for n, (d, _) in
-                      enumerate(pairs))  # fmt: skip
-        k = self._fresh("k", stmt.src.extents[stmt.dim].dtype)
-        source: list[Expr] = [fold.const(0) for _ in stmt.src.extents]
-        target: list[Expr] = [fold.const(0) for _ in stmt.dst.extents]
-        for var, (d, t) in zip(vars_, pairs, strict=True):
-            source[d], target[t] = var, var
-        source[stmt.dim] = k
-        place = _at(stmt.dst, target)
-        line = Buffer(self._fresh("line", dtype).id, "line", (fold.const(1),), dtype, "var")
-        zero = (fold.const(0),)
-        held = Load(dtype, line, zero)
-        item = Load(stmt.src.dtype, stmt.src.buffer, _at(stmt.src, source))
-        joined = _join(stmt, held, fold.cast(item, dtype))
-        first: Expr = Load(dtype, stmt.dst.buffer, place)
-        if (start := stmt.of_nothing()) is not None:
-            first = fold.const(start, dtype)
-        body = (
-            Alloc(line, **origin),
-            Store(line, zero, first, **origin),
-            For("serial", k, fold.const(0, k.dtype), stmt.src.extents[stmt.dim],
-                (Store(line, zero, joined, **origin),), **origin),
-            Store(stmt.dst.buffer, place, held, **origin),
-        )  # fmt: skip
-        if not vars_:
-            one = self._fresh("one", fold.INT32)
-            return Parallel((one,), (fold.const(1),), body, **origin)
-        extents = tuple(stmt.src.extents[d] for d, _ in pairs)
-        return Parallel(vars_, extents, body, **origin)
-
 
 def _written(stmt: Stmt) -> Iterator[Buffer]:
     """The buffers that a statement of a nest writes, those that the nest itself makes aside."""
     if not isinstance(stmt, Alloc):
         yield from walk.written_buffers(stmt)
-
-
-def _at(region: Region, offsets: Sequence[Expr]) -> tuple[Expr, ...]:
-    return tuple(fold.add(s, o) for s, o in zip(region.starts, offsets, strict=True))
-
-
-def _join(stmt: Reduce, held: Expr, item: Expr) -> Expr:
-    if stmt.kind.startswith("abs"):
-        item = fold.call("abs", item)
-    joined = fold.binary(_JOINED[stmt.kind], held, item)
-    if not (
-        stmt.nan_propagate and stmt.dst.dtype.is_float and _JOINED[stmt.kind] in ("max", "min")
-    ):
-        return joined
-    for operand in (held, item):
-        joined = fold.select(fold.call("isnan", operand, dtype=fold.BOOL), operand, joined)
-    return joined

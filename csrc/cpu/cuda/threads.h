@@ -4,6 +4,7 @@
 #define TILEOPS_CUDA_THREADS_H_
 
 #include "arith.h"
+#include "mma.h"
 #include "warp_reductions.h"
 
 namespace tileops {
@@ -17,6 +18,28 @@ namespace tileops {
     } else {                                                                             \
       return CUDA(mask & lanes(), value, lane, width);                                   \
     }                                                                                    \
+  }
+
+// One instruction, for the types of its factors and sums; its text names the latter on both sides.
+#define TILEOPS_MMA(A, B, SHAPE, FACTORS, SUM, REGISTER)                                        \
+  if constexpr (IsSame<Left, A>::value && IsSame<Right, B>::value && IsSame<Sum, SUM>::value) { \
+    asm volatile("mma.sync.aligned." SHAPE ".row.col." FACTORS                                  \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
+                 : REGISTER(c[0]), REGISTER(c[1]), REGISTER(c[2]), REGISTER(c[3])               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));           \
+  } else
+// The matrices of a warp, as they are or transposed.
+#define TILEOPS_LOAD_MATRIX(COUNT, WORDS, AT, ...)                                            \
+  if constexpr (transposed) {                                                                 \
+    asm volatile("ldmatrix.sync.aligned.m8n8." COUNT ".trans.shared.b16 " WORDS ", [" AT "];" \
+                 : __VA_ARGS__                                                                \
+                 : "r"(at)                                                                    \
+                 : "memory");                                                                 \
+  } else {                                                                                    \
+    asm volatile("ldmatrix.sync.aligned.m8n8." COUNT ".shared.b16 " WORDS ", [" AT "];"       \
+                 : __VA_ARGS__                                                                \
+                 : "r"(at)                                                                    \
+                 : "memory");                                                                 \
   }
 
 struct Thread {
@@ -83,6 +106,37 @@ struct Thread {
     __syncthreads();
   }
 
+  // The whole warps of the block.
+  TILEOPS_INLINE_MEMBER i32 warps() const { return static_cast<i32>(blockDim.x) / 32; }
+  // Adds products of a warp's matrices to its sums; mma.h says which thread has what.
+  template <class Left, class Right, class Sum>
+  TILEOPS_INLINE_MEMBER void mma(Sum (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) const {
+    TILEOPS_MMA(f16, f16, "m16n8k16", "f32.f16.f16.f32", f32, "+f")
+    TILEOPS_MMA(bf16, bf16, "m16n8k16", "f32.bf16.bf16.f32", f32, "+f")
+    TILEOPS_MMA(f32, f32, "m16n8k8", "f32.tf32.tf32.f32", f32, "+f")
+    TILEOPS_MMA(i8, i8, "m16n8k32", "s32.s8.s8.s32", i32, "+r")
+    TILEOPS_MMA(i8, u8, "m16n8k32", "s32.s8.u8.s32", i32, "+r")
+    TILEOPS_MMA(u8, i8, "m16n8k32", "s32.u8.s8.s32", i32, "+r")
+    TILEOPS_MMA(u8, u8, "m16n8k32", "s32.u8.u8.s32", i32, "+r") {
+      static_assert(sizeof(Sum) == 0, "no instruction multiplies these types");
+    }
+  }
+  // Rows of 16 bytes of matrices of 8 x 8 halves from shared memory: lane 8 n + i has the address
+  // of row i of matrix n. Word n of a thread is of row lane / 4, or column with `transposed`,
+  // halves 2 (lane % 4) and the next.
+  template <int count, bool transposed>
+  TILEOPS_INLINE_MEMBER void load_matrix(u32 (&out)[count], const void* row) const {
+    const u32 at = static_cast<u32>(__cvta_generic_to_shared(row));
+    if constexpr (count == 1) {
+      TILEOPS_LOAD_MATRIX("x1", "{%0}", "%1", "=r"(out[0]))
+    } else if constexpr (count == 2) {
+      TILEOPS_LOAD_MATRIX("x2", "{%0, %1}", "%2", "=r"(out[0]), "=r"(out[1]))
+    } else {
+      TILEOPS_LOAD_MATRIX("x4", "{%0, %1, %2, %3}", "%4", "=r"(out[0]), "=r"(out[1]), "=r"(out[2]),
+                          "=r"(out[3]))
+    }
+  }
+
   // Ends the kernel, and with it the use of the device by this process.
   TILEOPS_INLINE_MEMBER void fail(i64 block, const char* what) const {
     printf("an assertion failed in block %lld, thread %d: %s\n", block, index, what);
@@ -103,6 +157,8 @@ struct Thread {
   }
 };
 #undef TILEOPS_SHUFFLE
+#undef TILEOPS_MMA
+#undef TILEOPS_LOAD_MATRIX
 
 }  // namespace tileops
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tileops.codegen.cpu.expressions import value
+from tileops.codegen.cpu.expressions import region_start, value
 from tileops.codegen.cpu.places import Arena, named_place, tile_place
 from tileops.codegen.cpu.scalar_types import computing, storage
 from tileops.codegen.cpu.state import LaunchState, identifier
 from tileops.codegen.cpu.statements import emit_body
+from tileops.codegen.cpu.tile_calls import emit_warp_gemm
 from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir import fold
 from tileops.ir.explicit import NamedBarrier
@@ -19,10 +20,13 @@ from tileops.ir.stmt import (
     Alloc,
     Exchange,
     ExternCall,
+    Gemm,
     GridBarrier,
     ImportSource,
     Intrinsic,
     Launch,
+    LoadMatrix,
+    Mma,
     Print,
     RandomNumber,
     RandomStart,
@@ -160,6 +164,21 @@ def _emit_exchange(state: LaunchState, stmt: Exchange) -> None:
     state.writer.line(f"const {kind} {name} = {call};")
 
 
+def _emit_mma(state: LaunchState, stmt: Mma) -> None:
+    regions = (stmt.a, stmt.b, stmt.c)
+    dtypes = ", ".join(storage(region.dtype) for region in regions)
+    starts = ", ".join(region_start(state, region) for region in regions)
+    state.writer.line(f"warp_mma<{dtypes}>(me, {starts});")
+
+
+def _emit_load_matrix(state: LaunchState, stmt: LoadMatrix) -> None:
+    (elements,) = stmt.dst.static_extents() or (0,)
+    count = elements * stmt.dst.dtype.bytes // 4
+    transposed = "true" if stmt.transposed else "false"
+    starts = f"{region_start(state, stmt.dst)}, {region_start(state, stmt.src)}"
+    state.writer.line(f"load_matrix<{count}, {transposed}>(me, {starts});")
+
+
 def _emit_random_start(state: LaunchState, stmt: RandomStart) -> None:
     numbers = (stmt.seed, stmt.sequence, stmt.offset)
     state.writer.line(f"random.start({', '.join(value(state, number) for number in numbers)});")
@@ -173,7 +192,10 @@ def _emit_random_number(state: LaunchState, stmt: RandomNumber) -> None:
 
 STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
     Exchange: _emit_exchange,
+    Gemm: emit_warp_gemm,
     Intrinsic: _emit_intrinsic,
+    LoadMatrix: _emit_load_matrix,
+    Mma: _emit_mma,
     NamedBarrier: _emit_named_barrier,
     RandomNumber: _emit_random_number,
     RandomStart: _emit_random_start,

@@ -27,17 +27,27 @@ _KINDS = {
 
 def emit_gemm(state: LaunchState, stmt: Gemm) -> None:
     """``c (+)= op(a) @ op(b)`` on the last two dimensions."""
+    rounding = is_narrow_float(stmt.c.dtype)
+    name, space = ("gemm_rounding", "") if rounding else ("gemm", f", {state.gemm_space}")
+    sizes, operands = _gemm_texts(state, stmt)
+    state.writer.line(f"{name}<{storage(stmt.c.dtype)}, {sizes}>({operands}{space});")
+
+
+def emit_warp_gemm(state: LaunchState, stmt: Gemm) -> None:
+    """The same by the warps of a launch of threads."""
+    dtypes = ", ".join(storage(region.dtype) for region in (stmt.a, stmt.b, stmt.c))
+    sizes, operands = _gemm_texts(state, stmt)
+    state.writer.line(f"warp_gemm<{dtypes}, {sizes}>(me, {operands});")
+
+
+def _gemm_texts(state: LaunchState, stmt: Gemm) -> tuple[str, str]:
+    """Sizes and flags, and the operands with their strides and the condition of a start from 0."""
     depth = _extent(stmt.a, -2 if stmt.transpose_a else -1)
     sizes = f"{_extent(stmt.c, -2)}, {_extent(stmt.c, -1)}, {depth}"
     flags = f"{_flag(stmt.transpose_a)}, {_flag(stmt.transpose_b)}"
     regions = (stmt.a, stmt.b, stmt.c)
     starts = [f"{region_start(state, r)}, {state.place(r.buffer).strides[-2]}" for r in regions]
-    rounding = is_narrow_float(stmt.c.dtype)
-    name, space = ("gemm_rounding", "") if rounding else ("gemm", f", {state.gemm_space}")
-    state.writer.line(
-        f"{name}<{storage(stmt.c.dtype)}, {sizes}, {flags}>"
-        f"({', '.join(starts)}, {value(state, stmt.clear)}{space});"
-    )
+    return f"{sizes}, {flags}", ", ".join([*starts, value(state, stmt.clear)])
 
 
 def emit_reduce(state: LaunchState, stmt: Reduce) -> None:
