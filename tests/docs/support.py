@@ -95,9 +95,9 @@ REASONS: dict[tuple[str, str], str] = {
     ("sync_grid", "cpu"): "the blocks of a launch do not run at once there",
 } | {("activemask", "cpu"): "the threads of a block do not run together there"} | {
     (name, where): "the source is CUDA C++"
-    for name in ("address_of", "call_extern", "import_source")
+    for name in ("call_extern", "import_source")
     for where in ("cpu", "interpreter")
-}  # fmt: skip
+} | {("address_of", "interpreter"): "Triton has no form for statements of single threads"}  # fmt: skip
 Record = dict[str, list[str]]
 
 

@@ -210,7 +210,7 @@ def test_tiles_of_a_warp() -> None:
 
 def test_what_tileops_does_in_another_way_is_refused_with_the_other_way() -> None:
     with pytest.raises(UnsupportedConstructError, match=r"write T\.gemm\("):
-        mma.TensorCoreIntrinEmitter(a_dtype="float16")
+        mma.INT4TensorCoreIntrinEmitter(a_dtype="int4")
     with pytest.raises(UnsupportedConstructError, match=r"T\.Extern launches CUDA C\+\+"):
         lowering.register_cuda_postproc_callback(lambda code, target: code)
     with pytest.raises(UnsupportedConstructError, match="layouts are hints"):

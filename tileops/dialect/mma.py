@@ -1,15 +1,21 @@
-"""``cuda.intrinsics``: layouts of shared tiles as hints; the emitters of MMA are refused."""
+"""``cuda.intrinsics``: layouts of shared tiles as hints, and the emitter of matrix instructions."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
 from tileops import language as T
+from tileops.dialect.matrix_emitter import TensorCoreIntrinEmitter
 from tileops.dtypes import DType, dtype_of
 from tileops.errors import ArgumentError, UnsupportedConstructError
 from tileops.layout import make_swizzled_layout
 
-__all__ = ["get_mma_micro_size", "get_swizzle_layout", "make_mma_swizzle_layout"]
+__all__ = [
+    "TensorCoreIntrinEmitter",
+    "get_mma_micro_size",
+    "get_swizzle_layout",
+    "make_mma_swizzle_layout",
+]
 
 _SEGMENT_BITS = 128  # a swizzle moves 16 bytes at a time
 _ROWS = 8
@@ -57,8 +63,8 @@ def get_mma_micro_size(dtype: object) -> tuple[int, int, int]:
 def _refused(name: str) -> type:
     def refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
         raise UnsupportedConstructError(
-            f"{name}: matrix instructions by hand are not supported by tileops; write "
-            "T.gemm(A_shared, B_shared, C_fragment), which uses the target's own"
+            f"{name}: these matrix instructions by hand are not supported by tileops; write "
+            "T.gemm(A_shared, B_shared, C_fragment), or TensorCoreIntrinEmitter"
         )
 
     doc = "UnsupportedConstructError when it is made: write T.gemm instead."
@@ -66,7 +72,6 @@ def _refused(name: str) -> type:
 
 
 _EMITTERS = (
-    "TensorCoreIntrinEmitter",
     "TensorCoreIntrinEmitterWithLadderTransform",
     "INT4TensorCoreIntrinEmitter",
     "INT4TensorCoreIntrinEmitterWithLadderTransform",

@@ -23,6 +23,8 @@ _FLOATS = ("float32", "float16", "bfloat16")
 _FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "float16": ("m16n8k16", _FLOATS),
     "bfloat16": ("m16n8k16", _FLOATS),
+    "float32": ("m16n8k8", ("float32",)),
+    "tfloat32": ("m16n8k8", ("float32",)),
     "float8_e4m3fn": ("m16n8k32", _FLOATS),
     "float8_e5m2": ("m16n8k32", _FLOATS),
     "int8": ("m16n8k32", ("int32",)),
@@ -60,7 +62,8 @@ def ptx_mma(
 ) -> None:
     """``c += a @ b`` by mma.sync: each thread has 4 words of a, 2 of b and 4 sums, in own arrays.
 
-    ``shape`` is m16n8k16 for floats of 16 bits and m16n8k32 for dtypes of 8 bits. The indices are
+    ``shape`` is m16n8k16 for floats of 16 bits and m16n8k32 for dtypes of 8 bits,
+    m16n8k8 for float32, which is rounded to tfloat32. The indices are
     where the words start. The dtypes are those of the arrays.
     """
     construct = "T.ptx_mma"
