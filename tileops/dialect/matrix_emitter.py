@@ -175,7 +175,7 @@ class TensorCoreIntrinEmitter:
                 for s in range(self.local_size_out):
                     row = lane // 4 + s % _SUMS // 2 * 8
                     column = s // _SUMS * _COLUMNS + lane % 4 * 2 + s % 2
-                    place = (m, n, row, column)
+                    place: tuple[Any, ...] = (m, n, row, column)
                     if C_buf.ndim == 2:
                         place = (m * x + row, n * y + column)
                     value = C_local_buf[(i * self.warp_cols + j) * self.local_size_out + s]
