@@ -148,9 +148,7 @@ def test_a_difference_is_described() -> None:
 
 def _copy_of_sources(folder: Path) -> tuple[Path, Path]:
     package, headers = folder / "tileops", folder / "csrc"
-    for name in sources.PACKAGE_FOLDERS:
-        (package / name).mkdir(parents=True)
-        (package / name / "one.py").write_text(f"# {name}\n")
+    samples.generators(package)
     headers.mkdir()
     (headers / "gemm.h").write_text("// gemm\n")
     return package, headers
@@ -164,6 +162,8 @@ def test_the_digest_of_the_generators_sees_every_source(tmp_path: Path) -> None:
         path.write_text(old + "x")
         assert sources.compute(package, headers) != before, path
         path.write_text(old)
+        if path.parent == package:
+            continue  # a module that is named, and has to be there
         path.rename(path.with_name("renamed" + path.suffix))
         assert sources.compute(package, headers) != before, path
         path.with_name("renamed" + path.suffix).rename(path)

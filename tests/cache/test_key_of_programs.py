@@ -194,9 +194,7 @@ def test_surroundings_are_not_in_the_key(tmp_path: Path) -> None:
 
 def test_the_recalled_digest_follows_the_sources(root: Path, tmp_path: Path) -> None:
     package, headers = tmp_path / "tileops", tmp_path / "csrc"
-    for name in (*sources.PACKAGE_FOLDERS, ""):
-        (package / name).mkdir(parents=True, exist_ok=True)
-        (package / name / "__init__.py").write_text(f"# {name}\n")
+    samples.generators(package)
     headers.mkdir()
     (headers / "gemm.h").write_text("// gemm\n")
     settled = sources._SETTLED_SECONDS
@@ -204,7 +202,7 @@ def test_the_recalled_digest_follows_the_sources(root: Path, tmp_path: Path) -> 
         sources._SETTLED_SECONDS = -1.0
         first = sources.remembered(package, headers)
         assert first == sources.compute(package, headers) == sources.remembered(package, headers)
-        for path in (package / "passes" / "__init__.py", headers / "gemm.h"):
+        for path in (package / "passes" / "one.py", package / "target.py", headers / "gemm.h"):
             path.write_text(path.read_text().upper())  # the same size
             changed = sources.remembered(package, headers)
             assert changed == sources.compute(package, headers) != first
@@ -217,9 +215,7 @@ def test_the_recalled_digest_follows_the_sources(root: Path, tmp_path: Path) -> 
 
 def test_what_was_written_just_now_is_not_remembered(root: Path, tmp_path: Path) -> None:
     package, headers = tmp_path / "tileops", tmp_path / "csrc"
-    for name in (*sources.PACKAGE_FOLDERS, ""):
-        (package / name).mkdir(parents=True, exist_ok=True)
-        (package / name / "__init__.py").write_text("")
+    samples.generators(package)
     headers.mkdir()
     assert sources.remembered(package, headers) == sources.compute(package, headers)
     assert not (root / ".state" / "facts").exists()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tileops
 import tileops.language as T
+from tests.programs import explicit
 from tileops.cli.main import main
-from tileops.roofline import analyze, machine_of, work_of
+from tileops.ir.node import Stmt
+from tileops.ir.schedule import RingStep, Settle
+from tileops.ir.stmt import Launch
+from tileops.roofline import analyze, machine_of, work, work_of
 from tileops.target import parse_target
 
 FILE = """
@@ -92,6 +98,47 @@ def test_a_matrix_product() -> None:
     assert work.written_bytes == 256 * 128 * 4
     assert work.tensor_bytes == 256 * 96 * 2 + 96 * 128 * 2 + 256 * 128 * 4
     assert work.notes == ()
+
+
+@T.prim_func
+def largest(A: T.Tensor((64, 32), T.float32), out: T.Tensor((64,), T.int32)):
+    with T.Kernel(1, threads=128):
+        tile = T.alloc_fragment((64, 32), T.float32)
+        index = T.alloc_fragment((64,), T.int32)
+        T.copy(A, tile)
+        T.argmax(tile, index, dim=1)
+        T.copy(index, out)
+
+
+def test_the_place_of_a_maximum_takes_as_many_comparisons_as_the_maximum() -> None:
+    assert work_of(largest.program).elementwise == {"float32": 64 * 32}
+
+
+def test_roles_that_a_program_has_of_its_own_are_counted() -> None:
+    case = next(case for case in explicit.CASES if case.id == "explicit_threads")
+    a, b = case.inputs()
+    (m, k), n = a.shape, len(b)
+    done = work_of(case.impl.get_tir(a, b))
+    assert done.products == {"float16": 2 * m * n * k}
+    assert done.read_bytes == 2 * (m * k * (n // 64) + n * k * (m // 64))
+
+
+def test_every_statement_is_counted_or_known_to_be_free() -> None:
+    tree = ast.parse(Path(work.__file__).read_text())
+    patterns = {n.cls.id for n in ast.walk(tree) if isinstance(n, ast.MatchClass)}
+    known = (*work.FREE, RingStep, Settle)
+    for kind in _kinds(Stmt):
+        named = any(base.__name__ in patterns for base in kind.__mro__)
+        assert named or issubclass(kind, (*known, Launch)), kind.__name__
+
+
+def _kinds(kind: type[Stmt]) -> Iterator[type[Stmt]]:
+    """The kinds of statements that have no kinds of their own."""
+    below = kind.__subclasses__()
+    if not below:
+        yield kind
+    for one in below:
+        yield from _kinds(one)
 
 
 def test_tiles_past_the_end_count_as_whole_ones() -> None:

@@ -13,9 +13,12 @@ import os
 import time
 from pathlib import Path
 
-# What decides which text and which machine code comes out of a given IR. csrc/cpu holds the headers
-# that generated CPU kernels include; a wheel carries them as include/.
-PACKAGE_FOLDERS = ("ir", "passes", "codegen", "compiler")
+# What decides which text and which machine code comes out of a given IR: folders and modules.
+# csrc/cpu holds the headers that generated kernels include; a wheel carries them as include/.
+GENERATORS = (
+    "ir", "passes", "codegen", "compiler", "foreign",
+    "cxx.py", "dtypes.py", "pass_configs.py", "target.py",
+)  # fmt: skip
 # The form of an entry on disk. It is in the digest, and so in every key: two versions of the
 # package that write entries differently can share a directory, and neither takes the other's for
 # damaged.
@@ -37,11 +40,13 @@ def compute(package: Path, headers: Path) -> str:
 
 
 def _roots(package: Path, headers: Path) -> list[Path]:
-    return [*(package / name for name in PACKAGE_FOLDERS), headers]
+    return [*(package / name for name in GENERATORS), headers]
 
 
 def _tree(root: Path) -> tuple[list[Path], list[Path]]:
-    """The folders from ``root`` on, and the sources in them."""
+    """The folders from ``root`` on, and the sources in them; of a module, its file."""
+    if root.suffix in _SUFFIXES:
+        return [], [root]
     folders, files = [], []
     for folder, below, names in os.walk(root):
         below[:] = [name for name in below if name != "__pycache__"]
@@ -65,7 +70,7 @@ def remembered(package: Path, headers: Path) -> str:
     """``compute``, recalled from an earlier process while no source has changed since."""
     from tileops.cache import memo
 
-    choice = [str(package), ENTRY_FORMAT, *PACKAGE_FOLDERS]
+    choice = [str(package), ENTRY_FORMAT, *GENERATORS]
     known = memo.recall("digest of the generators", choice)
     if isinstance(known, str):
         return known
