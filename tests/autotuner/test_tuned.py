@@ -21,6 +21,9 @@ from tests.autotuner.tuned_programs import (
     fresh_lazy,
 )
 from tileops import log
+from tileops.autotuner import search
+from tileops.autotuner.search import CHUNK
+from tileops.autotuner.workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("tuning_cache")
 
@@ -56,6 +59,43 @@ def test_a_new_process_measures_nothing_and_a_new_config_alone() -> None:
     program(a)
     assert more.calls == [64]
     assert program.compile(a).config == {"block": 64}
+
+
+def test_the_choice_of_a_short_budget_stands_until_there_is_more_time() -> None:
+    a = torch.randn(100)
+    times = {8 * n: 10.0 - n for n in range(1, 11)}
+
+    def calls(**options: Any) -> list[int]:
+        timer = FakeTimer(times)
+        tileops.autotune(configs=space(*times), timer=timer, **options)(fresh_const())(a)
+        return timer.calls
+
+    first = calls(budget=1e-9)
+    assert len(first) == CHUNK
+    assert calls(budget=1e-9) == []
+    assert calls(tune="never") == []
+    with tileops.option.strict():
+        assert calls() == []
+    assert sorted({*first, *calls()}) == sorted(times)
+    assert calls() == []
+
+
+def test_the_best_of_each_part_of_a_search_meet_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "CHUNK", 2)
+    decide, compared = Workshop.decide, []
+
+    def noted(self: Workshop, results: Any) -> Any:
+        answer = decide(self, results)
+        compared.append((sorted(results), answer.ranking))
+        return answer
+
+    monkeypatch.setattr(Workshop, "decide", noted)
+    tuned = tileops.autotune(configs=space(8, 32, 64), budget=600.0)(fresh_const())
+    kernel = tuned.compile(torch.randn(100))
+    *parts, (last, ranking) = compared
+    assert [len(names) for names, _ in parts] == [2, 2]
+    assert last == sorted(ranking[0] for _, ranking in parts)
+    assert json.loads(ranking[0])["block"] == kernel.config["block"]
 
 
 def test_times_of_an_earlier_rung_do_not_win_a_search_by_halving() -> None:

@@ -105,7 +105,8 @@ class TuningResult:
     """The config to run; ``latency`` in milliseconds, None where it was not tuned.
 
     ``digest`` is that of its program and ``space`` that of the configs that it was chosen from;
-    ``check`` and ``noisy`` as in ``Row``.
+    ``check`` and ``noisy`` as in ``Row``. It is not ``complete`` if a budget ended before all of
+    the space was measured.
     """
 
     config: Config
@@ -115,6 +116,7 @@ class TuningResult:
     ref_latency: float | None = None
     check: str = ""
     noisy: bool = False
+    complete: bool = True
 
 
 @dataclass

@@ -138,9 +138,15 @@ class TuningSession:
 
     # -- records and other ranks -----------------------------------------------------------------
     def _recorded(self) -> TuningResult | None:
-        """The recorded winner, where its space, its program and its check are the same."""
+        """The recorded winner, where its space, its program and its check are the same.
+
+        One of a part of the space stands where the rest may not be measured now, or as briefly.
+        """
         best = self._record.best()
         if best is None or best.space != self._space or best.check != self._check:
+            return None
+        is_brief = self._options.budget is not None or self._options.tune == "never"
+        if not (best.complete or is_brief or self._forbidden()):
             return None
         config = self._configs.get(canonical(best.config))
         if config is None or not (self._ignores_digests or self._digest(config) == best.digest):
@@ -205,13 +211,17 @@ class TuningSession:
         )
         return TuningResult(self._untuned)
 
-    def _refuse_where_forbidden(self) -> None:
-        device = self._choice.torch_device
+    def _forbidden(self) -> str:
+        """Why nothing may be measured now; empty if it may."""
         if settings.current().strict:
-            reason = "strict mode allows no measurement"
-        elif device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            reason = "a stream under capture allows no measurement"
-        else:
+            return "strict mode allows no measurement"
+        if self._choice.torch_device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return "a stream under capture allows no measurement"
+        return ""
+
+    def _refuse_where_forbidden(self) -> None:
+        reason = self._forbidden()
+        if not reason:
             return
         facts = self._key.facts
         key = " ".join(words(facts[name]) for name in VALUES if facts[name]) or "its arguments"
@@ -325,7 +335,12 @@ class TuningSession:
             return {name: self._rows[name].latency for name in chosen}
 
         may_win = SEARCHES[self._options.search].run(order, measured, deadline)
-        return leaders - (set(names) - may_win)
+        leaders -= set(names) - may_win
+        last = [name for name in names if name in leaders]
+        if len(last) > 1 and self._options.timer is None:
+            # With a budget each part of the space has its own best, and no round compared them.
+            leaders.difference_update(measure(last, 1.0)[1:])
+        return leaders
 
     @property
     def _seed(self) -> int | None:
@@ -362,7 +377,7 @@ class TuningSession:
         row = self._rows[name]
         return TuningResult(
             self._configs[name], row.latency, self._digests[name], self._space,
-            ref_latency, self._check, row.noisy,
+            ref_latency, self._check, row.noisy, self._programs.keys() <= self._rows.keys(),
         )  # fmt: skip
 
     def _all_failed(self) -> str:
