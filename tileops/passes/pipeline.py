@@ -35,7 +35,7 @@ CPU: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be encoded
-    lower_encoded,
+    lower_encoded,  # before what makes elements of tile operations: it knows both
     share_among_threads,  # before the expansion, which leaves tile operations to the generator
     expand_tile_ops,  # last: the other passes know tile operations
 )
@@ -45,7 +45,7 @@ CUDA: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be encoded
-    lower_encoded,
+    lower_encoded,  # before what makes elements of tile operations: it knows both
     share_among_threads,  # last: the other passes know tile operations
 )
 
@@ -53,12 +53,12 @@ TRITON: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be encoded
-    round_fp8,
+    round_fp8,  # while 8-bit floats are a dtype: the next pass makes bytes of them
     lower_encoded,  # after the rounding, which leaves only conversions of 8-bit floats
     lower_escapes,  # before arrays: the flags that it makes are scalars of each point
     hoist_variables,  # after escapes, whose conditions a variable must leave as well
     split_extents,  # before arrays: it cuts the nests that these get their dimensions from
-    hoist_arrays,
+    hoist_arrays,  # in front of nests that nothing cuts any more
     expand_tile_ops,  # last: the other passes know tile operations
 )
 
