@@ -17,8 +17,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from tileops.autotuner import ranks
-from tileops.autotuner.database import Measured
-from tileops.autotuner.ranks import Answer
+from tileops.autotuner.database import Answer, Measured
 
 
 def main(rank: int, world: int, folder: Path, plan: dict) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from tileops.autotuner.database import Measured
-from tileops.autotuner.ranks import Answer, JointTuning, StoreLostError, joint_tuning, together
+from tileops.autotuner.database import Answer, Measured
+from tileops.autotuner.ranks import JointTuning, StoreLostError, joint_tuning, together
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = [5.0, 4.0, 3.0, 9.0, 1.0, 2.0, 8.0, 7.0, 6.0, 2.5]

@@ -119,6 +119,20 @@ class TuningResult:
     complete: bool = True
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What measuring some configs gave: outcomes by name, and the right ones, fastest first."""
+
+    outcomes: Mapping[str, Measured]
+    ranking: Sequence[str]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Measured]) -> Answer:
+        """``found``, ranked by time."""
+        times = {name: m.latency for name, m in found.items() if m.latency is not None}
+        return cls(dict(found), sorted(times, key=lambda name: times[name]))
+
+
 @dataclass
 class _Kept:
     """What this process keeps of a tuning: what cannot be written, and whether it chose."""

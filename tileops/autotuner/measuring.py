@@ -16,9 +16,8 @@ import torch
 
 from tileops import forks
 from tileops.autotuner.benches import Bench, NoSecondContextError, RunFailedError
-from tileops.autotuner.database import Measured
+from tileops.autotuner.database import Answer, Measured
 from tileops.autotuner.inputs import copies_of
-from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Race, Rules, Samples, is_noisy, quartiles
 from tileops.autotuner.search import SEARCHES
 from tileops.errors import ArgumentTypeError, SharedMemoryError, TileopsError
@@ -211,7 +210,7 @@ class Checker:
 
 # -- a user's own timer ----------------------------------------------------------------------------
 class CustomTimer:
-    """Compiles and times configs one after another (see ``ranks.Work``)."""
+    """Compiles and times configs one after another (see ``search.Work``)."""
 
     chunk, effort = 1, 1.0
 

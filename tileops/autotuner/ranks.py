@@ -15,35 +15,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from tileops.autotuner.database import Measured
+from tileops.autotuner.database import Answer, Measured
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+
+    from tileops.autotuner.search import Work
 
 BEAT_SECONDS = 0.5
 # A rank is presumed dead after this long without a heartbeat. Python threads of a busy process are
 # late by less.
 SILENCE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.02
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What ranks agree on: all outcomes by name, and the names of the right ones, fastest first."""
-
-    outcomes: Mapping[str, Measured]
-    ranking: Sequence[str]
-
-    @classmethod
-    def of(cls, found: Mapping[str, Measured]) -> Answer:
-        """``found``, ranked by time."""
-        times = {name: m.latency for name, m in found.items() if m.latency is not None}
-        return cls(dict(found), sorted(times, key=lambda name: times[name]))
 
 
 class StoreLostError(Exception):
@@ -185,31 +173,6 @@ def joint_tuning(name: Callable[[], str]) -> JointTuning | None:
         return None
     store = dist.distributed_c10d._get_default_store()
     return JointTuning(store, name(), dist.get_rank(), dist.get_world_size())
-
-
-class Work(Protocol):
-    """What a process can do for a tuning; configs are known by name.
-
-    A rank takes ``chunk`` configs at a time. ``effort`` is the share of the full effort with which
-    they are measured.
-    """
-
-    effort: float
-
-    @property
-    def chunk(self) -> int: ...
-
-    def compile(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        """What these configs compile to, by name, as it comes."""
-
-    def check(self, names: Sequence[str], compiled: Iterator[tuple[str, Any]]) -> None:
-        """Run each for the first time as it comes: is it right, and about how fast is it."""
-
-    def measure(self) -> dict[str, Measured]:
-        """Time what was checked and is not timed yet; a result for all names checked."""
-
-    def decide(self, results: Mapping[str, Measured]) -> Answer:
-        """The answer, from the results of all configs."""
 
 
 def together(

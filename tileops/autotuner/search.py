@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tileops.autotuner.database import Answer, Measured
 
 CHUNK = 8
 _KEEP = 3  # one in so many goes on to the next rung
@@ -16,6 +19,31 @@ _KEEP = 3  # one in so many goes on to the next rung
 # Measures the named configs with a share of the full effort: milliseconds by name, None for a
 # config that failed.
 Measure = Callable[[Sequence[str], float], Mapping[str, float | None]]
+
+
+class Work(Protocol):
+    """What a process can do for a tuning; configs are known by name.
+
+    A rank takes ``chunk`` configs at a time. ``effort`` is the share of the full effort with which
+    they are measured.
+    """
+
+    effort: float
+
+    @property
+    def chunk(self) -> int: ...
+
+    def compile(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """What these configs compile to, by name, as it comes."""
+
+    def check(self, names: Sequence[str], compiled: Iterator[tuple[str, Any]]) -> None:
+        """Run each for the first time as it comes: is it right, and about how fast is it."""
+
+    def measure(self) -> dict[str, Measured]:
+        """Time what was checked and is not timed yet; a result for all names checked."""
+
+    def decide(self, results: Mapping[str, Measured]) -> Answer:
+        """The answer, from the results of all configs."""
 
 
 def exhaustive(names: Sequence[str], measure: Measure, deadline: float) -> set[str]:

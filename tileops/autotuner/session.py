@@ -16,12 +16,21 @@ import torch
 
 from tileops import counters, log, settings
 from tileops.autotuner import ranks
-from tileops.autotuner.database import VALUES, Measured, Record, Row, TuningKey, TuningResult, words
+from tileops.autotuner.database import (
+    VALUES,
+    Answer,
+    Measured,
+    Record,
+    Row,
+    TuningKey,
+    TuningResult,
+    words,
+)
 from tileops.autotuner.inputs import copies_of, inputs_of
 from tileops.autotuner.measuring import CustomTimer, ReferenceFailedError
 from tileops.autotuner.param import errors_of
 from tileops.autotuner.progress import Bar
-from tileops.autotuner.ranks import Answer, StoreLostError
+from tileops.autotuner.ranks import StoreLostError
 from tileops.autotuner.search import SEARCHES
 from tileops.autotuner.spaces import Config, canonical, describe
 from tileops.autotuner.workshop import Workshop
@@ -34,7 +43,7 @@ from tileops.profiler import do_bench
 if TYPE_CHECKING:
     from tileops.autotuner.measuring import Progress
     from tileops.autotuner.param import TuningOptions
-    from tileops.autotuner.ranks import Work
+    from tileops.autotuner.search import Work
     from tileops.ir.program import Program
     from tileops.jit.eager import Choice
 
@@ -70,8 +79,8 @@ class TuningSession:
         # What was measured for other sizes or arguments of the same program is good here: the
         # script of an eager program tells its texts apart whatever the sizes.
         self._ignores_digests = bool(choice.script) and is_general
-        self._space = hashlib.sha256("\n".join(sorted(configs)).encode()).hexdigest()
-        self._check = options.check_identity
+        self._space_digest = hashlib.sha256("\n".join(sorted(configs)).encode()).hexdigest()
+        self._check_identity = options.check_identity
         self._record = Record(key)
         self._programs: dict[str, Program] = {}
         self._digests: dict[str, str] = {}
@@ -143,7 +152,7 @@ class TuningSession:
         One of a part of the space stands where the rest may not be measured now, or as briefly.
         """
         best = self._record.best()
-        if best is None or best.space != self._space or best.check != self._check:
+        if best is None or best.space != self._space_digest or best.check != self._check_identity:
             return None
         is_brief = self._options.budget is not None or self._options.tune == "never"
         if not (best.complete or is_brief or self._forbidden()):
@@ -166,7 +175,7 @@ class TuningSession:
         The program is known by its digest under one config.
         """
         digest = "" if self._ignores_digests else self._digest(self._untuned)
-        facts = [*self._key.parts, self._space, self._check, digest]
+        facts = [*self._key.parts, self._space_digest, self._check_identity, digest]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def _settled(self) -> Answer | None:
@@ -263,7 +272,7 @@ class TuningSession:
         for name, row in known.items():
             # An error of unknown cause may not come again; the others say something of the config,
             # those that ran only under the same check.
-            holds = row.status not in ("ok", "wrong_result") or row.check == self._check
+            holds = row.status not in ("ok", "wrong_result") or row.check == self._check_identity
             if name in self._configs and row.status != "error" and holds:
                 self._rows[name] = row
 
@@ -353,7 +362,7 @@ class TuningSession:
         rows = {
             name: Row(
                 **asdict(measured), config=self._configs[name],
-                digest=self._digests.get(name, ""), check=self._check,
+                digest=self._digests.get(name, ""), check=self._check_identity,
             )
             for name, measured in found.items()
         }  # fmt: skip
@@ -376,8 +385,9 @@ class TuningSession:
         name = preferred(name, self._default, self._rows)
         row = self._rows[name]
         return TuningResult(
-            self._configs[name], row.latency, self._digests[name], self._space,
-            ref_latency, self._check, row.noisy, self._programs.keys() <= self._rows.keys(),
+            self._configs[name], row.latency, self._digests[name], self._space_digest,
+            ref_latency, self._check_identity, row.noisy,
+            complete=self._programs.keys() <= self._rows.keys(),
         )  # fmt: skip
 
     def _all_failed(self) -> str:

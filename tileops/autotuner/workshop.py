@@ -15,9 +15,8 @@ import torch
 
 from tileops import log, settings
 from tileops.autotuner.benches import Bench, ChildBench, LocalBench, NoSecondContextError
-from tileops.autotuner.database import Measured
+from tileops.autotuner.database import Answer, Measured
 from tileops.autotuner.measuring import Measurement, Progress
-from tileops.autotuner.ranks import Answer
 from tileops.autotuner.rounds import Rules
 from tileops.cache.directory import resolve
 from tileops.jit.compile_workers import Compiled, CompilePool, worker_count
@@ -34,7 +33,7 @@ _BETWEEN_CARDS = 0.06
 
 
 class Workshop:
-    """Compiles and measures the configs of one tuning (see ``ranks.Work``).
+    """Compiles and measures the configs of one tuning (see ``search.Work``).
 
     ``requests`` are the configs by name, and ``inputs`` the arguments of a call. The first of
     ``devices`` is the caller's, and decides. Not ``isolated``: measured in this process.
@@ -131,7 +130,7 @@ class Workshop:
             self._found[name] = replace(measured, where=self._place + device)
             self._progress(name, self._found[name])
 
-    # -- ranks.Work ------------------------------------------------------------------------------
+    # -- search.Work -----------------------------------------------------------------------------
     @property
     def chunk(self) -> int:
         """How many configs a rank takes at a time: enough to keep its workers busy."""

@@ -20,6 +20,7 @@ from tileops.ir.walk import walk
 from tileops.passes.context import Context
 from tileops.passes.hopper import Choices, Unfit, check_schedule, schedule_launch
 from tileops.passes.load_ahead import load_ahead
+from tileops.passes.pipeline import applied
 from tileops.target import Target
 
 _HOPPER = 90
@@ -79,7 +80,8 @@ def _write(
             refused = f"{line}{unfit.reason}"
     given = launch
     if known.target.kind == "cuda":  # for AMD, Triton itself takes such loads through registers
-        program, launch = load_ahead(program, launch, aligned if spec.fast else None)
+        ahead, launch = load_ahead(program, launch, aligned if spec.fast else None)
+        program = applied(load_ahead.__name__, program, ahead)
     written = write_launch(program, launch, known, spec, entry, workspaces)
     if launch is not given:
         bound = _registers_of_a_thread(launch, written.launch.num_warps * known.target.warp_size)

@@ -72,12 +72,16 @@ def run(passes: tuple[Pass, ...], program: Program, context: Context) -> Program
     """
     if any(launch.origin is None for launch in program.launches):
         program = with_origins(program)  # built by hand, not traced
-    verifies = settings.current().verify_ir
-    if verifies:
+    if settings.current().verify_ir:
         verify(program)
     for step in passes:
-        before, program = program, step(program, context)
-        dump(step.__name__, program)
-        if verifies and program is not before:
-            verify(program, made_by=step.__name__)
+        program = applied(step.__name__, program, step(program, context))
     return program
+
+
+def applied(step: str, before: Program, after: Program) -> Program:
+    """``after``, which ``step`` made of ``before``: dumped, and verified where it is to be."""
+    dump(step, after)
+    if settings.current().verify_ir and after is not before:
+        verify(after, made_by=step)
+    return after
