@@ -94,6 +94,21 @@ def is_number(op: str, name: str, value: object) -> float:
     return value
 
 
+def cap_of(op: str, softcap: float | None) -> float:
+    """The bound of capped numbers; 0 for none. Raises unless it is a positive finite number."""
+    if softcap is None:
+        return 0.0
+    cap = float(is_number(op, "softcap", softcap))
+    if not (cap > 0 and math.isfinite(cap)):
+        raise ArgumentError(f"{op}: softcap: expected a positive number, got {softcap}")
+    return cap
+
+
+def is_recorded(*tensors: torch.Tensor | None) -> bool:
+    """Whether a gradient of some of the tensors may be asked for."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
 def is_one_of(op: str, name: str, value: str, choices: Sequence[str]) -> None:
     """ArgumentError unless ``value`` is one of ``choices``."""
     if value not in choices:

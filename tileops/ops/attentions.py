@@ -60,25 +60,25 @@ def attention(
     is computed in its dtype. ArgumentError (ArgumentTypeError) names what does not fit.
     """
     op = "attention"
-    query, key, value, sinks = _prepared(op, query, key, value, sinks)
+    query, key, value, sinks = floats(op, query, key, value, sinks)
+    _check(op, query, key, value, sinks)
     for name, given, wanted in (("attn_mask", attn_mask, None), ("dropout_p", dropout_p, 0.0)):
         if given != wanted:
             raise ArgumentError(f"{op}: {name}: expected {wanted}, got {given!r}")
     left, right = window(op, window_size, is_causal)
     scale = scale_of(op, query.shape[-1], scale)
-    cap = cap_of(op, softcap)
+    cap = arguments.cap_of(op, softcap)
     if choosing.decomposes(op, query.shape[-1], (query, key, value)):
         return decompositions.attention(  # type: ignore[no-any-return]
             query, key, value, None, 0.0, is_causal, scale, window_size=window_size,
             softcap=softcap, sinks=sinks, return_lse=return_lse,
         )  # fmt: skip
-    if scale <= 0:  # a product with a positive scale, to which -inf stays -inf
-        query, scale = (-query, -scale) if scale else (query * 0, 1.0)
+    query, scale = with_positive(scale, query)
     q, k, v = (_Laid(x) for x in (query, key, value))
     out, log_sums = programs.attention(
         q.tensor, k.tensor, v.tensor, sinks, scale=scale, softcap=cap, left=left, right=right,
         clips=_clips(query.shape[-2], key.shape[-2], right),
-        with_log_sum=return_lse or is_recorded(query, key, value, sinks),
+        with_log_sum=return_lse or arguments.is_recorded(query, key, value, sinks),
         deterministic=is_deterministic(op, query, value, deterministic),
         q_heads_first=q.heads_first, k_heads_first=k.heads_first, v_heads_first=v.heads_first,
     )  # fmt: skip
@@ -106,16 +106,21 @@ def _clips(queries: int, keys: int, right: int) -> bool:
     return torch.compiler.is_exporting() or keys % PADDED != 0
 
 
-def _prepared(
+def floats(
     op: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, sinks: torch.Tensor | None
 ) -> tuple[Any, ...]:
-    """The tensors in the dtype of autocast; an error names one that does not fit."""
+    """The tensors in the dtype of autocast; an error names one that is not of floats."""
     for name, tensor in (("query", query), ("key", key), ("value", value), ("sinks", sinks)):
         if name != "sinks" or tensor is not None:
             arguments.is_float(op, name, tensor)
-    query, key, value, sinks = lowered(query, key, value, sinks)
-    _check(op, query, key, value, sinks)
-    return query, key, value, sinks
+    return tuple(lowered(query, key, value, sinks))
+
+
+def with_positive(scale: float, query: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Queries and a positive scale, to which -inf stays -inf, of the same scaled products."""
+    if scale > 0:
+        return query, scale
+    return (-query, -scale) if scale else (query * 0, 1.0)
 
 
 def _check(
@@ -181,21 +186,6 @@ def scale_of(op: str, width: int, scale: float | None) -> float:
     if not math.isfinite(scale):
         raise ArgumentError(f"{op}: scale: expected a finite number, got {scale}")
     return scale
-
-
-def cap_of(op: str, softcap: float | None) -> float:
-    """The bound of the scaled products; 0 for none."""
-    if softcap is None:
-        return 0.0
-    cap = float(arguments.is_number(op, "softcap", softcap))
-    if not (cap > 0 and math.isfinite(cap)):
-        raise ArgumentError(f"{op}: softcap: expected a positive number, got {softcap}")
-    return cap
-
-
-def is_recorded(*tensors: torch.Tensor | None) -> bool:
-    """Whether a gradient of some of the tensors may be asked for."""
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def is_deterministic(

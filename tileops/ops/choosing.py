@@ -55,8 +55,7 @@ def decision(op: str, columns: int, tensors: Sequence[torch.Tensor | None]) -> b
     """Whether a trace decomposes the call."""
     if _mode != AUTO:
         return _mode == DECOMPOSE
-    training = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    widest = _WIDEST[op]["training" if training else "inference"]
+    widest = _WIDEST[op]["training" if arguments.is_recorded(*tensors) else "inference"]
     return widest is None or columns <= widest
 
 

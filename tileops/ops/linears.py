@@ -10,7 +10,6 @@ import torch
 
 from tileops.errors import ArgumentError
 from tileops.ops import arguments, choosing, decompositions
-from tileops.ops.attentions import is_recorded
 from tileops.ops.autocasting import lowered
 from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import linear as programs
@@ -48,7 +47,7 @@ def linear(
     rows = math.prod(input.shape[:-1])
     out, _ = programs.linear(
         input, weight, bias, residual, activation=activation or programs.NONE,
-        with_products=is_recorded(input, weight, bias),
+        with_products=arguments.is_recorded(input, weight, bias),
         few_rows=not torch.compiler.is_exporting() and rows <= programs.FEW_ROWS,
     )  # fmt: skip
     return out  # type: ignore[no-any-return]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -96,10 +95,7 @@ def check(
         arguments.has_shape(op, "weight", weight, (shape[classes],))
     if not 0.0 <= arguments.is_number(op, "label_smoothing", label_smoothing) <= 1.0:
         raise ArgumentError(f"{op}: label_smoothing: expected 0 to 1, got {label_smoothing}")
-    if softcap is not None:
-        cap = arguments.is_number(op, "softcap", softcap)
-        if not (cap > 0 and math.isfinite(cap)):
-            raise ArgumentError(f"{op}: softcap: expected a positive number, got {softcap}")
+    arguments.cap_of(op, softcap)
 
 
 # -- gradients ---------------------------------------------------------------------------------

@@ -9,8 +9,14 @@ import torch
 
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ops import arguments, choosing, decompositions
-from tileops.ops.attentions import cap_of, check_heads, scale_of, sink_gradient, window
-from tileops.ops.autocasting import lowered
+from tileops.ops.attentions import (
+    check_heads,
+    floats,
+    scale_of,
+    sink_gradient,
+    window,
+    with_positive,
+)
 from tileops.ops.info import BenchShape, Form, OpInfo, register
 from tileops.ops.programs import varlen_attention as programs
 from tileops.ops.sharding import varlen_attention_backward_rule, varlen_attention_rule
@@ -44,23 +50,19 @@ def varlen_attention(
     the tensors of starts hold is not checked.
     """
     op = "varlen_attention"
-    for name, tensor in (("query", query), ("key", key), ("value", value), ("sinks", sinks)):
-        if name != "sinks" or tensor is not None:
-            arguments.is_float(op, name, tensor)
-    query, key, value, sinks = lowered(query, key, value, sinks)
+    query, key, value, sinks = floats(op, query, key, value, sinks)
     cu_seq_k = cu_seq_q if cu_seq_k is None else cu_seq_k
     _check(op, query, key, value, cu_seq_q, cu_seq_k, sinks)
     most = (_count(op, "max_q", max_q), _count(op, "max_k", max_k))
     left, right = window(op, window_size, False)
     scale = scale_of(op, query.shape[-1], scale)
-    cap = cap_of(op, softcap)
+    cap = arguments.cap_of(op, softcap)
     if choosing.decomposes(op, query.shape[-1], (query, key, value)):
         return decompositions.varlen_attention(  # type: ignore[no-any-return]
             query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale,
             window_size=window_size, softcap=softcap, sinks=sinks, return_lse=return_lse,
         )  # fmt: skip
-    if scale <= 0:  # a product with a positive scale, to which -inf stays -inf
-        query, scale = (-query, -scale) if scale else (query * 0, 1.0)
+    query, scale = with_positive(scale, query)
     starts = (x.to(torch.int32) for x in (cu_seq_q, cu_seq_k))
     out, log_sums = programs.varlen_attention(
         query, key, value, *starts, sinks, *most, scale=scale, softcap=cap, left=left, right=right
