@@ -37,5 +37,7 @@ class Case:
 CASES = tuple(Case(info, form) for info in infos() for form in info.forms)
 PLAIN = tuple(case for case in CASES if case.form is case.info.forms[0])
 # Operators whose rows have several programs.
-_OTHERS = ("attention", "gelu_mul", "linear", "rope", "silu_mul", "varlen_attention")
+_OTHERS = (
+    "attention", "gelu_mul", "linear", "qk_norm_rope", "rope", "silu_mul", "varlen_attention",
+)  # fmt: skip
 OF_ROWS = tuple(c for c in CASES if c.info.name not in _OTHERS)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tileops.ops.norms import add_rms_norm as add_rms_norm
     from tileops.ops.norms import layer_norm as layer_norm
     from tileops.ops.norms import rms_norm as rms_norm
+    from tileops.ops.rotary import qk_norm_rope as qk_norm_rope
     from tileops.ops.rotary import rope as rope
     from tileops.ops.softmaxes import softmax as softmax
     from tileops.ops.varlen_attentions import varlen_attention as varlen_attention
@@ -35,7 +36,7 @@ FAMILIES = {
     "linears": ("linear",),
     "losses": ("cross_entropy",),
     "norms": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
-    "rotary": ("rope",),
+    "rotary": ("qk_norm_rope", "rope"),
     "softmaxes": ("softmax",),
     "varlen_attentions": ("varlen_attention",),
 }

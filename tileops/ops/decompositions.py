@@ -103,6 +103,24 @@ def rope(
     return new[0], new[1]
 
 
+def qk_norm_rope(
+    query: torch.Tensor, key: torch.Tensor, query_weight: torch.Tensor | None,
+    key_weight: torch.Tensor | None, cos: torch.Tensor, sin: torch.Tensor, *,
+    eps: float | None = None, position_ids: torch.Tensor | None = None,
+    interleaved: bool = False, unsqueeze_dim: int = 1, weight_offset: float = 0.0,
+    rounding: str = "torch",
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """See ``tileops.ops.qk_norm_rope``."""
+    query, key = (
+        rms_norm(x, x.shape[-1:], w, eps, weight_offset=weight_offset, rounding=rounding)
+        for x, w in ((query, query_weight), (key, key_weight))
+    )
+    return rope(
+        query, key, cos, sin,
+        position_ids=position_ids, interleaved=interleaved, unsqueeze_dim=unsqueeze_dim,
+    )  # fmt: skip
+
+
 def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
     """See ``tileops.ops.softmax``."""
     return torch.softmax(input, dim, dtype=dtype)

@@ -144,8 +144,10 @@ def _save_add_rms_norm(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: 
     ctx.rounding = keyword_only_inputs["rounding"]
 
 
-def _rms_norm_gradients(ctx: Any, dY: Any, dS: Any, wants_weight: bool) -> tuple[Any, Any]:
-    X, W = ctx.saved_tensors
+def rms_norm_gradients(
+    ctx: Any, dY: Any, X: Any, W: Any, dS: Any, wants_weight: bool
+) -> tuple[Any, Any]:
+    """The gradients of ``X`` and ``W``; ``ctx`` has the options of the norm."""
     dX, dW = rms_norm_backward(
         dY, X, W, dS, ctx.eps, ctx.offset,
         rounding=ctx.rounding, weight_gradient=wants_weight, workers=workers(X),
@@ -154,12 +156,12 @@ def _rms_norm_gradients(ctx: Any, dY: Any, dS: Any, wants_weight: bool) -> tuple
 
 
 def _rms_norm_backward(ctx: Any, dY: Any) -> tuple[Any, ...]:
-    dX, dW = _rms_norm_gradients(ctx, dY, None, ctx.needs_input_grad[1])
+    dX, dW = rms_norm_gradients(ctx, dY, *ctx.saved_tensors, None, ctx.needs_input_grad[1])
     return dX, dW, None, None
 
 
 def _add_rms_norm_backward(ctx: Any, dY: Any, dS: Any) -> tuple[Any, ...]:
-    dX, dW = _rms_norm_gradients(ctx, dY, dS, ctx.needs_input_grad[2])
+    dX, dW = rms_norm_gradients(ctx, dY, *ctx.saved_tensors, dS, ctx.needs_input_grad[2])
     return dX, dX, dW, None, None
 
 

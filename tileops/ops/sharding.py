@@ -91,6 +91,17 @@ def rope_rule(
     return found
 
 
+def qk_norm_rope_rule(
+    query: Any, key: Any, cos: Any, sin: Any, *others: Any, per_batch: bool = False, **options: Any
+) -> Sequence[tuple[Placements, Placements]]:
+    """As ``rope_rule``; weights are whole."""
+    from torch.distributed.tensor import Replicate
+
+    whole = [Replicate() for x in others if _is_tensor(x)]
+    found = rope_rule(query, key, cos, sin, per_batch=per_batch)
+    return [(results, [*inputs, *whole]) for results, inputs in found]
+
+
 def attention_rule(
     Q: Any, K: Any, V: Any, sinks: Any = None, **options: Any
 ) -> Sequence[tuple[Placements, Placements]]:
