@@ -156,12 +156,14 @@ def rms_norm_gradients(
 
 
 def _rms_norm_backward(ctx: Any, dY: Any) -> tuple[Any, ...]:
-    dX, dW = rms_norm_gradients(ctx, dY, *ctx.saved_tensors, None, ctx.needs_input_grad[1])
+    X, W = ctx.saved_tensors
+    dX, dW = rms_norm_gradients(ctx, dY, X, W, None, ctx.needs_input_grad[1])
     return dX, dW, None, None
 
 
 def _add_rms_norm_backward(ctx: Any, dY: Any, dS: Any) -> tuple[Any, ...]:
-    dX, dW = rms_norm_gradients(ctx, dY, *ctx.saved_tensors, dS, ctx.needs_input_grad[2])
+    X, W = ctx.saved_tensors
+    dX, dW = rms_norm_gradients(ctx, dY, X, W, dS, ctx.needs_input_grad[2])
     return dX, dX, dW, None, None
 
 
