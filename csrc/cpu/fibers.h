@@ -84,6 +84,7 @@ class Block;
 class Thread {
  public:
   i32 index;
+  i64 rank;  // of its block in the cluster
 
   // Waits for all threads of the block that have not ended.
   void sync_block();
@@ -134,6 +135,12 @@ class Thread {
   i32 syncthreads_and(bool holds) { return syncthreads_count(!holds) == 0; }
   i32 syncthreads_or(bool holds) { return syncthreads_count(holds) != 0; }
 
+  // The barrier of the cluster.
+  void cluster_arrive();
+  void cluster_wait();
+  // The same place in shared memory of another block of the cluster.
+  template <class T>
+  T* in_block(T* place, i32 block);
   // The whole warps of the block.
   i32 warps() const;
   // Adds products of a warp's matrices to its sums; mma.h says which thread has what.
@@ -174,8 +181,9 @@ class Thread {
   friend class Block;
   Block* block_;
   char* stack_;
-  u64 held_;       // what the thread shows the lanes of its warp
-  u64 waits_for_;  // the lanes, and which of two meetings; 0 for a thread that does not wait
+  u64 held_;           // what the thread shows the lanes of its warp
+  u64 waits_for_;      // the lanes, and which of two meetings; 0 for a thread that does not wait
+  i32 cluster_round_;  // of the cluster's barrier, when the thread arrived
   bool has_ended_;
 
   i32 lane() const { return index & 31; }
@@ -226,11 +234,19 @@ struct Barrier {
   i32 rounds;
 };
 
+// What the blocks of a cluster share; their shared memory is `stride` bytes apart.
+struct Cluster {
+  Barrier barrier;
+  i32 alive;
+  i64 stride;
+};
+
 class Block {
  public:
-  // Runs `count` threads, each `run(thread, argument)` on `stack_bytes` of `stacks`.
-  i32 run(i32 count, char* stacks, i64 stack_bytes, i32 (*run)(Thread&, void*), void* argument,
-          TileopsStatus* status) {
+  // Gets `count` threads ready, each `run(thread, argument)` on `stack_bytes` of `stacks`.
+  void start(Cluster* cluster, i64 rank, i32 count, char* stacks, i64 stack_bytes,
+             i32 (*run)(Thread&, void*), void* argument) {
+    cluster_ = cluster;
     count_ = alive_ = count;
     run_ = run, argument_ = argument;
     result_ = TILEOPS_OK;
@@ -239,24 +255,20 @@ class Block {
     for (Barrier& barrier : named_) barrier = Barrier{0, 0};
     for (i32 n = 0; n < count; ++n) {
       Thread& thread = threads_[n];
-      thread.index = n, thread.block_ = this, thread.has_ended_ = false;
+      thread.index = n, thread.rank = rank, thread.block_ = this, thread.has_ended_ = false;
       thread.held_ = thread.waits_for_ = 0;
       thread.stack_ = first_frame(stacks + (n + 1) * stack_bytes);
     }
-    while (alive_ > 0) {
-      has_moved_ = false;
-      for (i32 n = 0; n < count; ++n) {
-        if (threads_[n].has_ended_) continue;
-        tileops_switch(&main_, threads_[n].stack_, &threads_[n]);
-        if (result_ != TILEOPS_OK) return result_;
-      }
-      if (!has_moved_) {  // every thread waits for one that does not come
-        *status = TileopsStatus{TILEOPS_STUCK, -1, alive_, count};
-        return TILEOPS_STUCK;
-      }
-    }
-    return TILEOPS_OK;
   }
+  // Lets each thread run until it waits. False where none went on.
+  bool pass() {
+    has_moved_ = false;
+    for (i32 n = 0; n < count_ && result_ == TILEOPS_OK; ++n) {
+      if (!threads_[n].has_ended_) tileops_switch(&main_, threads_[n].stack_, &threads_[n]);
+    }
+    return has_moved_;
+  }
+  i32 result() const { return result_; }
 
  private:
   friend class Thread;
@@ -283,8 +295,10 @@ class Block {
     if (code != TILEOPS_OK) block.result_ = code;
     thread.has_ended_ = true;
     block.alive_ -= 1;
+    block.cluster_->alive -= 1;
     block.has_moved_ = true;
     block.release_all();
+    release(block.cluster_->barrier, block.cluster_->alive);
     tileops_switch(&thread.stack_, block.main_, nullptr);
     __builtin_unreachable();
   }
@@ -303,6 +317,7 @@ class Block {
     if (all_.rounds != before) votes_[all_.rounds & 1] = 0;
   }
 
+  Cluster* cluster_;
   i32 count_, alive_, result_;
   i32 (*run_)(Thread&, void*);
   void* argument_;
@@ -315,7 +330,8 @@ class Block {
 };
 
 // What the generator (codegen/cpu/threads.py) gives a block in its arena.
-static_assert(sizeof(Block) <= (64 << 10), "a block's state does not fit in its arena");
+constexpr i64 kBlockBytes = 64 << 10;
+static_assert(sizeof(Block) <= kBlockBytes, "a block's state does not fit in its arena");
 
 template <class Condition>
 inline void Thread::wait_until(Condition is_met) {
@@ -382,15 +398,53 @@ inline void Thread::sync_named(i32 number, i32 count, bool waits) {
   if (waits) wait_until([&] { return barrier.rounds != round; });
 }
 
-// Runs a body, a function object of a thread, by all threads of a block; `block` has room for one.
+inline void Thread::cluster_arrive() {
+  Cluster& cluster = *block_->cluster_;
+  cluster_round_ = cluster.barrier.rounds;
+  cluster.barrier.arrived += 1;
+  block_->has_moved_ = true;
+  Block::release(cluster.barrier, cluster.alive);
+}
+
+inline void Thread::cluster_wait() {
+  const Barrier& barrier = block_->cluster_->barrier;
+  wait_until([&] { return barrier.rounds != cluster_round_; });
+}
+
+template <class T>
+inline T* Thread::in_block(T* place, i32 block) {
+  const i64 bytes = (block - rank) * block_->cluster_->stride;
+  return reinterpret_cast<T*>(reinterpret_cast<u64>(place) + static_cast<u64>(bytes));
+}
+
+// Runs a body, a function object of a thread, by `count` threads of each of the `blocks` of a
+// cluster. `states` has room for so many blocks.
 template <class Body>
-inline i32 run_threads(i32 count, char* block, char* stacks, i64 stack_bytes, const Body& body,
-                       TileopsStatus* status) {
+inline i32 run_threads(i32 blocks, i64 stride, i32 count, char* states, char* stacks,
+                       i64 stack_bytes, const Body& body, TileopsStatus* status) {
   const auto run = [](Thread& thread, void* argument) -> i32 {
     return (*static_cast<const Body*>(argument))(thread);
   };
+  const auto block = [&](i32 n) -> Block& {
+    return *reinterpret_cast<Block*>(states + n * kBlockBytes);
+  };
   void* argument = const_cast<void*>(static_cast<const void*>(&body));
-  return reinterpret_cast<Block*>(block)->run(count, stacks, stack_bytes, run, argument, status);
+  Cluster cluster{Barrier{0, 0}, blocks * count, stride};
+  for (i32 n = 0; n < blocks; ++n)
+    block(n).start(&cluster, n, count, stacks + n * count * stack_bytes, stack_bytes, run,
+                   argument);
+  while (cluster.alive > 0) {
+    bool has_moved = false;
+    for (i32 n = 0; n < blocks; ++n) {
+      has_moved |= block(n).pass();
+      if (block(n).result() != TILEOPS_OK) return block(n).result();
+    }
+    if (!has_moved) {  // every thread waits for one that does not come
+      *status = TileopsStatus{TILEOPS_STUCK, -1, cluster.alive, blocks * count};
+      return TILEOPS_STUCK;
+    }
+  }
+  return TILEOPS_OK;
 }
 
 }  // namespace tileops

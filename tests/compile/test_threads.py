@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import tileops
 import tileops.language as T
 from tests.kit.interpreted import run
+from tests.programs.clusters import CLUSTERS
 from tests.programs.construct import Construct
 from tests.programs.sources import SOURCES
 from tests.programs.threads import THREADS, wrapped_numbers
@@ -18,7 +20,12 @@ from tileops.cli.main import main
 from tileops.codegen import gpu
 from tileops.codegen.kernel_code import Specialization
 from tileops.compiler import Artifact, StageError, compile_kernel
-from tileops.errors import SharedMemoryError, UnsupportedConstructError, UnsupportedOnTargetError
+from tileops.errors import (
+    ArgumentError,
+    SharedMemoryError,
+    UnsupportedConstructError,
+    UnsupportedOnTargetError,
+)
 from tileops.ir.printer import print_program
 from tileops.ir.program import Program
 from tileops.ir.stmt import ExternCall
@@ -45,6 +52,38 @@ def test_each_program_compiles(case: Construct, target: str) -> None:
     assert image.spills == 0
     (note,) = image.notes
     assert "CUDA path: line " in note
+
+
+@pytest.mark.parametrize("case", CLUSTERS, ids=lambda c: c.id)
+def test_clusters_compile_where_there_are_some(case: Construct) -> None:
+    program = program_of(case.func, *case.inputs())
+    target = parse_target("cuda:sm_90")
+    (launch,) = gpu.generate(program, target.text_target, Specialization()).launches
+    blocks = math.prod(program.launches[0].cluster)
+    assert launch.cluster == blocks > 1
+    image = compiled(program).launches[0]
+    assert image.spills == 0
+    with pytest.raises(UnsupportedOnTargetError, match="needs sm_90, not cuda:sm_80"):
+        compiled(program, "cuda:sm_80")
+
+
+def test_a_cluster_that_nothing_uses_is_a_hint() -> None:
+    def program(X):
+        X: T.Tensor((4, 64), T.float32)
+        with T.Kernel(4, threads=64, cluster_dims=2) as bx:
+            for i in T.Parallel(64):
+                X[bx, i] = X[bx, i] * 2
+
+    x = torch.randn(4, 64)
+    target = parse_target("cuda:sm_80")
+    (launch,) = gpu.generate(program_of(program, x), target, Specialization()).launches
+    assert (launch.language, launch.cluster) == ("triton", 1)
+
+
+def test_clusters_that_do_not_divide_a_grid_are_refused_before_the_launch() -> None:
+    (case,) = (c for c in CLUSTERS if c.id == "handed_around")
+    with pytest.raises(ArgumentError, match="clusters of 4 blocks do not divide a grid of N"):
+        tileops.jit(case.func)(torch.zeros(6, 64, dtype=torch.int32))
 
 
 def test_integers_wrap_where_the_compiler_has_no_overflow() -> None:

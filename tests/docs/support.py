@@ -52,6 +52,7 @@ SECTIONS = {
     "Scalars": ("arithmetic", "mathematics", "value", "vectors", "conversions"),
     "Roles and barriers": ("roles", "barriers", "asynchronous"),
     "Single threads": (
+        "clusters",
         "exchanges",
         "matrices",
         "random_numbers",
@@ -97,6 +98,11 @@ REASONS: dict[tuple[str, str], str] = {
     (name, where): "the source is CUDA C++"
     for name in ("call_extern", "import_source")
     for where in ("cpu", "interpreter")
+} | {
+    (name, "interpreter"): "Triton has no form for statements of single threads"
+    for name in (
+        "ClusterKernel", "block_rank_in_cluster", "cluster_arrive", "cluster_sync", "cluster_wait", "copy_cluster",
+    )
 } | {("address_of", "interpreter"): "Triton has no form for statements of single threads"}  # fmt: skip
 Record = dict[str, list[str]]
 

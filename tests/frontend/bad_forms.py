@@ -14,7 +14,6 @@ from tileops.errors import (
     ProgramSyntaxError,
     ProgramTypeError,
     ProgramValueError,
-    UnsupportedConstructError,
 )
 
 TABLE = {64: 2.0}
@@ -177,10 +176,10 @@ def block_by_name(A):
         T.fill(A, 0.0)
 
 
-@bad(UnsupportedConstructError)
-def cluster_of_a_kernel(A):
+@bad(ProgramTypeError)
+def cluster_by_another_name(A):
     A: T.Tensor((16,), T.float32)
-    with T.Kernel(1, cluster_dims=(2, 1, 1)):
+    with T.Kernel(2, cluster_size=2):
         T.fill(A, 0.0)
 
 

@@ -309,3 +309,58 @@ def barrier_of_the_grid_for_some_threads(A):
         tx = T.get_thread_binding()
         if A[bx * 32 + tx] > 0:
             T.sync_grid()
+
+
+@bad(ProgramValueError)
+def clusters_that_do_not_divide_the_grid(A):
+    A: T.Tensor((16,), T.float32)
+    with T.Kernel(3, cluster_dims=2):
+        T.fill(A, 0.0)
+
+
+@bad(ProgramValueError)
+def cluster_of_too_many_blocks(A):
+    A: T.Tensor((16,), T.float32)
+    with T.Kernel(16, 16, cluster_dims=(4, 4)):
+        T.fill(A, 0.0)
+
+
+@bad(UnsupportedConstructError)
+def barrier_of_the_cluster_for_some_threads(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32, cluster_dims=2) as bx:
+        tx = T.get_thread_binding()
+        if A[bx * 32 + tx] > 0:
+            T.cluster_sync()
+
+
+@bad(ProgramTypeError)
+def cluster_copy_to_no_block(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32, cluster_dims=2):
+        s = T.alloc_shared((64,), T.int32)
+        T.copy_cluster(A, s)
+
+
+@bad(ProgramTypeError)
+def cluster_copy_into_a_fragment(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32, cluster_dims=2):
+        f = T.alloc_fragment((64,), T.int32)
+        T.copy_cluster(A, f, dst_block=0)
+
+
+@bad(ProgramValueError)
+def cluster_copy_to_blocks_that_are_not_there(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32, cluster_dims=2):
+        s = T.alloc_shared((64,), T.int32)
+        T.copy_cluster(A, s, cluster_mask=0b110)
+
+
+@bad(UnsupportedConstructError)
+def cluster_copy_with_a_barrier(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32, cluster_dims=2):
+        s = T.alloc_shared((64,), T.int32)
+        T.copy_cluster(s, s, dst_block=0, remote_barrier=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tileops
+from tests.programs.clusters import CLUSTERS
 from tests.programs.construct import Construct
 from tests.programs.constructs import CONSTRUCTS
 from tests.programs.sources import SOURCES
@@ -13,7 +14,7 @@ from tests.programs.threads import THREADS
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("case", [*CONSTRUCTS, *THREADS, *SOURCES], ids=lambda c: c.id)
+@pytest.mark.parametrize("case", [*CONSTRUCTS, *CLUSTERS, *THREADS, *SOURCES], ids=lambda c: c.id)
 def test_gpu(case: Construct) -> None:
     program = tileops.jit(case.func)
     for _ in range(5):

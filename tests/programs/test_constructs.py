@@ -7,12 +7,13 @@ import torch
 
 import tileops
 from tests.kit.interpreted import run
+from tests.programs.clusters import CLUSTERS
 from tests.programs.construct import Construct
 from tests.programs.constructs import CONSTRUCTS
 from tests.programs.threads import THREADS
 
 
-@pytest.mark.parametrize("case", [*CONSTRUCTS, *THREADS], ids=lambda c: c.id)
+@pytest.mark.parametrize("case", [*CONSTRUCTS, *CLUSTERS, *THREADS], ids=lambda c: c.id)
 def test_cpu(case: Construct) -> None:
     torch.manual_seed(2)
     inputs = case.inputs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tileops.language import (
     asynchronous,
     barriers,
+    clusters,
     exchanges,
     extern,
     foreign,
@@ -22,6 +23,7 @@ _ROLES = "Gluon in roles for sm_90, C++ in one order for CPUs"
 _FOREIGN = "the kernel's own compiler, for GPUs"
 _HINT = "a hint, accepted everywhere; results do not depend on it"
 _SINGLE = "statements of single threads: CUDA C++ for NVIDIA's GPUs, fibers on CPUs"
+_CLUSTERS = "clusters of blocks: CUDA C++ for sm_90 and later, fibers on CPUs"
 _SOURCES = "CUDA C++ for NVIDIA's GPUs"
 _THREADS = (
     f"loops over the threads of a block: {_EVERYWHERE}; on sm_90 roles where it chooses them; as "
@@ -41,6 +43,8 @@ def paths_of(name: str) -> str:
         return _ROLES
     if name in (*extern.__all__, *foreign.__all__):
         return _FOREIGN
+    if name in clusters.__all__:
+        return _CLUSTERS
     if name in source_text.__all__:
         return _SOURCES
     if name in (*exchanges.__all__, *matrices.__all__, *random_numbers.__all__):

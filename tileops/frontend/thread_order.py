@@ -18,6 +18,7 @@ from tileops.ir.stmt import (
     Atomic,
     Body,
     Break,
+    ClusterBarrier,
     Continue,
     Exchange,
     GridBarrier,
@@ -88,9 +89,10 @@ class _Order:
         """A statement list in order, and what is pending after it."""
         out: list[Stmt] = []
         for stmt in body:
-            if isinstance(stmt, GridBarrier) and apart:
+            if isinstance(stmt, (ClusterBarrier, GridBarrier)) and apart:
+                name = "T.sync_grid" if isinstance(stmt, GridBarrier) else "a cluster's barrier"
                 raise UnsupportedConstructError(
-                    "T.sync_grid in a part of the program that some threads alone run",
+                    f"{name} in a part of the program that some threads alone run",
                     location=stmt.loc,
                 )
             if _waits(stmt, bool(apart)):
@@ -225,8 +227,8 @@ def _renamed(accesses: Iterable[Access], renamed: Mapping[int, Expr]) -> Accesse
 
 def _waits(stmt: Stmt, is_apart: bool) -> bool:
     """True for a barrier of all threads, or of those that got here where they part."""
-    if isinstance(stmt, GridBarrier):
-        return True
+    if isinstance(stmt, (ClusterBarrier, GridBarrier)):
+        return isinstance(stmt, GridBarrier) or stmt.waits
     if isinstance(stmt, Exchange):
         return stmt.is_of_the_block
     if isinstance(stmt, Intrinsic):

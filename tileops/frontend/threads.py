@@ -31,6 +31,7 @@ from tileops.ir.stmt import (
     Bind,
     Body,
     Break,
+    ClusterBarrier,
     Continue,
     Copy,
     Exchange,
@@ -46,6 +47,7 @@ from tileops.ir.stmt import (
     LoadMatrix,
     Mma,
     Parallel,
+    PeerView,
     Print,
     RandomNumber,
     RandomStart,
@@ -65,9 +67,9 @@ from tileops.location import Location
 
 # Statements of one thread, and those that may be shared among the threads of a block.
 _OF_A_THREAD = (
-    AddressView, Alloc, Assert, Assume, Bind, Break, Continue, Exchange, ExternCall, For,
-    GridBarrier, If, ImportSource, LoadMatrix, Mma, NamedBarrier, Print, RandomNumber, RandomStart,
-    Store, View, While,
+    AddressView, Alloc, Assert, Assume, Bind, Break, ClusterBarrier, Continue, Exchange, ExternCall,
+    For, GridBarrier, If, ImportSource, LoadMatrix, Mma, NamedBarrier, Print, RandomNumber,
+    RandomStart, Store, View, While,
 )  # fmt: skip
 _SHARED = (ArgReduce, Atomic, Copy, Fill, Gemm, Parallel, Reduce, Scan, Transpose)
 # What takes regions of a thread's own buffers.
@@ -90,6 +92,9 @@ def needs_threads(launch: Launch) -> Why | None:
             return Why(f"T.{stmt.op}", stmt.loc)
         if isinstance(stmt, (Mma, LoadMatrix)):
             return Why("T.ptx_mma" if isinstance(stmt, Mma) else "T.ptx_ldmatrix", stmt.loc)
+        if isinstance(stmt, (ClusterBarrier, PeerView)):
+            is_barrier = isinstance(stmt, ClusterBarrier)
+            return Why("T.cluster_sync" if is_barrier else "T.copy_cluster", stmt.loc)
         if isinstance(stmt, GridBarrier):
             return Why("T.sync_grid", stmt.loc)
         if isinstance(stmt, RandomStart):

@@ -13,6 +13,7 @@ from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, integers
 from tileops.ir.node import Body as Body
 from tileops.ir.node import Provenance as Provenance
 from tileops.ir.node import Stmt as Stmt
+from tileops.ir.threads import ClusterBarrier as ClusterBarrier
 from tileops.ir.threads import Exchange as Exchange
 from tileops.ir.threads import ExternCall as ExternCall
 from tileops.ir.threads import GridBarrier as GridBarrier
@@ -176,6 +177,21 @@ class View(Stmt):
     def faults(self) -> Iterator[str]:
         if self.buffer.scope != self.source.scope:
             yield f"view {self.buffer.name} changes the scope"
+
+
+@dataclass(frozen=True)
+class PeerView(View):
+    """A view of a shared buffer in the block of number ``block`` of the same cluster."""
+
+    DTYPES = {"block": "int32"}
+    TEXT = "view {0.buffer.declaration} of {0.source} in block {0.block}"
+
+    block: Expr
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.source.scope != "shared":
+            yield f"{self.source.name} of another block is not shared"
 
 
 @dataclass(frozen=True)
@@ -352,7 +368,8 @@ class Placement:
 class Launch(Stmt):
     """One grid of blocks. ``grid`` has 1 to 3 extents, one block variable each.
 
-    ``threads`` is a count. ``attrs`` are (name, value) pairs such as ("swizzle", "10:row");
+    ``threads`` is a count. ``attrs`` are (name, value) pairs such as ("swizzle", "10:row"),
+    or ("cluster", "2x1"), the blocks of a cluster along the grid's dimensions;
     ``safe_values`` are (buffer, value) pairs for reads out of bounds; ``placements`` are of tensors
     that are not row-major.
     """
@@ -367,6 +384,12 @@ class Launch(Stmt):
     attrs: tuple[tuple[str, str], ...] = ()
     safe_values: tuple[tuple[Buffer, Expr], ...] = ()
     placements: tuple[Placement, ...] = ()
+
+    @property
+    def cluster(self) -> tuple[int, ...]:
+        """The blocks of a cluster along each dimension of the grid."""
+        text = dict(self.attrs).get("cluster")
+        return tuple(map(int, text.split("x"))) if text else (1,) * len(self.grid)
 
     def text(self) -> str:
         box = f"{comma_separated(self.block_vars)} in [{comma_separated(self.grid)}]"

@@ -10,6 +10,7 @@ from tileops.ir.expr import Buffer, Expr, Region, Var, comma_separated, typed
 from tileops.ir.node import Body, Stmt
 
 MOST_THREADS = 1024  # of a block
+MOST_BLOCKS = 8  # of a cluster, on every device that has clusters
 # What an imported source finds included.
 CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h")
 
@@ -203,3 +204,13 @@ class GridBarrier(Stmt):
     TEXT = "grid barrier {0.arrivals}"
 
     arrivals: Buffer
+
+
+@dataclass(frozen=True)
+class ClusterBarrier(Stmt):
+    """Each thread arrives at the barrier of its cluster, waits there for all, or both."""
+
+    TEXT = "cluster barrier arrives {0.arrives} waits {0.waits}"
+
+    arrives: bool
+    waits: bool

@@ -15,6 +15,7 @@ from tileops.language.arithmetic import *
 from tileops.language.asynchronous import *
 from tileops.language.atomics import *
 from tileops.language.barriers import *
+from tileops.language.clusters import *
 from tileops.language.conversions import *
 from tileops.language.copies import *
 from tileops.language.definitions import *

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
-from tileops.ir.expr import Const, Expr
-from tileops.ir.stmt import Intrinsic, Launch
+from tileops.ir import fold
+from tileops.ir.expr import Const, Expr, const_value
+from tileops.ir.stmt import Assert, Intrinsic, Launch
+from tileops.ir.threads import MOST_BLOCKS
 from tileops.language.barriers import named_barrier
 from tileops.language.missing import by_name
 from tileops.language.operands import int_of
@@ -49,6 +51,7 @@ class KernelFrame:
     tracer: Tracer
     grid: tuple[Expr, ...]
     threads: tuple[int, ...]
+    cluster: tuple[int, ...]
 
     def __enter__(self) -> Value | tuple[Value, ...]:
         tracer = self.tracer
@@ -60,7 +63,9 @@ class KernelFrame:
             )
         names = [tracer.take_name(f"b{axis}") for axis in _AXES[: len(self.grid)]]
         block_vars = tuple(tracer.new_var(name, INT32) for name in names)
-        tracer.launch = LaunchState(block_vars, self.threads)
+        tracer.launch = LaunchState(block_vars, self.threads, cluster=self.cluster)
+        if math.prod(self.cluster) > 1:
+            tracer.launch.attrs["cluster"] = "x".join(map(str, self.cluster))
         tracer.open_region("launch")
         for var in block_vars:
             tracer.define(var, bounded=True)
@@ -91,14 +96,19 @@ class KernelFrame:
 
 
 def Kernel(
-    *blocks: object, threads: object = None, prelude: object = None, **others: object
+    *blocks: object,
+    threads: object = None,
+    prelude: object = None,
+    cluster_dims: object = None,
+    **others: object,
 ) -> KernelFrame:
     """A launch of a grid of up to 3 extents; ``with T.Kernel(gx, gy, threads=128) as (bx, by)``.
 
     Without an extent it is one block.
 
     ``threads`` is an int or up to three ints (default 128); it sets the number of warps, not the
-    meaning. ``others`` are arguments of other languages: the error says what to write instead.
+    meaning. ``cluster_dims`` are the blocks of a cluster along each extent, at most 8 in all.
+    ``others`` are arguments of other languages: the error says what to write instead.
     """
     tracer = require_tracer("T.Kernel")
     for word, value in others.items():
@@ -121,10 +131,32 @@ def Kernel(
     extents = as_tuple(_DEFAULT_THREADS if threads is None else threads)
     if len(extents) > 3:
         raise ProgramValueError("threads has at most three extents", found=repr(threads))
-    return KernelFrame(tracer, grid, tuple(map(_thread_count, extents)))
+    cluster = _cluster(tracer, grid, cluster_dims)
+    return KernelFrame(tracer, grid, tuple(map(_thread_count, extents)), cluster)
 
 
-_CLUSTERS = ("cluster", "cluster_dim", "cluster_dims", "cluster_size", "cluster_shape", "num_ctas")
+def _cluster(tracer: Tracer, grid: tuple[Expr, ...], given: object) -> tuple[int, ...]:
+    """The blocks of a cluster along the dimensions of ``grid``, which they must divide."""
+    sizes = [int_of("T.Kernel", "cluster_dims", s) for s in as_tuple(1 if given is None else given)]
+    sizes += [1] * (len(grid) - len(sizes))
+    if min(sizes) < 1 or math.prod(sizes) > MOST_BLOCKS or set(sizes[len(grid) :]) - {1}:
+        raise ProgramValueError(
+            "T.Kernel: wrong cluster_dims",
+            expected=f"up to {len(grid)} positive numbers, of at most {MOST_BLOCKS} blocks in all",
+            found=str(tuple(sizes)),
+        )
+    for extent, size in zip(grid, sizes, strict=False):
+        rest = fold.binary("floormod", extent, fold.const(size, extent.dtype))
+        message = f"T.Kernel: clusters of {size} blocks do not divide a grid of {extent.text()}"
+        if (known := const_value(rest)) is None:
+            fits = fold.binary("eq", rest, fold.const(0, extent.dtype))
+            tracer.host_asserts.append(Assert(fits, message, host=True, loc=tracer.location))
+        elif known:
+            raise ProgramValueError(message, expected=f"a multiple of {size}")
+    return tuple(sizes[: len(grid)])
+
+
+_CLUSTERS = ("cluster", "cluster_dim", "cluster_size", "cluster_shape", "num_ctas")
 # What to write for an argument of a launch in other languages, and its names there.
 _ELSEWHERE = """
 write threads={value} <- thread num_threads nthreads n_threads block block_size block_dim block_dims
@@ -142,9 +174,12 @@ the name belongs to the decorator, @tileops.jit(name=...) <- name
 """
 
 
-def _unknown_argument(word: str, value: object) -> ProgramTypeError | UnsupportedConstructError:
+def _unknown_argument(word: str, value: object) -> ProgramTypeError:
     if word in _CLUSTERS:
-        return UnsupportedConstructError(f"T.Kernel({word}=...): a cluster of blocks; leave it out")
+        return ProgramTypeError(
+            f"T.Kernel has no argument {word!r}; a cluster of blocks is cluster_dims=...",
+            expected="T.Kernel(grid extents, threads=128, cluster_dims=(2, 1))",
+        )
     number = as_int(value)
     extents = as_tuple(value)
     shown = ["..." if as_int(e) is None else str(as_int(e)) for e in extents]

@@ -275,9 +275,8 @@ an asynchronous copy or gemm <- tma_load tma_load_2sm tma_store tma_gather4 tma_
     create_tma_descriptor warpgroup_arrive warpgroup_commit_batch warpgroup_wait
 warp specialisation <- WSSchedule WSRole WSPipeline WSScope WSInstr WSSync annotate_ws_schedule
     ws_op WSID
-a cluster of blocks <- ClusterKernel block_rank_in_cluster cluster_sync cluster_arrive
-    cluster_arrive_relaxed cluster_wait copy_cluster clc_try_cancel clc_try_cancel_multicast
-    clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
+cluster launch control <- clc_try_cancel clc_try_cancel_multicast clc_is_canceled
+    clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z
 the sparse tensor cores <- gemm_sp gemm_sp_v2
 a thread index <- launch_thread
 a synchronisation of threads <- tvm_storage_sync
@@ -297,7 +296,7 @@ INSTEAD_OF = {
     "an asynchronous copy or gemm": "T.copy and T.gemm in T.Pipelined, or T.tma_copy and "
     "T.wgmma_gemm with barriers",
     "warp specialisation": "T.Pipelined, which divides a block by itself on sm_90, or T.ws",
-    "a cluster of blocks": "blocks that each read what they need; T.use_swizzle keeps it in L2",
+    "cluster launch control": "T.Persistent, whose blocks take tiles in a fixed order",
     "the sparse tensor cores": "T.gemm of unpacked tiles",
     "a thread index": "T.get_thread_binding",
     "a synchronisation of threads": "T.sync_threads for the block, T.sync_grid or two T.Kernel for "

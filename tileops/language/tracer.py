@@ -97,7 +97,8 @@ class LaunchState:
 
     ``lanes`` are the thread indices by dimension. ``runs`` are the tensors whose neighbours in
     storage a construct takes, with that construct's name. ``reducers`` are those of the blocks of
-    T.attr that are open, ``arrivals`` is the count of T.sync_grid.
+    T.attr that are open, ``arrivals`` is the count of T.sync_grid,
+    ``cluster`` are the blocks of a cluster along the grid's dimensions.
     """
 
     block_vars: tuple[Var, ...]
@@ -109,6 +110,7 @@ class LaunchState:
     runs: dict[Buffer, str] = field(default_factory=dict)
     reducers: list[object] = field(default_factory=list)
     arrivals: Buffer | None = None
+    cluster: tuple[int, ...] = ()
 
     @property
     def thread_count(self) -> int:

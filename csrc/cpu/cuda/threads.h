@@ -137,6 +137,21 @@ struct Thread {
     }
   }
 
+  // The barrier of the cluster.
+  TILEOPS_INLINE_MEMBER void cluster_arrive() const {
+    asm volatile("barrier.cluster.arrive.release;" : : : "memory");
+  }
+  TILEOPS_INLINE_MEMBER void cluster_wait() const {
+    asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+  }
+  // The same place in shared memory of another block of the cluster.
+  template <class T>
+  TILEOPS_INLINE_MEMBER T* in_block(T* place, i32 block) const {
+    u64 found;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(found) : "l"(place), "r"(block));
+    return reinterpret_cast<T*>(found);
+  }
+
   // Ends the kernel, and with it the use of the device by this process.
   TILEOPS_INLINE_MEMBER void fail(i64 block, const char* what) const {
     printf("an assertion failed in block %lld, thread %d: %s\n", block, index, what);

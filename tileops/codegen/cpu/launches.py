@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ def emit_launch(
     return LaunchCode(
         entry=entry,
         params=tuple(used.param for used in found),
-        grid=flat_grid(launch),
+        grid=flat_grid(launch) if threads is None else clusters_of(launch),
         scratch_bytes=arena.size,
         grain=grain_of(launch.body),
     )
@@ -52,14 +53,16 @@ def emit_launch(
 def _emit_blocks(state: LaunchState, launch: Launch, arena: Arena, *, debug: bool) -> None:
     w = state.writer
     emit_grid(state, launch)
-    with w.block("for (i64 block = first; block < last; ++block)"):
-        emit_block_vars(state, launch)
+    threads = threads_of(launch)
+    unit = "block" if threads is None else "cluster"
+    with w.block(f"for (i64 {unit} = first; {unit} < last; ++{unit})"):
+        if threads is None:
+            emit_block_vars(state, launch)
         if debug and arena.size:
             # All bits set is a NaN in every float format: what is never written shows.
             w.line(f"for (i64 n = 0; n < {arena.size}; ++n) scratch[n] = static_cast<char>(-1);")
-        threads = threads_of(launch)
         if threads is not None:
-            emit_fibers(state, launch, threads, arena)
+            emit_fibers(state, launch, threads, arena, lambda: emit_block_vars(state, launch))
             return
         place_tiles(state, launch, arena)
         emit_body(state, launch.body)
@@ -74,6 +77,10 @@ def emit_grid(state: LaunchState, launch: Launch) -> None:
 def emit_block_vars(state: LaunchState, launch: Launch) -> None:
     """The indices of the block whose number is ``block``."""
     state.ranges = state.ranges.inside(launch)
+    sizes = launch.cluster
+    if threads_of(launch) is not None and math.prod(sizes) > 1:
+        _emit_vars_in_clusters(state, launch, sizes)
+        return
     divided = "block"
     for n, var in enumerate(launch.block_vars):
         kind = computing(var.dtype)
@@ -81,6 +88,23 @@ def emit_block_vars(state: LaunchState, launch: Launch) -> None:
         name = state.declare(var, state.ranges.of(var))
         state.writer.line(f"const {kind} {name} = static_cast<{kind}>({at});")
         divided = f"({divided} / grid{n})"
+
+
+def _emit_vars_in_clusters(state: LaunchState, launch: Launch, sizes: Sequence[int]) -> None:
+    """The indices of a block: blocks of one cluster have numbers next to each other."""
+    total = math.prod(sizes)
+    outer, inner = f"(block / {total})", f"(block % {total})"
+    for n, (var, size) in enumerate(zip(launch.block_vars, sizes, strict=True)):
+        kind, count = computing(var.dtype), f"(grid{n} / {size})"
+        name = state.declare(var, state.ranges.of(var))
+        at = f"{outer} % {count} * {size} + {inner} % {size}"
+        state.writer.line(f"const {kind} {name} = static_cast<{kind}>({at});")
+        outer, inner = f"({outer} / {count})", f"({inner} / {size})"
+
+
+def clusters_of(launch: Launch) -> Expr:
+    """The number of clusters, which are single blocks where the launch has none."""
+    return fold.floordiv(flat_grid(launch), fold.const(math.prod(launch.cluster), INT64))
 
 
 def flat_grid(launch: Launch) -> Expr:

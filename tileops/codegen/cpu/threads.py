@@ -18,6 +18,7 @@ from tileops.ir.explicit import NamedBarrier
 from tileops.ir.expr import Buffer
 from tileops.ir.stmt import (
     Alloc,
+    ClusterBarrier,
     Exchange,
     ExternCall,
     Gemm,
@@ -27,6 +28,7 @@ from tileops.ir.stmt import (
     Launch,
     LoadMatrix,
     Mma,
+    PeerView,
     Print,
     RandomNumber,
     RandomStart,
@@ -62,9 +64,11 @@ def shared_tiles(launch: Launch) -> tuple[dict[int, int], int]:
 
 
 def arena_of_threads(launch: Launch, threads: Threads) -> Arena:
-    """The tiles of a block, then its state, then the stacks of its threads."""
+    """The tiles of the blocks of a cluster, then their states, then the stacks of their threads."""
     offsets, end = shared_tiles(launch)
-    return Arena(offsets, end, end + BLOCK_BYTES + threads.count * _stack_bytes(threads))
+    blocks = math.prod(launch.cluster)
+    state = BLOCK_BYTES + threads.count * _stack_bytes(threads)
+    return Arena(offsets, blocks * end, blocks * (end + state))
 
 
 def _stack_bytes(threads: Threads) -> int:
@@ -87,9 +91,17 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def emit_fibers(state: LaunchState, launch: Launch, threads: Threads, arena: Arena) -> None:
-    """The threads of one block, run to their ends."""
+def emit_fibers(
+    state: LaunchState,
+    launch: Launch,
+    threads: Threads,
+    arena: Arena,
+    emit_vars: Callable[[], None],
+) -> None:
+    """The threads of the blocks of one cluster, run to their ends."""
     w = state.writer
+    blocks = math.prod(launch.cluster)
+    stride = arena.gemm_space // blocks
     state.steps = {
         **STEPS,
         Exchange: _refuse_active_mask,
@@ -98,11 +110,13 @@ def emit_fibers(state: LaunchState, launch: Launch, threads: Threads, arena: Are
         ImportSource: lambda state, stmt: None,
     }
     with w.block("const auto run_thread = [&](Thread& me) -> i32", end="};"):
-        emit_threads(state, launch, threads, "scratch", arena.offsets)
+        w.line(f"const i64 block = cluster * {blocks} + me.rank;")
+        emit_vars()
+        emit_threads(state, launch, threads, f"scratch + me.rank * {stride}", arena.offsets)
         w.line("return TILEOPS_OK;")
-    block = f"scratch + {arena.gemm_space}"
-    stacks = f"scratch + {arena.gemm_space + BLOCK_BYTES}"
-    sizes = f"{threads.count}, {block}, {stacks}, {_stack_bytes(threads)}"
+    states = f"scratch + {arena.gemm_space}"
+    stacks = f"scratch + {arena.gemm_space + blocks * BLOCK_BYTES}"
+    sizes = f"{blocks}, {stride}, {threads.count}, {states}, {stacks}, {_stack_bytes(threads)}"
     w.line(f"const i32 code = run_threads({sizes}, run_thread, status);")
     w.line("if (code != TILEOPS_OK) return code;")
 
@@ -164,6 +178,18 @@ def _emit_exchange(state: LaunchState, stmt: Exchange) -> None:
     state.writer.line(f"const {kind} {name} = {call};")
 
 
+def _emit_cluster_barrier(state: LaunchState, stmt: ClusterBarrier) -> None:
+    for holds, name in ((stmt.arrives, "arrive"), (stmt.waits, "wait")):
+        if holds:
+            state.writer.line(f"me.cluster_{name}();")
+
+
+def _emit_peer_view(state: LaunchState, stmt: PeerView) -> None:
+    address = f"me.in_block({state.place(stmt.source).pointer}, {value(state, stmt.block)})"
+    name = named_place(state, stmt.buffer, address)
+    state.places[stmt.buffer.id] = tile_place(stmt.buffer, name)
+
+
 def _emit_mma(state: LaunchState, stmt: Mma) -> None:
     regions = (stmt.a, stmt.b, stmt.c)
     dtypes = ", ".join(storage(region.dtype) for region in regions)
@@ -191,12 +217,14 @@ def _emit_random_number(state: LaunchState, stmt: RandomNumber) -> None:
 
 
 STEPS: dict[type[Stmt], Callable[[LaunchState, Any], None]] = {
+    ClusterBarrier: _emit_cluster_barrier,
     Exchange: _emit_exchange,
     Gemm: emit_warp_gemm,
     Intrinsic: _emit_intrinsic,
     LoadMatrix: _emit_load_matrix,
     Mma: _emit_mma,
     NamedBarrier: _emit_named_barrier,
+    PeerView: _emit_peer_view,
     RandomNumber: _emit_random_number,
     RandomStart: _emit_random_start,
 }

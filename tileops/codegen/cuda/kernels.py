@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tileops.codegen.cpu.effects import emit_atomic
 from tileops.codegen.cpu.expressions import element, value
 from tileops.codegen.cpu.launches import (
     Used,
+    clusters_of,
     declare_params,
     emit_block_vars,
     emit_grid,
-    flat_grid,
     used_params,
 )
 from tileops.codegen.cpu.scalar_types import computing, is_narrow_float, storage
 from tileops.codegen.cpu.state import LaunchState, Writer, identifier
 from tileops.codegen.cpu.threads import STEPS, emit_threads, shared_tiles, threads_of
 from tileops.codegen.kernel_code import CUDA_HEADERS, CudaText, LaunchCode
-from tileops.errors import InternalError
+from tileops.errors import InternalError, UnsupportedOnTargetError
 from tileops.ir.expr import Buffer, Region, Var
 from tileops.ir.program import Program
 from tileops.ir.stmt import (
@@ -31,13 +33,16 @@ from tileops.ir.stmt import (
     GridBarrier,
     ImportSource,
     Launch,
+    PeerView,
     Stmt,
+    Threads,
 )
 from tileops.ir.walk import view_roots, walk
 from tileops.passes.analyze_ranges import Ranges
 from tileops.target import Target
 
 _ALIGNMENT = 128
+_CLUSTERS = 90  # the first compute capability that has them
 # CUDA's types of elements whose own are structs of bits here.
 _CUDA_TYPES = {
     "bool": "bool", "float16": "__half", "bfloat16": "__nv_bfloat16",
@@ -53,6 +58,7 @@ def write_kernel(program: Program, launch: Launch, number: int, target: Target) 
     threads = threads_of(launch)
     if threads is None:
         raise InternalError("CUDA C++ is for launches of threads")
+    _require_clusters(launch, threads, target)
     entry = f"{identifier(program.name, number).rsplit('_', 1)[0]}_threads{number}"
     found, w = used_params(program, launch), Writer()
     steps = {**STEPS, **_STEPS}
@@ -85,12 +91,14 @@ def write_kernel(program: Program, launch: Launch, number: int, target: Target) 
         w.line("const i64 block = blockIdx.x;")
         emit_block_vars(state, launch)
         w.line("Thread me{static_cast<i32>(threadIdx.x)};")
-        emit_threads(state, launch, threads, "shared", offsets)
+        with _all_blocks_there(w, launch):
+            emit_threads(state, launch, threads, "shared", offsets)
     line = "" if threads.loc is None else f"line {threads.loc.line}: "
     return LaunchCode(
         entry=entry,
         params=tuple(used.param for used in found),
-        grid=flat_grid(launch),
+        grid=clusters_of(launch),
+        cluster=math.prod(launch.cluster),
         language="cuda",
         cooperative=any(isinstance(s, GridBarrier) for s in walk(launch.body)),
         cuda=CudaText(
@@ -101,6 +109,25 @@ def write_kernel(program: Program, launch: Launch, number: int, target: Target) 
         ),
         notes=(f"{entry}: CUDA path: {line}{threads.reason}",),
     )
+
+
+def _require_clusters(launch: Launch, threads: Threads, target: Target) -> None:
+    if math.prod(launch.cluster) > 1 and target.capability < _CLUSTERS:
+        raise UnsupportedOnTargetError(
+            f"a cluster of blocks needs sm_90, not {target}", location=threads.loc
+        )
+
+
+@contextmanager
+def _all_blocks_there(w: Writer, launch: Launch) -> Iterator[None]:
+    """The shared memory of a block is there from its start to its end, and no longer."""
+    meets = any(isinstance(s, PeerView) for s in walk(launch.body))
+    barrier = ["me.cluster_arrive(), me.cluster_wait();"] if meets else []
+    for line in barrier:
+        w.line(line)
+    yield
+    for line in barrier:
+        w.line(line)
 
 
 def _least_blocks(launch: Launch) -> list[str]:
