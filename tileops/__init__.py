@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tileops.autotuner.decorator import autotune as autotune
     from tileops.autotuner.inputs import set_autotune_inputs as set_autotune_inputs
     from tileops.autotuner.spaces import space as space
+    from tileops.cache.artifacts import load_cache_artifacts as load_cache_artifacts
+    from tileops.cache.artifacts import save_cache_artifacts as save_cache_artifacts
     from tileops.cache.kernel_cache import disable_cache as disable_cache
     from tileops.cache.kernel_cache import enable_cache as enable_cache
     from tileops.cache.kernel_cache import is_cache_enabled as is_cache_enabled
@@ -82,6 +84,7 @@ _HOMES = {
         "errors",
     ),
     **dict.fromkeys(("disable_cache", "enable_cache", "is_cache_enabled"), "cache.kernel_cache"),
+    **dict.fromkeys(("load_cache_artifacts", "save_cache_artifacts"), "cache.artifacts"),
     **dict.fromkeys(("cdiv", "next_power_of_2"), "math"),
     **dict.fromkeys(("AutoTuner", "autotune"), "autotuner.decorator"),
     "space": "autotuner.spaces",

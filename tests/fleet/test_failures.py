@@ -105,6 +105,7 @@ def _answers(status: int) -> Callable[[pytest.FixtureRequest, Path, ExitStack], 
 
 def _fill(url: str, change: Callable[[int], bytes] = blobs.blob) -> None:
     store = open_store(url)
+    store.command("FLUSHALL")  # type: ignore[attr-defined]  # what another test's calls wrote
     for number in range(min(CALLS, 200)):
         store.put(ENTRIES + samples.key(number).hash(), change(number))
 
@@ -207,7 +208,7 @@ def test_no_call_fails_or_waits_long(
             began = time.perf_counter()
             found = store.fetch(samples.key(number), lambda n=number: samples.built(n))
             took.append(time.perf_counter() - began)
-            assert samples.is_right(found.files, number) or found.files == blobs.entry(number).files
+            assert blobs.entry(number).files.items() <= found.files.items()
         assert one.write_back.flush(15)
     assert took[0] < FIRST_SECONDS + SLACK_SECONDS
     # Without the breaker each call would wait. A refusal is an answer, and may be of one name.

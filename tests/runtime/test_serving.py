@@ -15,6 +15,7 @@ import tileops
 import tileops.language as T
 from tests.runtime.conftest import FakeDriver
 from tileops import cache, option
+from tileops.cache.remote import fleet
 from tileops.codegen.kernel_code import Specialization
 from tileops.errors import ArgumentError, CompileMissError, ToolchainError
 from tileops.jit import tool_versions
@@ -150,6 +151,38 @@ def test_a_bundle_serves_other_gpus(only_bundle: Any, caplog: pytest.LogCaptureF
     assert image(asked("cuda:sm_89")) == "launch0.cubin"
     with pytest.raises(CompileMissError, match="cuda:sm_80 has no PTX beside its cubin"):
         asked("cuda:sm_90")
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("keep", ["all", "none"])
+def test_a_remote_serves_newer_gpus_with_ptx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    monkeypatch.setenv("TILEOPS_REMOTE_UNSIGNED", "1")
+    monkeypatch.setenv("TILEOPS_REMOTE_TIMEOUT_SECONDS", "30")
+    (tmp_path / "share").mkdir()
+    url = f"file://{tmp_path}/share"
+    with (
+        option.cache_dir(tmp_path / "writer"),
+        option.cache_keep(keep),
+        option.remote(url, mode="readwrite"),
+    ):
+        asked("cuda:sm_80")
+        writer = fleet.current()
+        assert writer is not None
+        assert writer.write_back.flush(30)
+
+    def lack(*_: object) -> dict[str, str]:
+        raise ToolchainError("compiling for a GPU needs Triton")
+
+    monkeypatch.setattr(tool_versions, "of_program", lack)
+    with option.cache_dir(tmp_path / "node"), option.remote(url), option.strict():
+        assert image(asked("cuda:sm_86")) == "launch0.cubin"
+        if keep == "all":
+            assert image(asked("cuda:sm_120")) == "launch0.ptx"
+            return
+        with pytest.raises(CompileMissError, match="cuda:sm_80 has no PTX beside its cubin"):
+            asked("cuda:sm_120")
 
 
 @pytest.mark.usefixtures("fake", "no_triton")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ ENVELOPE_LIMIT = 8 << 20
 ALIAS_LIMIT = 64 << 10
 _MOST_FILES = 1000
 _BLOCK = tarfile.BLOCKSIZE
+_SERVES_LATER = re.compile(r"cuda:sm_[0-9]+")  # targets whose PTX newer GPUs run
 _WRONG_CONTENT = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -58,14 +60,19 @@ class Alias:
 
 
 def travelling(entry: Entry) -> Entry:
-    """The part of an entry that other machines need: images, program, options."""
+    """The part of an entry that other machines need: images, program, options.
+
+    PTX too, where later GPUs can run it: not that of ``sm_90a`` and its like.
+    """
     record = entry.manifest.get("record")
     launches = record.get("launches", []) if isinstance(record, Mapping) else []
     images = {launch.get("image") for launch in launches if isinstance(launch, Mapping)}
+    serves_later = _SERVES_LATER.fullmatch(entry.key.fields["target"])
+    suffixes = IMAGES | {"ptx"} if serves_later else IMAGES
     files = {
         name: data
         for name, data in entry.files.items()
-        if name in (PROGRAM, OPTIONS) or name in images or name.rpartition(".")[2] in IMAGES
+        if name in (PROGRAM, OPTIONS) or name in images or name.rpartition(".")[2] in suffixes
     }
     links = {name: target for name, target in entry.links.items() if target in files}
     return Entry(entry.key, None, entry.manifest, files, links)

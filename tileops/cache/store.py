@@ -60,9 +60,7 @@ class Store:
         directory.
         """
         where = here()
-        with forks.guard:
-            known = list(self._memory.values())
-        for entry in known:
+        for entry in self.used():
             if entry.identity == identity and serves(entry):
                 counters.add("memory_hits")
                 return self._follow(entry, where)
@@ -120,9 +118,7 @@ class Store:
 
     def remove_all(self, is_meant: Callable[[Key | None], bool]) -> None:
         """``remove`` each entry whose key ``is_meant``; a damaged one is asked for as None."""
-        with forks.guard:
-            known = [entry.key for entry in self._memory.values()]
-        for key in filter(is_meant, known):
+        for key in filter(is_meant, [entry.key for entry in self.used()]):
             self.remove(key)
         directory = here().private
         if directory is None:
@@ -133,6 +129,11 @@ class Store:
                 found, _ = read_head(stored.path, directory.trust)
             if is_meant(found):
                 usage.discard(directory, stored.path)
+
+    def used(self) -> list[Entry]:
+        """The entries that this process has read or made."""
+        with forks.guard:
+            return list(self._memory.values())
 
     def clear_memory(self) -> None:
         """Forget the entries in memory."""
