@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import statistics
 import time
@@ -18,7 +19,7 @@ from tests.fleet import blobs, servers
 from tests.fleet.conftest import NO_SERVERS
 from tileops import counters, option
 from tileops.cache import Store
-from tileops.cache.remote import fleet
+from tileops.cache.remote import fleet, folder_store
 from tileops.cache.remote.opening import open_store
 from tileops.cache.remote.stores import ALIASES, ENTRIES, Bounds
 from tileops.cache.remote.writeback import MOST_BYTES, MOST_ENTRIES, provenance
@@ -342,3 +343,49 @@ def test_a_server_that_is_full_refuses_and_nothing_is_lost(tmp_path: Path, keys_
         assert any("cannot write" in str(w.message) for w in caught)
         assert not list(open_store(server.url).items(ALIASES))
         assert counters.stats()["remote_dropped"] == 1
+
+
+def _full(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = folder_store.write_file
+
+    def refuse(path: Path, data: bytes) -> None:
+        write(path, data[:1000])  # what fits
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(folder_store, "write_file", refuse)
+
+
+def _folder_in_place(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20, 40):
+        (share / ENTRIES / samples.key(number).hash()).mkdir()
+
+
+def _no_place_for_parts(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (share / "1/p").rmdir()
+    (share / "1/p").touch()
+
+
+@pytest.mark.parametrize("spoil", [_full, _folder_in_place, _no_place_for_parts])
+def test_a_folder_that_takes_nothing_is_read_on(
+    tmp_path: Path,
+    keys_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path, pytest.MonkeyPatch], None],
+) -> None:
+    (tmp_path / "share").mkdir()
+    url = f"file://{tmp_path}/share"
+    remote = open_store(url)
+    for number in range(20):
+        remote.put(ENTRIES + samples.key(number).hash(), blobs.blob(number))
+    spoil(tmp_path / "share", monkeypatch)
+    with machine(Fault(url), keys_file, "readwrite") as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(20):  # one that nobody has, one that is there
+            missing = store.fetch(samples.key(number + 20), lambda n=number: samples.built(n + 20))
+            assert samples.is_right(missing.files, number + 20)
+            assert fleet.current().write_back.flush(10)  # type: ignore[union-attr]
+            found = store.fetch(samples.key(number), samples.built)
+            assert found.files == blobs.entry(number).files
+    assert counters.stats()["remote_hits"] == 20
+    assert counters.stats()["remote_dropped"] == 20
+    assert list((tmp_path / "share/1").glob("p/*")) == []

@@ -21,6 +21,12 @@ from tileops.cache.remote.lease import BucketLease
 from tileops.cache.remote.stores import Bounds, Item, RefusedError, UnavailableError
 
 _PARTS = "1/p"  # where files are written before they are renamed
+# The folder is there and says no: full, read-only, something else in the place of a file. Reads of
+# other names go on, so the breaker stays closed.
+_REFUSALS = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST,
+    errno.ENOTEMPTY, errno.ELOOP,
+})  # fmt: skip
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -121,7 +127,8 @@ class FolderStore:
         except UntrustedError as error:
             raise RefusedError(str(error)) from None
         except OSError as error:
-            raise UnavailableError(str(error)) from None
+            kind = RefusedError if error.errno in _REFUSALS else UnavailableError
+            raise kind(str(error)) from None
 
 
 def _written_anew(path: Path, data: bytes) -> bool:
