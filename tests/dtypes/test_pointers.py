@@ -15,7 +15,7 @@ from tests.programs.pointers import (
     packed_at_address,
     scaled_rows,
 )
-from tileops.errors import ProgramTypeError, ProgramValueError
+from tileops.errors import ArgumentTypeError, ProgramTypeError, ProgramValueError
 
 both = pytest.mark.parametrize("executor", EXECUTORS)
 
@@ -92,6 +92,16 @@ def test_compiles_for_sm_90() -> None:
     source = compile_for("cuda:sm_90", grouped_matmul, table, table, table, sizes)
     assert ".to(tl.pointer_type(tl.float16))" in source
     compile_for("cuda:sm_90", from_pointer, rows[0], rows[1], 32, 64)
+
+
+def test_placeholders_stand_for_pointers_and_scalars() -> None:
+    program = from_pointer
+    kernel = program.compile(T.ptr, T.ptr(T.float32), T.int32, T.int32)
+    a, c = torch.randn(11, 50), torch.zeros(11, 50)
+    kernel(a, c, 11, 50)
+    assert torch.equal(c, a + 1)
+    with pytest.raises(ArgumentTypeError, match="argument 'm': expected"):
+        program.compile(T.ptr, T.ptr, T.float32, T.int32)
 
 
 def test_misuse_is_located() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,10 @@ def plus_one(A: T.Tensor((64,), T.float32), B: T.Tensor((64,), T.float32)):
         ("cuda.intrinsics", "make_mma_swizzle_layout"),
         ("cuda.intrinsics.layout.mma_layout", "get_swizzle_layout"),
         ("cuda.intrinsics.macro.mma_macro_generator", "TensorCoreIntrinEmitter"),
+        ("intrinsics", "get_swizzle_layout"),
+        ("intrinsics.mma_layout", "make_mma_swizzle_layout"),
+        ("intrinsics.mma_macro_generator", "TensorCoreIntrinEmitter"),
+        ("tvm", "PrimExpr"),
         ("engine.callback", "register_cuda_postproc_callback"),
         ("engine.lower", "lower"),
         ("engine.param", "KernelParam"),
@@ -213,8 +218,42 @@ def test_what_tileops_does_in_another_way_is_refused_with_the_other_way() -> Non
         mma.INT4TensorCoreIntrinEmitter(a_dtype="int4")
     with pytest.raises(UnsupportedConstructError, match=r"T\.Extern launches CUDA C\+\+"):
         lowering.register_cuda_postproc_callback(lambda code, target: code)
-    with pytest.raises(UnsupportedConstructError, match="layouts are hints"):
-        tools.plot_layout(None)
+
+
+def test_a_picture_of_a_layout_names_the_place_of_each_element(tmp_path: Path) -> None:
+    turned = T.Layout((3, 4), lambda i, j: (j, i))
+    path = tools.plot_layout(turned, tmp_path, name="turned")
+    assert path == tmp_path / "turned.svg"
+    texts = re.findall("<text[^>]*>([^<]*)</text>", path.read_text())
+    assert texts == [f"{j},{i}" for i in range(3) for j in range(4)]
+
+
+def test_a_picture_of_a_fragment_names_threads(tmp_path: Path) -> None:
+    pairs = T.Fragment((2, 8), forward_fn=lambda i, j: (i * 4 + j // 2, j % 2))
+    apart = T.Fragment(
+        (2, 8),
+        forward_thread_fn=lambda i, j: i * 4 + j // 2,
+        forward_index_fn=lambda i, j: j % 2,
+    )
+    drawn = [
+        tools.plot_layout(f, tmp_path, f"f{n}").read_text() for n, f in enumerate((pairs, apart))
+    ]
+    assert drawn[0] == drawn[1]
+    texts = re.findall("<text[^>]*>([^<]*)</text>", drawn[0])
+    assert texts == [f"T{i * 4 + j // 2} {j % 2}" for i in range(2) for j in range(8)]
+    fills = re.findall('fill="(hsl[^"]*)"', drawn[0])
+    assert fills[0] == fills[1] != fills[2]
+
+
+def test_a_picture_of_what_has_no_places_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=r"plot_layout: expected a T\.Layout or T\.Fragment"
+    ):
+        tools.plot_layout(3, tmp_path)
+    with pytest.raises(ArgumentError, match="of one or two dimensions"):
+        tools.plot_layout(T.Layout((2, 2, 2), lambda i, j, k: (i,)), tmp_path)
+    with pytest.raises(ArgumentError, match="formats"):
+        tools.plot_layout(T.Layout((2,), lambda i: i), tmp_path, formats="pdf")
 
 
 # -- lower, analyser, markers, settings ------------------------------------------------------------

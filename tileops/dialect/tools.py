@@ -1,11 +1,12 @@
-"""``tilelang.tools``: the analyser of programs, over the counts of ``tileops.roofline``."""
+"""``tilelang.tools``: the analyser of programs, over ``tileops.roofline``; pictures of layouts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from tileops.errors import ArgumentTypeError, UnsupportedConstructError
+from tileops.dialect.layout_picture import plot_layout
+from tileops.errors import ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.roofline import Estimate, analyze
 from tileops.target import Target
@@ -67,14 +68,6 @@ class Analyzer:
     def analysis(cls, fn: Any, device: Any) -> AnalysisResult:  # noqa: ANN401
         """The result for a program on a device."""
         return cls(fn, device).calculate()
-
-
-def plot_layout(*args: object, **kwargs: object) -> NoReturn:
-    """UnsupportedConstructError: the places of a tile's elements are the code generator's."""
-    raise UnsupportedConstructError(
-        "plot_layout: layouts are hints in tileops, and the code generators choose the places of "
-        "a tile's elements; there is nothing true to draw"
-    )
 
 
 __path__: list[str] = []  # imports of what is below it come here

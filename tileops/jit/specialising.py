@@ -11,6 +11,7 @@ from tileops.dtypes import DType, dtype_of, is_dtype_like
 from tileops.errors import ArgumentError, ArgumentTypeError
 from tileops.ir.program import Program
 from tileops.jit.definition import Definition
+from tileops.language.parameter_types import PointerType
 from tileops.op import call_inputs
 from tileops.op.fake import sizes_given
 from tileops.op.spec import OpSpec, bound_dtypes, spec_of
@@ -40,9 +41,11 @@ def specialise(
     """The program that a call with these arguments would run; ``trace`` replaces the definition's.
 
     Tensors (anything with a ``shape``) may be left out if their const sizes are given by keyword.
+    T.ptr stands for a tensor of any shape, the dtype of a run-time scalar for any value.
     ArgumentError for a size that nothing gives, a keyword that names nothing, and as in a call.
     """
     values, extra = definition.bind_arguments(args, kwargs)
+    values = {n: v for n, v in values.items() if not _is_placeholder(definition, n, v)}
     given = {k: v for k, v in values.items() if k not in definition.inputs}
     static = definition.static_values(given)
     left_out = {n: None for n in definition.optional if n in values and values[n] is None}
@@ -73,6 +76,13 @@ def specialise(
     if symbolic.is_tried:
         frontend.check_specialised(symbolic, program, consts)
     return Specialised(program, traced, consts, sizes)
+
+
+def _is_placeholder(definition: Definition, name: str, value: object) -> bool:
+    """True for T.ptr, which stands for any tensor, and for the dtype of a scalar."""
+    if name in definition.scalars:
+        return isinstance(value, DType) and value == definition.scalars[name]
+    return name in definition.inputs and isinstance(value, PointerType)
 
 
 def _dtypes(

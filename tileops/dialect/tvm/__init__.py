@@ -12,8 +12,9 @@ from tileops.dialect.tvm.target import Target
 from tileops.language import dtype as DataType
 
 tir = tirx
+PrimExpr = tirx.PrimExpr
 
-__all__ = ["DataType", "Target", "target", "tir", "tirx"]
+__all__ = ["DataType", "PrimExpr", "Target", "target", "tir", "tirx"]
 
 
 def __getattr__(name: str) -> object:
