@@ -230,6 +230,28 @@ def numbers_of_threads(X):
     return Y
 
 
+def roles_of_threads(X):
+    """Groups of 128 threads go their own ways, and shuffle in them."""
+    X: T.Tensor((256,), T.int32)
+    Y = T.empty((384,), T.int32)
+    with T.Kernel(1, threads=384):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((256,), T.int32)
+        with T.ws(0):
+            Y[tx] = T.shfl_xor(X[tx], 1)
+        with T.ws(1, 2):
+            s[tx - 128] = X[tx - 128]
+            T.sync_threads(1, 256)
+            Y[tx] = T.warp_reduce_sum(s[383 - tx])
+    return Y
+
+
+def roles_of_threads_expected(x: torch.Tensor) -> torch.Tensor:
+    pairs = x[:128].view(64, 2).flip(1).reshape(128)
+    sums = x.flip(0).view(8, 32).sum(1, dtype=torch.int32).repeat_interleave(32)
+    return torch.cat([pairs, sums])
+
+
 # All executors run these.
 NUMBERS = [
     Construct(extremes_of_some_threads, lambda: (ints(2, 64),), extremes_of_some_threads_expected),
@@ -249,6 +271,7 @@ THREADS = [
         tiles_between_threads_expected,
     ),
     Construct(shared_counters, lambda: (ints(4, 128, low=1),), shared_counters_expected),
+    Construct(roles_of_threads, lambda: (ints(256),), roles_of_threads_expected),
     Construct(narrow_updates, lambda: (ints(64, low=0, high=40),), narrow_updates_expected),
     Construct(wrapped_numbers, lambda: (extremes(),), wrapped_numbers_expected),
     *EXCHANGES,

@@ -19,6 +19,7 @@ from tileops.ir.explicit import (
     GroupCopies,
     GroupedCopy,
     NamedBarrier,
+    Role,
 )
 from tileops.ir.expr import Buffer, Expr, Load, Region, Var
 from tileops.ir.stmt import (
@@ -115,8 +116,9 @@ def of_threads(
     ``trusts``: the author says where statements of threads wait for each other.
     UnsupportedConstructError for a statement that has no form for threads.
     """
-    lanes = [var for var, _ in indices.lanes]
-    body = walk.replace_stmts(launch.body, _at_once)
+    thread = tracer.new_var("thread", fold.INT32)
+    lanes = [thread, *(var for var, _ in indices.lanes)]
+    body = walk.replace_stmts(_without_roles(launch.body, thread), _at_once)
     body = _with_scopes(body, Variation(body, lanes, indices.count))
     variation = Variation(body, lanes, indices.count)
     placed = {placement.buffer.id for placement in launch.placements}
@@ -126,10 +128,22 @@ def of_threads(
             raise _refused(stmt, "the address of a tensor with T.annotate_layout")
     body = in_order(body, indices, Variation(body, lanes, indices.count), trusts=trusts)
     body = walk.replace_stmts(body, _without_unused(body))
-    thread = tracer.new_var("thread", fold.INT32)
-    named = tuple(Bind(var, indices.value(var, thread), loc=launch.loc) for var in lanes)
+    named = tuple(Bind(var, indices.value(var, thread), loc=launch.loc) for var, _ in indices.lanes)
     threads = Threads(thread, indices.count, (*named, *body), why.reason, loc=why.loc)
     return replace(launch, body=(threads,))
+
+
+def _without_roles(body: Body, thread: Var) -> Body:
+    """``body`` with conditions on the number of the thread in place of roles."""
+
+    def changed(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(stmt, Role):
+            return None
+        end = fold.binary("lt", thread, fold.const(stmt.first + stmt.count))
+        runs = fold.binary("land", fold.binary("le", fold.const(stmt.first), thread), end)
+        return (If(runs, _without_roles(stmt.body, thread), **stmt.provenance),)
+
+    return walk.replace_stmts(body, changed)
 
 
 def _at_once(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -166,7 +180,7 @@ def _without_unused(body: Body) -> Callable[[Stmt], tuple[Stmt, ...] | None]:
 
 # What users call the statements that launches of threads do not have.
 _NAMES = {
-    "Im2col": "T.im2col", "Role": "T.ws", "AllocBarriers": "T.alloc_barrier",
+    "Im2col": "T.im2col", "AllocBarriers": "T.alloc_barrier",
 }  # fmt: skip
 
 
