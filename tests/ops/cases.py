@@ -38,6 +38,7 @@ CASES = tuple(Case(info, form) for info in infos() for form in info.forms)
 PLAIN = tuple(case for case in CASES if case.form is case.info.forms[0])
 # Operators whose rows have several programs.
 _OTHERS = (
-    "attention", "gelu_mul", "linear", "qk_norm_rope", "rope", "silu_mul", "varlen_attention",
+    "attention", "gelu_mul", "grouped_mm", "linear", "qk_norm_rope", "rope", "silu_mul",
+    "varlen_attention",
 )  # fmt: skip
 OF_ROWS = tuple(c for c in CASES if c.info.name not in _OTHERS)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tileops.ops.explaining import why as why
     from tileops.ops.gates import gelu_mul as gelu_mul
     from tileops.ops.gates import silu_mul as silu_mul
+    from tileops.ops.grouped_products import grouped_mm as grouped_mm
     from tileops.ops.linear_losses import linear_cross_entropy as linear_cross_entropy
     from tileops.ops.linears import linear as linear
     from tileops.ops.losses import CrossEntropy as CrossEntropy
@@ -32,6 +33,7 @@ NAMESPACE = "tileops_ops"
 FAMILIES = {
     "attentions": ("attention",),
     "gates": ("gelu_mul", "silu_mul"),
+    "grouped_products": ("grouped_mm",),
     "linear_losses": ("linear_cross_entropy",),
     "linears": ("linear",),
     "losses": ("cross_entropy",),

@@ -226,6 +226,27 @@ def linear(
     return out if residual is None else out + residual
 
 
+def grouped_mm(
+    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor | None = None,
+    bias: None = None, out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """See ``tileops.ops.grouped_mm``. Computes every group's product with all rows."""
+    if out_dtype is not None:
+        mat_a, mat_b = mat_a.to(out_dtype), mat_b.to(out_dtype)
+    if offs is None:
+        return torch.bmm(mat_a, mat_b)
+    if mat_a.dim() == 3:
+        return grouped_mm(mat_b.mT, mat_a.mT, offs=offs).mT
+    divided = mat_a.shape[0 if mat_b.dim() == 3 else 1]
+    place = torch.arange(divided, device=offs.device)
+    starts = torch.cat((torch.zeros_like(offs[:1]), offs[:-1]))
+    belongs = (starts[:, None] <= place) & (place < offs[:, None])
+    if mat_b.dim() == 3:
+        return torch.where(belongs[:, :, None], mat_a @ mat_b, 0).sum(0, dtype=mat_a.dtype)
+    own = torch.where(belongs[:, None, :], mat_a, 0)
+    return own @ torch.where(belongs[:, :, None], mat_b, 0)
+
+
 # -- losses ------------------------------------------------------------------------------------
 def cross_entropy(
     input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,

@@ -138,6 +138,10 @@ def _choice(call: ProgramCall) -> ProgramChoice:
         from tileops.ops import attentions
 
         config, reason = attentions.config(call)
+    elif call.name.startswith("grouped_mm"):
+        from tileops.ops import grouped_products
+
+        config, reason = grouped_products.config(call)
     elif call.name == "linear":
         from tileops.ops import linears
 
