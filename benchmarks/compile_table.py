@@ -33,7 +33,7 @@ def step(info: OpInfo, mode: str, inputs: Sequence[torch.Tensor]) -> Callable[[]
     places = [n for n, value in enumerate(args) if any(value is x for x in inputs)]
 
     def model(*given: Any) -> Any:
-        given = tuple(x * 1.5 if n == places[0] else x for n, x in enumerate(given))
+        given = tuple((x * 1.5).to(x.dtype) if n == places[0] else x for n, x in enumerate(given))
         return sum(y.float().sum() for y in tensors(info.call(*given, **options)))
 
     compiled = torch.compile(model, fullgraph=True, dynamic=False)
@@ -42,7 +42,7 @@ def step(info: OpInfo, mode: str, inputs: Sequence[torch.Tensor]) -> Callable[[]
         with ops.compile_mode(mode):
             out = compiled(*args)
             if out.requires_grad:
-                torch.autograd.grad(out, [args[n] for n in places])
+                torch.autograd.grad(out, [args[n] for n in places if args[n].requires_grad])
             return out
 
     return run
@@ -64,7 +64,7 @@ def measure(info: OpInfo, *, training: bool) -> dict[int, float]:
     for columns in COLUMNS:
         torch._dynamo.reset()
         inputs = info.forms[0].inputs(ELEMENTS // columns, columns, torch.bfloat16, "cuda")
-        given = [x.requires_grad_(training) for x in inputs]
+        given = info.forms[0].leaves(inputs) if training else inputs
         timings = time_gpu({mode: step(info, mode, given) for mode in (OPAQUE, DECOMPOSE)})
         found[columns] = timings[DECOMPOSE].median_us / timings[OPAQUE].median_us
     return found
@@ -75,7 +75,10 @@ def main() -> int:
         sys.stderr.write("the table is measured on a GPU\n")
         return 1
     kinds = {"inference": False, "training": True}
-    ratios = {i.name: {k: measure(i, training=t) for k, t in kinds.items()} for i in infos()}
+    ratios = {
+        i.name: {k: measure(i, training=t and i.has_gradients) for k, t in kinds.items()}
+        for i in infos()
+    }
     table = {
         "measured": {**environment(), "decomposed_over_opaque": ratios},
         "reason": f"measured on {environment()['card']}",

@@ -70,18 +70,23 @@ def candidates(info: OpInfo, liger: dict[str, Call], *, inductor: bool) -> dict[
 
 
 def gradients_of(
-    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+    info: OpInfo, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
+    """The gradients of what has some; none of an operator of inference."""
+    if not info.has_gradients:
+        return ()
+    outputs = [y for y in outputs if y.is_floating_point()]
     return torch.autograd.grad(
-        outputs, inputs, [torch.ones_like(y) for y in outputs], retain_graph=True
-    )
+        outputs, [x for x in inputs if x.requires_grad],
+        [torch.ones_like(y) for y in outputs], retain_graph=True,
+    )  # fmt: skip
 
 
 def errors(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
     """The largest error of any result, over the largest value of that result."""
     worst = 0.0
     for a, b in zip(found, exact, strict=True):
-        top = float(b.abs().max()) or 1.0
+        top = float(b.double().abs().max()) or 1.0
         worst = max(worst, float((a.detach().double() - b).abs().max()) / top)
     return worst
 
@@ -89,10 +94,9 @@ def errors(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> floa
 def exact_results(
     info: OpInfo, form: Form, inputs: Sequence[torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    wide = [x.detach().double().requires_grad_() for x in inputs]
-    args, options = form.bind(wide)
-    outputs = tensors(info.eager(*args, **options))
-    return [y.detach() for y in outputs], list(gradients_of(outputs, wide))
+    wide = form.leaves(form.to(inputs, torch.float64))
+    outputs = tensors(info.exact(form, wide))
+    return [y.detach() for y in outputs], list(gradients_of(info, outputs, wide))
 
 
 def copy_of(size: int, device: str) -> Callable[[], Any]:
@@ -116,10 +120,10 @@ def measure(
     failed: dict[str, str] = {}
     sizes = {}
     for name, function in candidates(info, liger, inductor=inductor).items():
-        leaves = [x.detach().requires_grad_() for x in inputs]
+        leaves = form.leaves(inputs) if info.has_gradients else inputs
         try:
             outputs = tensors(bound(form, function, leaves)())
-            grads = gradients_of(outputs, leaves)
+            grads = gradients_of(info, outputs, leaves)
             wrong["forward"][name] = errors(outputs, exact)
             wrong["backward"][name] = errors(grads, exact_gradients)
         except Exception as error:  # a peer that cannot run is a row of the table
@@ -128,14 +132,14 @@ def measure(
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             continue
         forward[name] = bound(form, function, inputs)
-        backward[name] = lambda outputs=outputs, leaves=leaves: gradients_of(outputs, leaves)
+        backward[name] = lambda outputs=outputs, leaves=leaves: gradients_of(info, outputs, leaves)
         if name == "tileops":
             results = tuple(y.detach() for y in outputs)
-            sizes = {
-                "forward": info.forward_bytes(inputs, results),
-                "backward": info.backward_bytes(tuple(inputs), results, grads),
-            }
-    for kind, calls in (("forward", forward), ("backward", backward)):
+            sizes = {"forward": info.forward_bytes(inputs, results)}
+            if info.has_gradients:
+                sizes["backward"] = info.backward_bytes(tuple(inputs), results, grads)
+    for kind in sizes:
+        calls = forward if kind == "forward" else backward
         timings = timer({**calls, "copy": copy_of(sizes[kind], device)})
         peers = [name for name in calls if name != "tileops"]
         best = min(peers, key=lambda name: timings[name].median_us)

@@ -32,14 +32,15 @@ def functions() -> str:
 
 
 def transforms() -> str:
-    head = "| function | autocast | forms that are tested | `torch.compile`, inference / training |\n|---|---|---|---|\n"
+    head = "| function | gradients | autocast | forms that are tested | `torch.compile`, inference / training |\n|---|---|---|---|---|\n"
     rows = []
     for info in infos():
         autocast = "computes in its dtype" if info.lowers else "keeps the dtype"
+        gradients = "yes" if info.has_gradients else "refused"
         forms = ", ".join(form.name for form in info.forms)
         widest = choosing.TABLE["widest_decomposed_row"][info.name]
         graph = " / ".join(_choice(widest[kind]) for kind in ("inference", "training"))
-        rows.append(f"| `{info.name}` | {autocast} | {forms} | {graph} |\n")
+        rows.append(f"| `{info.name}` | {gradients} | {autocast} | {forms} | {graph} |\n")
     return head + "".join(rows)
 
 

@@ -29,9 +29,9 @@ def test_equal_calls_give_equal_bits(case: Case) -> None:
     inputs = case.inputs(2000, 1024, torch.bfloat16, "cuda")
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        first = with_gradients(case.call, inputs, 0)
+        first = with_gradients(case, case.call, inputs, 0)
         for _ in range(3):
-            for a, b in zip(with_gradients(case.call, inputs, 0), first, strict=True):
+            for a, b in zip(with_gradients(case, case.call, inputs, 0), first, strict=True):
                 assert torch.equal(a, b)
     finally:
         torch.use_deterministic_algorithms(False)

@@ -27,6 +27,9 @@ class Case:
         args, options = self.form.bind(tensors)
         return self.info.eager(*args, **options)
 
+    def exact(self, *tensors: torch.Tensor) -> Any:
+        return self.info.exact(self.form, tensors)
+
     def inputs(self, rows: int, columns: int, dtype: torch.dtype, device: str) -> Tensors:
         return self.form.inputs(rows, columns, dtype, device)
 
@@ -36,6 +39,8 @@ class Case:
 
 CASES = tuple(Case(info, form) for info in infos() for form in info.forms)
 PLAIN = tuple(case for case in CASES if case.form is case.info.forms[0])
+TRAINED = tuple(case for case in CASES if case.info.has_gradients)
+SERVED = tuple(case for case in PLAIN if not case.info.has_gradients)
 # Operators whose rows have several programs.
 _OTHERS = (
     "attention", "gelu_mul", "grouped_mm", "linear", "qk_norm_rope", "rope", "silu_mul",

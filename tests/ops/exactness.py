@@ -15,16 +15,32 @@ def results(value: Any) -> Tensors:
     return tuple(value) if isinstance(value, tuple) else (value,)
 
 
-def with_gradients(call: Any, inputs: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
-    """The results of ``call`` and the gradients of ``inputs`` for random gradients of the results."""
-    leaves = [x.detach().requires_grad_() for x in inputs]
+def with_gradients(
+    case: Case, call: Any, inputs: Sequence[torch.Tensor], seed: int
+) -> list[torch.Tensor]:
+    """The results of ``call`` and the gradients of ``inputs`` for random gradients of the results.
+
+    An operator of inference has results alone.
+    """
+    if not case.info.has_gradients:
+        return list(results(call(*inputs)))
+    leaves = case.form.leaves(inputs)
     outputs = results(call(*leaves))
+    wanted = [x for x in leaves if x.requires_grad]
+    differentiable = [y for y in outputs if y.is_floating_point()]
     generator = torch.Generator().manual_seed(seed)
     grads = [
         torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y.dtype).to(y.device)
-        for y in outputs
+        for y in differentiable
     ]
-    return [*(y.detach() for y in outputs), *torch.autograd.grad(outputs, leaves, grads)]
+    return [*(y.detach() for y in outputs), *torch.autograd.grad(differentiable, wanted, grads)]
+
+
+def unit(dtype: torch.dtype, top: float) -> float:
+    """The distance of neighbours at ``top``; a quantised integer's is 1, a place has none."""
+    if dtype.is_floating_point:
+        return float(torch.finfo(dtype).eps) * top
+    return float(torch.iinfo(dtype).bits == 8)
 
 
 def require_as_exact_as_torch(
@@ -37,19 +53,21 @@ def require_as_exact_as_torch(
     ``shift`` moves the inputs away from zero.
     """
     torch.manual_seed(rows * columns)
-    inputs = [x + shift for x in case.inputs(rows, columns, dtype, device)]
-    exact = with_gradients(case.eager, [x.double() for x in inputs], 0)
-    eager = with_gradients(case.eager, inputs, 0)
-    found = with_gradients(case.call, inputs, 0)
+    inputs = [x + shift if shift else x for x in case.inputs(rows, columns, dtype, device)]
+    exact = with_gradients(case, case.exact, case.form.to(inputs, torch.float64), 0)
+    eager = with_gradients(case, case.eager, inputs, 0)
+    found = with_gradients(case, case.call, inputs, 0)
     for n, (value, torchs, right) in enumerate(zip(found, eager, exact, strict=True)):
         assert value.shape == right.shape
         assert value.dtype == torchs.dtype
+        kind = value.dtype
+        value, torchs, right = (x.double() for x in (value, torchs, right))
         assert torch.equal(value.isnan(), torchs.isnan())
         value, torchs, right = (x.nan_to_num() for x in (value, torchs, right))
         if right.numel() == 0:
             continue
-        terms = [1.0, *(float(x.abs().max()) for x in inputs)] if columns == 1 else []
-        ulp = torch.finfo(value.dtype).eps * max(float(right.abs().max()), *terms, 0.0)
-        bound = 2 * (torchs.double() - right).abs().max() + ulp
-        error = (value.double() - right).abs().max()
+        terms = [1.0, *(float(x.double().abs().max()) for x in inputs)] if columns == 1 else []
+        ulp = unit(kind, max(float(right.abs().max()), *terms, 0.0))
+        bound = 2 * (torchs - right).abs().max() + ulp
+        error = (value - right).abs().max()
         assert error <= bound, f"result {n}: error {error:.3g}, allowed {bound:.3g}"

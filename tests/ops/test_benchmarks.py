@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from benchmarks import compile_table, suite_ops
@@ -29,6 +31,15 @@ def test_a_row_of_the_suite(name: str) -> None:
         assert r.extra["error"]["tileops"] <= 2 * r.extra["error"]["eager"] + 2**-7
         assert r.extra["failed"]["liger"].startswith("ZeroDivisionError")
     assert "of a copy" in suite_ops.table(found)
+
+
+def test_an_operator_of_inference_has_no_backward_pass() -> None:
+    served = dataclasses.replace(info.of("silu_mul"), backward_reads=None)
+    found = suite_ops.measure(
+        served, BenchShape(4, 6, "none"), "cpu",
+        lambda calls: time_wall(calls, rounds=2, warmup=1), {}, inductor=False,
+    )  # fmt: skip
+    assert [r.workload.split()[-1] for r in found] == ["forward"]
 
 
 def test_the_widest_row_that_is_decomposed() -> None:

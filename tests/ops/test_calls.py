@@ -9,11 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.ops.cases import CASES, PLAIN, Case
+from tests.ops.cases import CASES, PLAIN, SERVED, TRAINED, Case
 from tests.ops.exactness import results
 from tests.ops.recorded import programs_called
 from tileops import ops
 from tileops.errors import ArgumentError, ArgumentTypeError, NotDifferentiableError
+from tileops.ops.info import random
 
 # Programs of other tests may have taken the names in torch.ops.tileops.
 _OPERATORS = getattr(torch.ops, ops.NAMESPACE)
@@ -28,10 +29,11 @@ TARGET = torch.tensor([0, 5, 2, 3])
 def test_views(case: Case, view: str) -> None:
     inputs = list(case.inputs(4, 6, torch.float32, "cpu"))
     *leading, rows, columns = inputs[0].shape
+    dtype = inputs[0].dtype
     first = {
-        "strided": torch.randn(*leading, rows, 2 * columns)[..., ::2],
-        "expanded": torch.randn(*leading, 1, columns).expand(*leading, rows, columns),
-        "transposed": torch.randn(*leading, columns, rows).mT,
+        "strided": random((*leading, rows, 2 * columns), dtype)[..., ::2],
+        "expanded": random((*leading, 1, columns), dtype).expand(*leading, rows, columns),
+        "transposed": random((*leading, columns, rows), dtype).mT,
     }[view]
     whole = results(case.call(first.contiguous(), *inputs[1:]))
     for a, b in zip(results(case.call(first, *inputs[1:])), whole, strict=True):
@@ -41,10 +43,10 @@ def test_views(case: Case, view: str) -> None:
             assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("case", PLAIN, ids=str)
+@pytest.mark.parametrize("case", [c for c in PLAIN if c in TRAINED], ids=str)
 def test_a_compiled_training_step(case: Case) -> None:
     torch._dynamo.reset()  # the cases share a line of code, and so a limit of recompilations
-    inputs = [x.requires_grad_() for x in case.inputs(4, 6, torch.float32, "cpu")]
+    inputs = case.form.leaves(case.inputs(4, 6, torch.float32, "cpu"))
 
     def total(*given: torch.Tensor) -> torch.Tensor:
         return sum(y.sum() for y in results(case.call(*given)))
@@ -107,6 +109,14 @@ def test_mixed_dtypes() -> None:
 def test_several_normalised_dimensions() -> None:
     x, w = torch.randn(2, 3, 4, 5), torch.randn(4, 5)
     torch.testing.assert_close(ops.layer_norm(x, (4, 5), w, w), F.layer_norm(x, (4, 5), w, w))
+
+
+@pytest.mark.parametrize("case", SERVED, ids=str)
+def test_a_gradient_of_an_operator_of_inference_is_refused(case: Case) -> None:
+    inputs = case.form.leaves(case.inputs(4, 6, torch.float32, "cpu"))
+    outputs = [y for y in results(case.call(*inputs)) if y.is_floating_point()]
+    with pytest.raises(NotDifferentiableError, match=case.info.name):
+        outputs[0].float().sum().backward()
 
 
 def test_a_second_derivative_is_refused() -> None:
@@ -201,7 +211,9 @@ def test_an_op_refuses_an_unknown_word(name: str) -> None:
 def test_opcheck(case: Case) -> None:
     for call in programs_called(case, torch.float32):
         given = [
-            a.detach().requires_grad_(a.is_floating_point()) if isinstance(a, torch.Tensor) else a
+            a.detach().requires_grad_(case.info.has_gradients and a.is_floating_point())
+            if isinstance(a, torch.Tensor)
+            else a
             for a in call.arguments
         ]
         torch.library.opcheck(call.op, given, call.options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.ops.cases import CASES, OF_ROWS, Case
+from tests.ops.cases import CASES, OF_ROWS, TRAINED, Case
 from tests.ops.exactness import require_as_exact_as_torch
 
 
@@ -37,7 +37,7 @@ def test_no_row_or_one_element(case: Case, size: tuple[int, int]) -> None:
     require_as_exact_as_torch(case, *size, torch.float32, "cpu")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", TRAINED, ids=str)
 def test_gradients_in_float64(case: Case) -> None:
-    inputs = [x.requires_grad_() for x in case.inputs(2, 4, torch.float64, "cpu")]
+    inputs = case.form.leaves(case.inputs(2, 4, torch.float64, "cpu"))
     assert torch.autograd.gradcheck(case.call, inputs)

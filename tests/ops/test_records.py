@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.ops.cases import CASES, PLAIN, Case
+from tests.ops.cases import CASES, PLAIN, TRAINED, Case
 from tests.ops.exactness import results, with_gradients
 from tests.ops.recorded import programs_called
 from tileops import ops
@@ -26,7 +26,8 @@ def targets_of(case: Case, mode: str, *, training: bool) -> set[str]:
         found.update(str(n.target) for n in graph.graph.nodes if n.op == "call_function")
         return graph
 
-    inputs = [x.requires_grad_(training) for x in case.inputs(4, 6, torch.float32, "cpu")]
+    inputs = case.inputs(4, 6, torch.float32, "cpu")
+    inputs = case.form.leaves(inputs) if training else inputs
     with ops.compile_mode(mode):
         out = torch.compile(case.call, fullgraph=True, backend=backend)(*inputs)
     for a, b in zip(results(out), results(case.call(*inputs)), strict=True):
@@ -65,15 +66,17 @@ def test_autocast(case: Case) -> None:
         else:
             assert torch.equal(a, b)
     if case.info.lowers:
-        lower = results(case.call(*(x.bfloat16() for x in inputs)))
+        lower = results(case.call(*case.form.to(inputs, torch.bfloat16)))
         assert all(torch.equal(a, b) for a, b in zip(found, lower, strict=True))
 
 
-@pytest.mark.parametrize("case", PLAIN, ids=str)
+@pytest.mark.parametrize("case", [c for c in PLAIN if c in TRAINED], ids=str)
 def test_checkpoints(case: Case) -> None:
     inputs = case.inputs(4, 6, torch.float32, "cpu")
-    kept = with_gradients(case.call, inputs, 0)
-    again = with_gradients(lambda *x: checkpoint(case.call, *x, use_reentrant=False), inputs, 0)
+    kept = with_gradients(case, case.call, inputs, 0)
+    again = with_gradients(
+        case, lambda *x: checkpoint(case.call, *x, use_reentrant=False), inputs, 0
+    )
     for a, b in zip(again, kept, strict=True):
         assert torch.equal(a, b)
 
@@ -81,11 +84,11 @@ def test_checkpoints(case: Case) -> None:
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_traffic_counts_each_tensor_once(case: Case) -> None:
     inputs = case.inputs(4, 6, torch.float32, "cpu")
-    found = with_gradients(case.call, inputs, 0)
-    outputs, gradients = found[: -len(inputs)], found[-len(inputs) :]
+    outputs = results(case.call(*inputs))
+    gradients = with_gradients(case, case.call, inputs, 0)[len(outputs) :]
     assert case.info.forward_bytes(inputs, outputs) == size_of(inputs) + size_of(outputs)
     if case.info.name == "add_rms_norm":  # the gradients of both terms are one tensor
-        backward = case.info.backward_bytes(inputs, tuple(outputs), gradients)
+        backward = case.info.backward_bytes(inputs, outputs, gradients)
         assert backward == 4 * (3 * 4 * 6 + 6) + 4 * (4 * 6 + 6) - 4 * 4 * 6
 
 

@@ -18,15 +18,18 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Form:
-    """One form of a call: the shapes of its differentiable tensors, and how it is called.
+    """One form of a call: the shapes and dtypes of its tensors, and how it is called.
 
     shapes:    of (rows, columns).
     arguments: the call's arguments, of the tensors; None for the tensors themselves.
+    dtypes:    of each tensor; None, also for those after the last, for the dtype of the case.
+               Tensors with a dtype of their own have no gradients.
     """
 
     name: str
     shapes: Callable[[int, int], tuple[Shape, ...]]
     arguments: Callable[..., tuple[Sequence[Any], Mapping[str, Any]]] | None = None
+    dtypes: Sequence[torch.dtype | None] = ()
 
     def bind(self, tensors: Sequence[torch.Tensor]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments of a call."""
@@ -34,10 +37,28 @@ class Form:
 
     def inputs(self, rows: int, columns: int, dtype: torch.dtype, device: str = "cpu") -> Tensors:
         """Random tensors of the form's shapes."""
+        shapes = self.shapes(rows, columns)
         return tuple(
-            torch.randn(shape, dtype=torch.float64).to(dtype).to(device)
-            for shape in self.shapes(rows, columns)
+            random(shape, own or dtype).to(device)
+            for shape, own in zip(shapes, self._own_dtypes(len(shapes)), strict=True)
         )
+
+    def to(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> Tensors:
+        """The tensors in another dtype of the case."""
+        return tuple(
+            x.to(own or dtype)
+            for x, own in zip(tensors, self._own_dtypes(len(tensors)), strict=True)
+        )
+
+    def leaves(self, tensors: Sequence[torch.Tensor]) -> Tensors:
+        """The tensors, detached, so that those of the dtype of the case have gradients."""
+        return tuple(
+            x.detach().requires_grad_(own is None)
+            for x, own in zip(tensors, self._own_dtypes(len(tensors)), strict=True)
+        )
+
+    def _own_dtypes(self, count: int) -> Sequence[torch.dtype | None]:
+        return (*self.dtypes, *(None for _ in range(count - len(self.dtypes))))
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,8 @@ class OpInfo:
 
     call:           the function of ``tileops.ops``.
     eager:          the same in torch operations; in float64 the reference.
+    reference:      the reference if ``eager`` in float64 is not; it gets tensors of dtypes of their
+                    own as they are.
     forms:          forms of calls that are tested; the first one is benchmarked.
     summary:        one line for the table of the documents.
     program:        the tile program of the forward pass; None if the call uses several.
@@ -64,7 +87,8 @@ class OpInfo:
     flops:          formulas of matrix products by the name of the op; other work counts as 0.
     lowers:         autocast computes in its own dtype; otherwise it leaves the dtypes alone.
     rows:           the dimension of the first tensor whose elements are independent of each other.
-    backward_reads: what the backward pass reads beside the gradients, of inputs and results.
+    backward_reads: what the backward pass reads beside the gradients, of inputs and results; None
+                    for an operator of inference, whose gradients are refused.
     bench:          shapes that the benchmarks take.
     peers:          functions of other packages that compute the same, by the package's name.
     """
@@ -77,11 +101,22 @@ class OpInfo:
     program: JITImpl | None
     batched: tuple[int, ...] | None
     sharding: Mapping[str, sharding.Rule]
-    backward_reads: Callable[[Tensors, Tensors], Sequence[torch.Tensor]]
+    backward_reads: Callable[[Tensors, Tensors], Sequence[torch.Tensor]] | None
     bench: tuple[BenchShape, ...]
     flops: Mapping[str, Callable[..., int]] = field(default_factory=dict)
     lowers: bool = False
     rows: int = -2
+    reference: Callable[..., Any] | None = None
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether there is a backward pass."""
+        return self.backward_reads is not None
+
+    def exact(self, form: Form, tensors: Sequence[torch.Tensor]) -> Any:
+        """The results of the reference for tensors of ``form``, those of its case in float64."""
+        args, options = form.bind(tensors)
+        return (self.reference or self.eager)(*args, **options)
 
     def forward_bytes(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
         """Bytes of a forward pass: each input read once, each output written once."""
@@ -91,7 +126,17 @@ class OpInfo:
         self, inputs: Tensors, outputs: Tensors, gradients: Sequence[torch.Tensor]
     ) -> int:
         """Bytes of a backward pass: what it needs read once, each gradient written once."""
+        if self.backward_reads is None:
+            raise ValueError(f"{self.name} has no backward pass")
         return size_of((*outputs, *self.backward_reads(inputs, outputs))) + size_of(gradients)
+
+
+def random(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    """Normal numbers, or integers of all bits, of ``dtype``."""
+    if dtype.is_floating_point:
+        return torch.randn(shape, dtype=torch.float64).to(dtype)
+    made = torch.randint(256, (*shape, dtype.itemsize), dtype=torch.uint8)
+    return made.view(dtype).squeeze(-1)
 
 
 def size_of(tensors: Sequence[torch.Tensor]) -> int:
