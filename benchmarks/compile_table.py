@@ -17,7 +17,7 @@ import torch
 from benchmarks.harness import environment, time_gpu
 from benchmarks.suite_ops import tensors
 from tileops import ops
-from tileops.ops.choosing import DECOMPOSE, OPAQUE, TABLE_FILE
+from tileops.ops.choosing import DECOMPOSE, OPAQUE, TABLE, TABLE_FILE
 from tileops.ops.info import OpInfo, infos
 
 COLUMNS = (256, 1024, 4096, 8192, 16384, 32768, 131072)
@@ -82,7 +82,8 @@ def main() -> int:
     table = {
         "measured": {**environment(), "decomposed_over_opaque": ratios},
         "reason": f"measured on {environment()['card']}",
-        "widest_decomposed_row": {
+        "widest_decomposed_row": TABLE["widest_decomposed_row"]
+        | {
             name: {kind: widest(of) for kind, of in found.items()} for name, found in ratios.items()
         },
     }

@@ -43,7 +43,8 @@ TRAINED = tuple(case for case in CASES if case.info.has_gradients)
 SERVED = tuple(case for case in PLAIN if not case.info.has_gradients)
 # Operators whose rows have several programs.
 _OTHERS = (
-    "attention", "gelu_mul", "grouped_mm", "linear", "qk_norm_rope", "rope", "silu_mul",
+    "attention", "gelu_mul", "grouped_mm", "int4_linear", "linear", "qk_norm_rope", "rope",
+    "scaled_mm", "silu_mul", "silu_mul_quant",
     "varlen_attention",
 )  # fmt: skip
 OF_ROWS = tuple(c for c in CASES if c.info.name not in _OTHERS)

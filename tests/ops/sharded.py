@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.experimental import implicit_replication
 
@@ -56,6 +56,45 @@ def check_dtensors(case: Case, mesh: DeviceMesh) -> None:
         assert found[0][0].placements == (Shard(row_dim),), case
 
 
+def part_of(tensor: torch.Tensor, placement: Placement) -> torch.Tensor:
+    """What this process has of a tensor."""
+    if not isinstance(placement, Shard):
+        return tensor
+    return tensor.chunk(dist.get_world_size(), placement.dim)[dist.get_rank()]
+
+
+def check_quantised(mesh: DeviceMesh) -> None:
+    """Rows divided, and features of products: nothing is sent, which gloo could not of 8-bit floats."""
+    torch.manual_seed(5)
+    x, up, one = torch.randn(8, 12), torch.randn(8, 12), torch.ones(1)
+    w, codes, scales = torch.randn(6, 12), torch.randint(0, 16, (6, 12)), torch.rand(6, 3)
+    packed, a, b = ops.pack_int4(codes), *(t.to(torch.float8_e4m3fn) for t in (x, w))
+    of_rows, of_columns = torch.rand(8, 1), torch.rand(1, 6)
+    whole, rows, columns = Replicate(), Shard(0), Shard(1)
+    wide = {"out_dtype": torch.float32}
+    for call, given, placements, result, options in (
+        (ops.rms_norm_quant, (x, (12,)), (rows,), rows, {}),
+        (ops.silu_mul_quant, (x, up), (rows, rows), rows, {}),
+        (ops.scaled_mm, (a, b.t(), one, one), (rows, whole, whole, whole), rows, wide),
+        (ops.scaled_mm, (a, b.t(), of_rows, of_columns), (whole, columns, whole, columns), columns, wide),
+        (ops.scaled_mm, (a, b.t(), of_rows, of_columns), (rows, whole, rows, whole), rows, wide),
+        (ops.int4_linear, (x, packed, scales), (rows, whole, whole), rows, {"group_size": 4}),
+        (ops.int4_linear, (x, packed, scales), (whole, rows, rows), columns, {"group_size": 4}),
+    ):  # fmt: skip
+        tensors = [
+            DTensor.from_local(part_of(t, p), mesh, [p], run_check=False)
+            for t, p in zip(given, placements, strict=False)
+        ]
+        with CommDebugMode() as sent:
+            found = results(call(*tensors, *given[len(tensors) :], **options))
+        assert sent.get_total_counts() == 0, call
+        for value, right in zip(found, results(call(*given, **options)), strict=True):
+            assert value.shape == right.shape, call
+            assert value.placements == (result,), call
+            own = part_of(right, result)
+            torch.testing.assert_close(value.to_local().float(), own.float())
+
+
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -86,9 +125,11 @@ def main(rank: int, file: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
-    for case in (case for case in PLAIN if case.info.sharding):
+    # Operators of inference have operands that no rule divides by rows: ``check_quantised``.
+    for case in (c for c in PLAIN if c.info.sharding and c.info.has_gradients):
         with implicit_replication():  # of targets and angles
             check_dtensors(case, mesh)
+    check_quantised(mesh)
     check_fsdp(mesh)
     dist.destroy_process_group()
 

@@ -113,7 +113,8 @@ def test_several_normalised_dimensions() -> None:
 
 @pytest.mark.parametrize("case", SERVED, ids=str)
 def test_a_gradient_of_an_operator_of_inference_is_refused(case: Case) -> None:
-    inputs = case.form.leaves(case.inputs(4, 6, torch.float32, "cpu"))
+    inputs = case.inputs(4, 6, torch.float32, "cpu")
+    inputs = tuple(x.requires_grad_(x.dtype == torch.float32) for x in inputs)
     outputs = [y for y in results(case.call(*inputs)) if y.is_floating_point()]
     with pytest.raises(NotDifferentiableError, match=case.info.name):
         outputs[0].float().sum().backward()
@@ -216,4 +217,12 @@ def test_opcheck(case: Case) -> None:
             else a
             for a in call.arguments
         ]
-        torch.library.opcheck(call.op, given, call.options)
+        torch.library.opcheck(call.op, given, call.options, test_utils=_checks(given))
+
+
+def _checks(given: list[Any]) -> list[str] | str:
+    """torch's checks of an op: that of its schema cannot compare 8-bit floats on a CPU."""
+    floats = [a for a in given if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    has_float8 = any(a.dtype.itemsize == 1 for a in floats)
+    names = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    return names if has_float8 else "ALL"

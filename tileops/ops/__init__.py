@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from tileops.ops.norms import add_rms_norm as add_rms_norm
     from tileops.ops.norms import layer_norm as layer_norm
     from tileops.ops.norms import rms_norm as rms_norm
+    from tileops.ops.quantised_products import int4_linear as int4_linear
+    from tileops.ops.quantised_products import pack_int4 as pack_int4
+    from tileops.ops.quantised_products import scaled_mm as scaled_mm
+    from tileops.ops.quantised_rows import rms_norm_quant as rms_norm_quant
+    from tileops.ops.quantised_rows import silu_mul_quant as silu_mul_quant
     from tileops.ops.rotary import qk_norm_rope as qk_norm_rope
     from tileops.ops.rotary import rope as rope
     from tileops.ops.softmaxes import softmax as softmax
@@ -38,12 +43,15 @@ FAMILIES = {
     "linears": ("linear",),
     "losses": ("cross_entropy",),
     "norms": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+    "quantised_products": ("int4_linear", "scaled_mm"),
+    "quantised_rows": ("rms_norm_quant", "silu_mul_quant"),
     "rotary": ("qk_norm_rope", "rope"),
     "softmaxes": ("softmax",),
     "varlen_attentions": ("varlen_attention",),
 }
 _HOMES = {name: family for family, names in FAMILIES.items() for name in names}
 _HOMES["CrossEntropy"] = "losses"
+_HOMES["pack_int4"] = "quantised_products"
 _HOMES["compile_mode"] = "choosing"
 _HOMES["why"] = "explaining"
 

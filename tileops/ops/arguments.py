@@ -16,13 +16,27 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def is_float(op: str, name: str, value: object) -> None:
     """ArgumentTypeError unless ``value`` is a tensor of one of ``FLOATS``."""
+    is_of(op, name, value, FLOATS)
+
+
+def is_of(op: str, name: str, value: object, dtypes: Sequence[torch.dtype]) -> None:
+    """ArgumentTypeError unless ``value`` is a tensor of one of ``dtypes``."""
     if not isinstance(value, torch.Tensor):
         raise ArgumentTypeError(f"{op}: {name}: expected a tensor, got {type(value).__name__}")
     if type(value) not in _PLAIN and not torch.compiler.is_compiling():
         sharding.register()  # it may be a DTensor
-    if value.dtype not in FLOATS:
-        names = ", ".join(map(_word, FLOATS))
-        raise ArgumentTypeError(f"{op}: {name}: expected one of {names}, got {_word(value.dtype)}")
+    if value.dtype not in dtypes:
+        one_of = "one of " if len(dtypes) > 1 else ""
+        names = ", ".join(map(word, dtypes))
+        raise ArgumentTypeError(f"{op}: {name}: expected {one_of}{names}, got {word(value.dtype)}")
+
+
+def is_dtype_of(op: str, name: str, value: object, dtypes: Sequence[torch.dtype]) -> str:
+    """The name of ``value``; ArgumentError unless it is one of ``dtypes``."""
+    if value not in dtypes:
+        names = ", ".join(map(word, dtypes))
+        raise ArgumentError(f"{op}: {name}: expected one of {names}, got {value!r}")
+    return word(value)
 
 
 def normalised_columns(op: str, input: torch.Tensor, normalized_shape: Sequence[int]) -> int:
@@ -65,12 +79,13 @@ def has_dtype(op: str, name: str, value: torch.Tensor, other: str, tensor: torch
     """ArgumentTypeError unless ``value`` has the dtype of ``tensor``, called ``other``."""
     if value.dtype != tensor.dtype:
         raise ArgumentTypeError(
-            f"{op}: {name}: expected the dtype of {other}, {_word(tensor.dtype)}, "
-            f"got {_word(value.dtype)}"
+            f"{op}: {name}: expected the dtype of {other}, {word(tensor.dtype)}, "
+            f"got {word(value.dtype)}"
         )
 
 
-def _word(dtype: torch.dtype) -> str:
+def word(dtype: object) -> str:
+    """The name of a dtype without torch's."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -113,3 +128,11 @@ def is_one_of(op: str, name: str, value: str, choices: Sequence[str]) -> None:
     """ArgumentError unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ArgumentError(f"{op}: {name}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def one_number(op: str, name: str, value: torch.Tensor) -> torch.Tensor:
+    """``value`` as a vector; raise unless it is a float32 tensor of one element."""
+    is_of(op, name, value, (torch.float32,))
+    if value.numel() != 1:
+        raise ArgumentError(f"{op}: {name}: expected one element, got {tuple(value.shape)}")
+    return value.reshape(1)

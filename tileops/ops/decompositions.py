@@ -247,6 +247,88 @@ def grouped_mm(
     return own @ torch.where(belongs[:, :, None], mat_b, 0)
 
 
+# -- 8 bits and 4 bits -------------------------------------------------------------------------
+# The largest numbers; int8 has a negative of the same size.
+_LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0, torch.int8: 127.0}
+
+
+def quantise(
+    rows: torch.Tensor, scale: torch.Tensor | None, out_dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``rows`` divided by ``scale``, or by a scale for each, as ``out_dtype``; and the scales."""
+    acc, largest = wide(rows.dtype), _LARGEST[out_dtype]
+    if scale is None:
+        has_columns = rows.shape[-1] > 0
+        top = rows.abs().amax(-1, True) if has_columns else rows.new_zeros(*rows.shape[:-1], 1)
+        scale = (top.to(acc) / largest).float()
+        scale = scale.where(scale != 0, 1.0)
+    quotient = rows.to(acc) / scale.to(acc)
+    if out_dtype == torch.int8:
+        quotient = quotient.round().nan_to_num(0.0, torch.inf, -torch.inf)
+    return quotient.clamp(-largest, largest).to(out_dtype), scale
+
+
+def rms_norm_quant(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None,
+    eps: float | None = None, *, scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype = torch.float8_e4m3fn, weight_offset: float = 0.0,
+    rounding: str = "torch",
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """See ``tileops.ops.rms_norm_quant``."""
+    norm = rms_norm(
+        input, normalized_shape, weight, eps, weight_offset=weight_offset, rounding=rounding
+    )
+    rows = norm.flatten(-len(normalized_shape))
+    out, scales = quantise(rows, None if scale is None else scale.reshape(1), out_dtype)
+    return out.view(input.shape), scales if scale is None else scale
+
+
+def silu_mul_quant(
+    gate: torch.Tensor, up: torch.Tensor, *, scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype = torch.float8_e4m3fn,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """See ``tileops.ops.silu_mul_quant``."""
+    given = None if scale is None else scale.reshape(1)
+    out, scales = quantise(silu_mul(gate, up), given, out_dtype)
+    return out, scales if scale is None else scale
+
+
+def scaled_mm(
+    input: torch.Tensor, mat2: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None, scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """See ``tileops.ops.scaled_mm``; operands of float64 give the reference."""
+    acc = wide(input.dtype)
+    out = input.to(acc) @ mat2.to(acc)
+    if scale_a.numel() == scale_b.numel() == 1:
+        out = out * (scale_a.reshape(1) * scale_b.reshape(1))
+    else:
+        out = out * scale_a * scale_b
+    if bias is not None:
+        out = out + bias
+    if scale_result is not None:
+        out = out * scale_result.reshape(1)
+    out_dtype = input.dtype if out_dtype is None else out_dtype
+    if out_dtype in _LARGEST:
+        out = out.clamp(-_LARGEST[out_dtype], _LARGEST[out_dtype])
+    return out.to(out_dtype)
+
+
+def int4_linear(
+    input: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor,
+    zeros: torch.Tensor | None = None, bias: torch.Tensor | None = None, *, group_size: int,
+) -> torch.Tensor:  # fmt: skip
+    """See ``tileops.ops.int4_linear``."""
+    acc, columns = wide(input.dtype), input.shape[-1]
+    codes = torch.stack((weight & 15, weight >> 4), -1).flatten(-2)[:, :columns].to(acc)
+    zero, scale = (
+        8.0 if x is None else x.to(acc).repeat_interleave(group_size, 1)[:, :columns]
+        for x in (zeros, scales)
+    )
+    return F.linear(input, ((codes - zero) * scale).to(input.dtype), bias)
+
+
 # -- losses ------------------------------------------------------------------------------------
 def cross_entropy(
     input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,

@@ -17,8 +17,12 @@ from tileops.ops.programs import rows
 
 # Programs over rows, which go through a row in parts past this many elements.
 _WIDEST = dict.fromkeys(
-    ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm", "softmax"), rows.WIDEST
-)
+    (
+        "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm", "rms_norm_quant",
+        "silu_mul_quant", "softmax",
+    ),
+    rows.WIDEST,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,10 @@ def _choice(call: ProgramCall) -> ProgramChoice:
         from tileops.ops import linears
 
         config, reason = linears.config(call)
+    elif call.name in ("int4_linear", "scaled_mm"):
+        from tileops.ops import quantised_products
+
+        config, reason = quantised_products.config(call)
     elif call.name == "linear_cross_entropy":
         logits = int(call.arguments[1].shape[0]) * first.element_size()
         config = {"rows": max(1, CHUNK_BYTES // max(1, logits))}

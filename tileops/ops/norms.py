@@ -32,7 +32,7 @@ def rms_norm(
 
     Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
-    x, w, _, eps = _prepared("rms_norm", input, normalized_shape, weight, None, eps)
+    x, w, _, eps = prepared("rms_norm", input, normalized_shape, weight, None, eps)
     arguments.is_one_of("rms_norm", "rounding", rounding, programs.ROUNDINGS)
     if choosing.decomposes("rms_norm", x.shape[-1], (input, weight)):
         return decompositions.rms_norm(
@@ -52,7 +52,7 @@ def add_rms_norm(
     ``residual`` has the shape and the dtype of ``input``. The norm is taken of the rounded sum, as
     two separate operations would. The rest is as in ``rms_norm``.
     """
-    x, w, _, eps = _prepared("add_rms_norm", input, normalized_shape, weight, None, eps)
+    x, w, _, eps = prepared("add_rms_norm", input, normalized_shape, weight, None, eps)
     r = _residual("add_rms_norm", input, residual, x)
     arguments.is_one_of("add_rms_norm", "rounding", rounding, programs.ROUNDINGS)
     if choosing.decomposes("add_rms_norm", x.shape[-1], (input, residual, weight)):
@@ -79,7 +79,7 @@ def layer_norm(
 
     Returns a tensor like ``input``. ArgumentError (ArgumentTypeError) names what does not fit.
     """
-    x, w, b, eps = _prepared("layer_norm", input, normalized_shape, weight, bias, eps)
+    x, w, b, eps = prepared("layer_norm", input, normalized_shape, weight, bias, eps)
     if choosing.decomposes("layer_norm", x.shape[-1], (input, weight, bias)):
         return decompositions.layer_norm(input, normalized_shape, weight, bias, eps)
     out: torch.Tensor = programs.layer_norm(x, w, b, eps)
@@ -95,7 +95,7 @@ def add_layer_norm(
     ``residual`` has the shape and the dtype of ``input``. The norm is taken of the rounded sum, as
     two separate operations would. The rest is as in ``layer_norm``.
     """
-    x, w, b, eps = _prepared("add_layer_norm", input, normalized_shape, weight, bias, eps)
+    x, w, b, eps = prepared("add_layer_norm", input, normalized_shape, weight, bias, eps)
     r = _residual("add_layer_norm", input, residual, x)
     if choosing.decomposes("add_layer_norm", x.shape[-1], (input, residual, weight, bias)):
         return decompositions.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
@@ -103,7 +103,7 @@ def add_layer_norm(
     return out.view(input.shape), total.view(input.shape)
 
 
-def _prepared(
+def prepared(
     op: str, input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None,
     bias: torch.Tensor | None, eps: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, float]:  # fmt: skip

@@ -102,6 +102,43 @@ def qk_norm_rope_rule(
     return [(results, [*inputs, *whole]) for results, inputs in found]
 
 
+def scaled_mm_rule(
+    A: Any, B: Any, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None, *,
+    by_row: bool = False, **options: Any,
+) -> Sequence[tuple[Placements, Placements]]:  # fmt: skip
+    """Rows of the first matrix or columns of the second one may be divided, never the sum."""
+    rows, columns = [A], [B, bias]
+    if by_row:
+        rows.append(scale_a)
+        columns.append(scale_b)
+    return _of_product((A, B, scale_a, scale_b, bias, scale_result), rows, columns)
+
+
+def int4_linear_rule(
+    X: Any, W: Any, scales: Any, zeros: Any = None, bias: Any = None, *numbers: Any, **options: Any
+) -> Sequence[tuple[Placements, Placements]]:
+    """Rows or features of the result may be divided, never the sum."""
+    return _of_product((X, W, scales, zeros, bias), [X], [W, scales, zeros, bias])
+
+
+def _of_product(
+    given: Sequence[Any], of_rows: Sequence[Any], of_columns: Sequence[Any]
+) -> Sequence[tuple[Placements, Placements]]:
+    """Placements of tensors whose leading dimensions are those of the result, or the last one."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    tensors = [x for x in given if _is_tensor(x)]
+    rank = _rank(of_rows[0])
+
+    def placed(which: Sequence[Any], dim: int) -> Placements:
+        return [Shard(dim) if any(x is y for y in which) else Replicate() for x in tensors]
+
+    found: list[tuple[Placements, Placements]] = [([Replicate()], placed((), 0))]
+    found += [([Shard(dim)], placed(of_rows, dim)) for dim in range(rank - 1)]
+    found.append(([Shard(rank - 1)], placed(of_columns, 0)))
+    return found
+
+
 def attention_rule(
     Q: Any, K: Any, V: Any, sinks: Any = None, **options: Any
 ) -> Sequence[tuple[Placements, Placements]]:
