@@ -1,4 +1,4 @@
-"""The operators of ``tileops.ops`` beside eager mode, Inductor and Liger: time, and error beside it.
+"""The operators of ``tileops.ops`` beside torch, Inductor and Liger: time, and error beside it.
 
 Every operator's record gives the shapes. Forward and backward passes are timed apart, all
 candidates in turn in one process. ``share`` is the rate of bytes, each tensor read or written
@@ -21,6 +21,13 @@ Call = Callable[..., Any]
 Timer = Callable[[dict[str, Callable[[], Any]]], dict[str, Timing]]
 # Of a machine without a GPU: so much smaller.
 CPU_ROWS = 64
+
+
+# torch's own kernels where eager mode is made of several operations.
+TORCH: dict[str, Call] = {
+    "grouped_mm": lambda a, b, offs: torch._grouped_mm(a, b, offs=offs),
+    "scaled_mm": torch._scaled_mm,
+}
 
 
 def tensors(value: Any) -> tuple[torch.Tensor, ...]:
@@ -64,6 +71,8 @@ def candidates(info: OpInfo, liger: dict[str, Call], *, inductor: bool) -> dict[
     if inductor:
         torch._dynamo.reset()
         found["inductor"] = torch.compile(info.eager, dynamic=False)
+    if info.name in TORCH:
+        found["torch"] = TORCH[info.name]
     if info.name in liger:
         found["liger"] = liger[info.name]
     return found

@@ -13,7 +13,7 @@ from tileops.ops.info import BenchShape
 
 
 @pytest.mark.parametrize(
-    "name", ["add_rms_norm", "attention", "linear", "rope", "varlen_attention"]
+    "name", ["add_rms_norm", "attention", "grouped_mm", "linear", "rope", "varlen_attention"]
 )
 def test_a_row_of_the_suite(name: str) -> None:
     found = list(
@@ -24,9 +24,11 @@ def test_a_row_of_the_suite(name: str) -> None:
         )
     )  # fmt: skip
     assert [r.workload.split()[-1] for r in found] == ["forward", "backward"]
+    ran = {"tileops", "eager"} | ({"torch"} if name in suite_ops.TORCH else set())
     for r in found:
-        assert r.baseline == "eager"
-        assert set(r.extra["share"]) == set(r.extra["error"]) == {"tileops", "eager"}
+        assert r.baseline in ran - {"tileops"}
+        ran -= set(r.extra["failed"])  # torch takes rows of multiples of 16 bytes
+        assert set(r.extra["share"]) == set(r.extra["error"]) == ran
         # Operands are bfloat16: at most twice what torch loses of the same ones, and a unit.
         assert r.extra["error"]["tileops"] <= 2 * r.extra["error"]["eager"] + 2**-7
         assert r.extra["failed"]["liger"].startswith("ZeroDivisionError")

@@ -226,17 +226,33 @@ def linear(
     return out if residual is None else out + residual
 
 
+def _by_groups(a: torch.Tensor, b: torch.Tensor, ends: Sequence[int]) -> torch.Tensor:
+    starts = [0, *ends[:-1]]
+    if b.dim() == 2:
+        parts = [a[:, i:j] @ b[i:j] for i, j in zip(starts, ends, strict=True)]
+        return torch.stack(parts) if parts else a.new_zeros(0, a.shape[0], b.shape[1])
+    parts = [a[i:j] @ own for i, j, own in zip(starts, ends, b, strict=True)]
+    behind = a.shape[0] - (ends[-1] if ends else 0)
+    return torch.cat([*parts, a.new_zeros(max(behind, 0), b.shape[-1])])
+
+
 def grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor | None = None,
     bias: None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """See ``tileops.ops.grouped_mm``. Computes every group's product with all rows."""
+    """See ``tileops.ops.grouped_mm``.
+
+    Outside of a trace it reads the ends, and multiplies a group at a time. A trace may not: every
+    group's product is computed with all rows.
+    """
     if out_dtype is not None:
         mat_a, mat_b = mat_a.to(out_dtype), mat_b.to(out_dtype)
     if offs is None:
         return torch.bmm(mat_a, mat_b)
     if mat_a.dim() == 3:
         return grouped_mm(mat_b.mT, mat_a.mT, offs=offs).mT
+    if not torch.compiler.is_compiling() and not torch._C._functorch.maybe_current_level():
+        return _by_groups(mat_a, mat_b, offs.tolist())
     divided = mat_a.shape[0 if mat_b.dim() == 3 else 1]
     place = torch.arange(divided, device=offs.device)
     starts = torch.cat((torch.zeros_like(offs[:1]), offs[:-1]))

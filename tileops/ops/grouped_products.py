@@ -212,7 +212,7 @@ INFOS = (
         "a matrix product for each group of rows, columns or terms, as "
         "`torch.nn.functional.grouped_mm`",
         programs.grouped_mm, (), {}, lambda inputs, outputs: inputs,
-        (BenchShape(65536, 2048, "Qwen3 30B-A3B"),),
+        (BenchShape(16384, 2048, "Qwen3 30B-A3B"),),
         flops={"grouped_mm": _flops, "grouped_mm_terms": _flops}, lowers=True,
     ),
 )  # fmt: skip

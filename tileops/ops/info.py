@@ -90,7 +90,6 @@ class OpInfo:
     backward_reads: what the backward pass reads beside the gradients, of inputs and results; None
                     for an operator of inference, whose gradients are refused.
     bench:          shapes that the benchmarks take.
-    peers:          functions of other packages that compute the same, by the package's name.
     """
 
     name: str
