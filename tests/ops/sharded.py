@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from itertools import chain
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -54,6 +55,15 @@ def check_dtensors(case: Case, mesh: DeviceMesh) -> None:
         torch.testing.assert_close(a.full_tensor(), b, msg=f"{case}: result {n}")
     if case.info.name != "cross_entropy":
         assert found[0][0].placements == (Shard(row_dim),), case
+
+
+def check_refusal(case: Case, mesh: DeviceMesh) -> None:
+    """An operator without a rule names itself."""
+    inputs = [
+        distribute_tensor(x, mesh, [Shard(0)]) for x in case.inputs(8, 6, torch.float64, "cpu")
+    ]
+    with pytest.raises((NotImplementedError, RuntimeError), match=case.info.name):
+        case.call(*inputs)
 
 
 def part_of(tensor: torch.Tensor, placement: Placement) -> torch.Tensor:
@@ -129,6 +139,9 @@ def main(rank: int, file: str) -> None:
     for case in (c for c in PLAIN if c.info.sharding and c.info.has_gradients):
         with implicit_replication():  # of targets and angles
             check_dtensors(case, mesh)
+    for case in (c for c in PLAIN if not c.info.sharding):
+        with implicit_replication():
+            check_refusal(case, mesh)
     check_quantised(mesh)
     check_fsdp(mesh)
     dist.destroy_process_group()

@@ -176,10 +176,10 @@ def test_flops_are_those_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_second_derivative_is_refused(case: Any) -> None:
+def test_second_derivatives(case: Any) -> None:
     x, y = (t.requires_grad_() for t in case.inputs(6, 4, torch.float64, "cpu"))
     (d_x,) = torch.autograd.grad(case.call(x, y).square().sum(), x, create_graph=True)
-    d_x.sum().backward()  # of products, which have gradients themselves
+    d_x.sum().backward()
     own, x.grad, y.grad = x.grad, None, None
     (d_x,) = torch.autograd.grad(case.eager(x, y).square().sum(), x, create_graph=True)
     d_x.sum().backward()

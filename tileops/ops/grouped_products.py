@@ -40,7 +40,8 @@ def grouped_mm(
     bias:      must be None.
     out_dtype: None for that of ``mat_a``, or float32.
 
-    The gradients are such products. Under autocast everything is computed in its dtype.
+    The gradients are such products, and have gradients themselves. DTensors are refused: no rule
+    tells how groups are divided. Under autocast everything is computed in its dtype.
     ArgumentError (ArgumentTypeError) names what does not fit.
     """
     op = "grouped_mm"
