@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import tileops
 import tileops.language as T
-from tests.programs import explicit
+from tests.programs import explicit, matrices
 from tileops.cli.main import main
 from tileops.ir.node import Stmt
 from tileops.ir.schedule import RingStep, Settle
@@ -121,6 +122,13 @@ def test_roles_that_a_program_has_of_its_own_are_counted() -> None:
     done = work_of(case.impl.get_tir(a, b))
     assert done.products == {"float16": 2 * m * n * k}
     assert done.read_bytes == 2 * (m * k * (n // 64) + n * k * (m // 64))
+
+
+def test_matrix_instructions_by_hand_are_counted_once_a_warp() -> None:
+    a, b, c = (torch.empty(s, dtype=torch.float16) for s in ((2, 16, 16), (2, 8, 16), (2, 16, 8)))
+    program = tileops.jit(matrices.instructions_by_hand, name="by_hand_analyzed").get_tir(a, b, c)
+    two_of_each_warp = 2 * 2 * (2 * 16 * 8 * 16)
+    assert work_of(program).products == {"float16": two_of_each_warp}
 
 
 def test_every_statement_is_counted_or_known_to_be_free() -> None:

@@ -81,7 +81,8 @@ def _write(
     given = launch
     if known.target.kind == "cuda":  # for AMD, Triton itself takes such loads through registers
         ahead, launch = load_ahead(program, launch, aligned if spec.fast else None)
-        program = applied(load_ahead.__name__, program, ahead)
+        if ahead is not program:
+            program = applied(load_ahead.__name__, program, ahead)
     written = write_launch(program, launch, known, spec, entry, workspaces)
     if launch is not given:
         bound = _registers_of_a_thread(launch, written.launch.num_warps * known.target.warp_size)

@@ -35,6 +35,7 @@ from tileops.ir.stmt import (
     Body,
     Break,
     Check,
+    ClusterBarrier,
     Continue,
     Copy,
     Exchange,
@@ -48,6 +49,8 @@ from tileops.ir.stmt import (
     ImportSource,
     Intrinsic,
     Launch,
+    LoadMatrix,
+    Mma,
     Parallel,
     Print,
     RandomNumber,
@@ -67,9 +70,9 @@ _VALUES = 256
 # What moves nothing of global memory and does no arithmetic on floats, beside the arithmetic of its
 # own expressions.
 FREE = (
-    AddressView, Alloc, AllocBarriers, Assert, Assume, BarrierStep, Bind, Check, EndCopies,
-    EndGemms, EndStores, Exchange, GridBarrier, GroupCopies, ImportSource, NamedBarrier, Print,
-    RandomNumber, RandomStart, View,
+    AddressView, Alloc, AllocBarriers, Assert, Assume, BarrierStep, Bind, Check, ClusterBarrier,
+    EndCopies, EndGemms, EndStores, Exchange, GridBarrier, GroupCopies, ImportSource, LoadMatrix,
+    NamedBarrier, Print, RandomNumber, RandomStart, View,
 )  # fmt: skip
 # Functions that compute nothing: they read bits as another type.
 _BIT_CASTS = ("reinterpret", "nibble")
@@ -254,6 +257,9 @@ class _Counter:
                 m, n = (self._number(e, known, 1) for e in stmt.c.extents[-2:])
                 k = self._number(stmt.a.extents[-2 if stmt.transpose_a else -1], known, 1)
                 self.products[str(stmt.a.dtype)] += 2 * m * n * k * runs
+            case Mma(a=a):  # one for the 32 lanes of a warp
+                k = 256 // a.dtype.bits
+                self.products[str(a.dtype)] += 2 * 16 * 8 * k * runs / 32
             case Copy():
                 count = runs * self._elements(stmt.lead, known)
                 self._move(stmt.src.buffer, stmt.dst.buffer, count)
