@@ -173,6 +173,10 @@ def test_prune_and_clear(three: list[str], root: Path, capsys: pytest.CaptureFix
             thread.join()
     assert _run(capsys, "cache", "prune", "--days", "1")[1] == "0 entries removed\n"
     assert _run(capsys, "cache", "prune", "--limit", "much")[0] == 2
+    # What a process leaves that ends while it removes a script.
+    (root / "scripts" / "some_op").mkdir()
+    (root / "scripts" / "other_op" / "0123456789ab").mkdir(parents=True)
+    (root / "scripts" / "other_op" / "0123456789ab" / ".lock").touch()
     assert _run(capsys, "cache", "clear", "--json")[0] == 0
     assert list((root / "programs").iterdir()) == []
     assert not (root / "scripts").exists()

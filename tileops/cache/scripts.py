@@ -216,12 +216,11 @@ def clear(directory: Directory) -> None:
     """Remove all scripts, their links, tables and tunings, and nothing that is not one."""
     # The directory may be one that holds other things under the name ``scripts``.
     for folder in _folders(directory):
-        if any((folder / name).exists() for name in (DISPATCH, "programs", "tuning")):
+        if any((folder / name).exists() for name in (DISPATCH, "programs", "tuning", ".lock")):
             remove(folder)
-            with suppress(OSError):
-                folder.parent.rmdir()
-    with suppress(OSError):
-        directory.scripts.rmdir()
+    for folder in (*children(directory.scripts), directory.scripts):
+        with suppress(OSError):  # it holds what is not ours
+            folder.rmdir()
 
 
 def sweep(directory: Directory) -> int:
