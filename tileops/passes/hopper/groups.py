@@ -23,14 +23,14 @@ def in_groups(schedule: Schedule, rows: int, first_row: Var) -> Schedule:
     """The schedule with a group of four warps for each 64 rows, where rows do not meet."""
     groups = rows // _GROUP_ROWS
     filled = {b.id for ring in schedule.rings for b in ring.buffers}
-    if any(made_operands(s, filled) for s in walk(schedule.math) if isinstance(s, Issue)):
-        return schedule
+    issues = [s for s in walk(schedule.math) if isinstance(s, Issue)]
+    makes = any(made_operands(issue, filled) for issue in issues)
     exchanges = any(ring.is_exchange for ring in schedule.rings)
     if schedule.across > 1 and exchanges:
         raise Unfit("a product is too wide for groups that exchange operands")
-    if schedule.across > 1:
+    if schedule.across > 1 and not makes:
         return _in_columns(schedule, first_row)
-    if groups not in (2, 3):
+    if makes or groups not in (2, 3):
         if exchanges and groups != 1:
             raise Unfit(f"{groups} groups would exchange operands")
         return schedule

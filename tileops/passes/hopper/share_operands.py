@@ -46,33 +46,42 @@ class _Sharing:
         self._fed = {b.id for ring in schedule.rings for b in ring.buffers}
         self._across, self._ids = schedule.across, ids
 
-    def body(self, body: Body) -> Body:
-        """The statements with tiles shared in front of the products that read them."""
+    def body(self, body: Body, held: frozenset[int] = frozenset()) -> Body:
+        """The statements with tiles shared in front of the products that read them.
+
+        ``held`` are the buffers whose tiles are up to date. What a loop does not change is shared
+        in front of it: products of the iteration before may still read the tile.
+        """
         out: list[Stmt] = []
-        held: set[int] = set()  # whose tiles are up to date: products in flight may read them
         for stmt in body:
+            inside = list(walk((stmt,)))
+            written = {b.id for s in inside for b in written_buffers(s)}
+            for issue in (s for s in inside if isinstance(s, Issue)):
+                for region in self._made(issue):
+                    if region.buffer.id not in held | written:
+                        out.append(self._share(region, issue))
+                        held |= {region.buffer.id}
             if isinstance(stmt, Issue):
-                out += self._issued(stmt, held)
+                tiles = {r: self._tile(r) for r in self._made(stmt)}
+                out.append(replace(stmt, a=tiles.get(stmt.a, stmt.a), b=tiles.get(stmt.b, stmt.b)))
                 continue
-            held -= {b.id for s in walk((stmt,)) for b in written_buffers(s)}
-            out.append(with_bodies(stmt, tuple(map(self.body, sub_bodies(stmt)))))
+            held -= written
+            out.append(with_bodies(stmt, tuple(self.body(b, held) for b in sub_bodies(stmt))))
         return tuple(out)
 
-    def _issued(self, issue: Issue, held: set[int]) -> Iterator[Stmt]:
+    def _made(self, issue: Issue) -> list[Region]:
+        """The operands of a product that are shared."""
         made = {b.id for b in made_operands(issue, self._fed)}
         if self._across > 1 and issue.a.buffer.id not in self._fed:
             made.add(issue.a.buffer.id)
-        for region in (issue.a, issue.b):
-            own = region.buffer
-            if own.id not in made - held:
-                continue
-            if own.id not in self.tiles:
-                require_shareable(own, issue)
-                self.tiles[own.id] = replace(own, id=next(self._ids), scope="shared")
-            yield Share(region, self._tile(region), **issue.provenance)
-            held.add(own.id)
-        a, b = (self._tile(r) if r.buffer.id in made else r for r in (issue.a, issue.b))
-        yield replace(issue, a=a, b=b)
+        return [region for region in (issue.a, issue.b) if region.buffer.id in made]
+
+    def _share(self, region: Region, issue: Issue) -> Share:
+        own = region.buffer
+        if own.id not in self.tiles:
+            require_shareable(own, issue)
+            self.tiles[own.id] = replace(own, id=next(self._ids), scope="shared")
+        return Share(region, self._tile(region), **issue.provenance)
 
     def _tile(self, region: Region) -> Region:
         return Region(self.tiles[region.buffer.id], region.starts, region.extents)
