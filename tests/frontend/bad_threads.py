@@ -342,6 +342,14 @@ def cluster_copy_to_no_block(A):
         T.copy_cluster(A, s)
 
 
+@bad(ProgramValueError)
+def cluster_copy_past_the_cluster(A):
+    A: T.Tensor((64,), T.int32)
+    with T.Kernel(2, threads=32, cluster_dims=2):
+        s = T.alloc_shared((64,), T.int32)
+        T.copy_cluster(A, s, dst_block=2)
+
+
 @bad(ProgramTypeError)
 def cluster_copy_into_a_fragment(A):
     A: T.Tensor((64,), T.int32)

@@ -62,7 +62,41 @@ def sent_to_some_expected(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([*(out * r for r in range(1, 5)), ranks])
 
 
+def sent_where_a_tensor_says(X, to):
+    """Each block sends its row to a block of its cluster, if it has one of that number."""
+    N = T.dynamic("N")
+    X: T.Tensor((N, 32), T.int32)
+    to: T.Tensor((N,), T.int32)
+    Y = T.empty((N, 32), T.int32)
+    with T.ClusterKernel(N, cluster_dims=(2,), threads=32) as bx:
+        own = T.alloc_shared((32,), T.int32)
+        got = T.alloc_shared((32,), T.int32)
+        T.copy(X[bx, :], own)
+        T.clear(got)
+        T.cluster_sync()
+        T.copy_cluster(own, got, dst_block=to[bx])
+        T.cluster_sync()
+        T.copy(got, Y[bx, :])
+    return Y
+
+
+TO = torch.tensor([1, -1, 2, 0, 2**31 - 1, -(2**31), 1, 0], dtype=torch.int32)
+
+
+def sent_where_a_tensor_says_expected(x: torch.Tensor, to: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for block, rank in enumerate(to.tolist()):
+        if 0 <= rank < 2:
+            out[block // 2 * 2 + rank] = x[block]
+    return out
+
+
 CLUSTERS = [
     Construct(handed_around, lambda: (ints(12, 64),), handed_around_expected),
+    Construct(
+        sent_where_a_tensor_says,
+        lambda: (ints(8, 32), TO.clone()),
+        sent_where_a_tensor_says_expected,
+    ),
     Construct(sent_to_some, lambda: (torch.randn(4, 6, 64).half(),), sent_to_some_expected),
 ]

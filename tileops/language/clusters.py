@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tileops.errors import ProgramTypeError, ProgramValueError, UnsupportedConstructError
 from tileops.ir import fold
-from tileops.ir.expr import Buffer, Expr, Region
+from tileops.ir.expr import Buffer, Expr, Region, const_value
 from tileops.ir.stmt import ClusterBarrier, Copy, If, PeerView
 from tileops.language.copies import copy_regions
 from tileops.language.launch import Kernel, KernelFrame
@@ -85,7 +85,8 @@ def copy_cluster(
 ) -> None:
     """A copy into shared memory of other blocks of the cluster, to the same tile ``dst`` there.
 
-    With ``dst_block`` it is into the block of that number; T.cluster_sync says when it is there.
+    With ``dst_block`` it is into the block of that number; T.cluster_sync says when it is there. A
+    number that no block of the cluster has copies nothing, as what is out of bounds elsewhere.
     With ``cluster_mask``, a bit for each block, the first of these blocks copies ``src`` for all of
     them, and each other block for itself; the whole cluster waits before and after.
     """
@@ -107,7 +108,7 @@ def copy_cluster(
     if dst_block is not None:
         block = fold.cast(index_expr(dst_block, "dst_block"), INT32)
         tracer.check_expr_alive(block)
-        _emit_to_peer(tracer, source, target, block)
+        _emit_to_one(tracer, source, target, block, size)
         return
     mask = int_of(construct, "cluster_mask", cluster_mask)
     if not 0 < mask < 1 << size:
@@ -116,6 +117,25 @@ def copy_cluster(
             found=bin(mask),
         )  # fmt: skip
     _emit_to_some(tracer, source, target, [n for n in range(size) if mask >> n & 1])
+
+
+def _emit_to_one(tracer: Tracer, source: Region, target: Region, block: Expr, size: int) -> None:
+    """The copy into one block, where the cluster of ``size`` has it."""
+    there = fold.binary(
+        "land", fold.binary("le", fold.const(0), block), fold.binary("lt", block, fold.const(size))
+    )
+    known = const_value(there)
+    if known == 0:
+        raise ProgramValueError(
+            "T.copy_cluster: wrong dst_block", expected=f"0 to {size - 1}", found=block.text()
+        )
+    if known:
+        _emit_to_peer(tracer, source, target, block)
+        return
+    tracer.open_region("then")
+    _emit_to_peer(tracer, source, target, block)
+    copies = tracer.close_region().body
+    tracer.emit(If(there, copies))
 
 
 def _emit_to_some(tracer: Tracer, source: Region, target: Region, blocks: list[int]) -> None:
