@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from tests.ops.cases import CASES, PLAIN, SERVED, TRAINED, Case
 from tests.ops.exactness import results
-from tests.ops.recorded import programs_called
+from tests.ops.recorded import checks_of, programs_called
 from tileops import ops
 from tileops.errors import ArgumentError, ArgumentTypeError, NotDifferentiableError
 from tileops.ops.info import random
@@ -217,12 +217,4 @@ def test_opcheck(case: Case) -> None:
             else a
             for a in call.arguments
         ]
-        torch.library.opcheck(call.op, given, call.options, test_utils=_checks(given))
-
-
-def _checks(given: list[Any]) -> list[str] | str:
-    """torch's checks of an op: that of its schema cannot compare 8-bit floats on a CPU."""
-    floats = [a for a in given if isinstance(a, torch.Tensor) and a.is_floating_point()]
-    has_float8 = any(a.dtype.itemsize == 1 for a in floats)
-    names = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-    return names if has_float8 else "ALL"
+        torch.library.opcheck(call.op, given, call.options, test_utils=checks_of(given))

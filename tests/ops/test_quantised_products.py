@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.kit.schedules import HOPPER
-from tests.ops.recorded import recorded
+from tests.ops.recorded import checks_of, recorded
 from tileops import ops
 from tileops.codegen import gpu
 from tileops.codegen.kernel_code import KernelCode, Specialization
@@ -260,9 +260,8 @@ def test_graphs() -> None:
 def test_opcheck_of_scaled_mm(by_row: bool) -> None:
     given = (*operands(5, 9, 16), *scales(5, 9, by_row), torch.randn(9))
     (call,) = recorded(lambda: ops.scaled_mm(*given, out_dtype=torch.bfloat16), (), {})
-    # Torch's test of the schema multiplies the tensors, which it cannot do for 8-bit floats.
-    names = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    torch.library.opcheck(call.op, call.arguments, call.options, test_utils=names)
+    checks = checks_of(call.arguments)
+    torch.library.opcheck(call.op, call.arguments, call.options, test_utils=checks)
 
 
 @pytest.mark.parametrize("has_zeros", [False, True], ids=["symmetrical", "zeros"])

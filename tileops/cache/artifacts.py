@@ -22,10 +22,10 @@ def save_cache_artifacts() -> bytes:
     As ``torch.compiler.save_cache_artifacts``, whose bytes hold none of them. The same programs
     give the same bytes.
     """
-    blobs = {e.hash: envelope.pack(envelope.travelling(e), None, {}) for e in store().used()}
-    sizes = [[name, len(blob)] for name, blob in sorted(blobs.items())]
-    parts = [blob for _, blob in sorted(blobs.items())]
-    return b"".join([_FIRST_LINE, json.dumps(sizes).encode() + b"\n", *parts])
+    entries = sorted(store().used(), key=lambda entry: entry.hash)
+    blobs = [envelope.pack(envelope.travelling(entry), None, {}) for entry in entries]
+    sizes = [[e.hash, len(blob)] for e, blob in zip(entries, blobs, strict=True)]
+    return b"".join([_FIRST_LINE, json.dumps(sizes).encode() + b"\n", *blobs])
 
 
 def load_cache_artifacts(artifacts: bytes) -> int:

@@ -213,13 +213,13 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def clear(directory: Directory) -> None:
-    """Remove all scripts, their links, tables and tunings, and nothing that is not one."""
+    """Remove all scripts, their links, tables and tunings, and no file that is not one's."""
     # The directory may be one that holds other things under the name ``scripts``.
     for folder in _folders(directory):
         if any((folder / name).exists() for name in (DISPATCH, "programs", "tuning", ".lock")):
             remove(folder)
     for folder in (*children(directory.scripts), directory.scripts):
-        with suppress(OSError):  # it holds what is not ours
+        with suppress(OSError):  # one that is not empty holds what is not ours
             folder.rmdir()
 
 

@@ -251,7 +251,7 @@ def grouped_mm(
         return torch.bmm(mat_a, mat_b)
     if mat_a.dim() == 3:
         return grouped_mm(mat_b.mT, mat_a.mT, offs=offs).mT
-    if not torch.compiler.is_compiling() and not torch._C._functorch.maybe_current_level():
+    if not torch.compiler.is_compiling():
         return _by_groups(mat_a, mat_b, offs.tolist())
     divided = mat_a.shape[0 if mat_b.dim() == 3 else 1]
     place = torch.arange(divided, device=offs.device)

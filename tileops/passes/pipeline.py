@@ -35,7 +35,7 @@ CPU: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be encoded
-    lower_encoded,  # before what makes elements of tile operations: it knows both
+    lower_encoded,  # early as well: it knows tile operations, which the next ones take apart
     share_among_threads,  # before the expansion, which leaves tile operations to the generator
     expand_tile_ops,  # last: the other passes know tile operations
 )
@@ -45,7 +45,7 @@ CUDA: tuple[Pass, ...] = (
     *CHECKS,
     drop_empty,  # early: no other pass then has to think of extents of zero
     place_tensors,  # early: it makes nests of copies, whose elements may be encoded
-    lower_encoded,  # before what makes elements of tile operations: it knows both
+    lower_encoded,  # early as well: it knows tile operations, which the next ones take apart
     share_among_threads,  # last: the other passes know tile operations
 )
 
