@@ -104,6 +104,15 @@ def matrix_instruction_with_too_few_words(A):
 
 
 @bad(ProgramValueError)
+def matrix_instruction_before_an_array(A):
+    A: T.Tensor((32,), T.float16)
+    with T.Kernel(1, threads=32):
+        a = T.alloc_local((8,), T.float16)
+        c = T.alloc_local((4,), T.float32)
+        T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a, 0, a, -4, c, 0)
+
+
+@bad(ProgramValueError)
 def matrix_instruction_of_half_a_warp(A):
     A: T.Tensor((32,), T.float16)
     with T.Kernel(1, threads=16):

@@ -157,10 +157,10 @@ def _storage(value: object) -> Buffer | None:
 def _part(construct: str, buffer: Buffer, index: object, count: int) -> Region:
     start = fold.cast(to_expr(index, f"an index of {construct}"), INT32)
     region = Region(buffer, (start,), (fold.const(count),))
-    shape = buffer.static_shape()
-    if shape is not None and (const_value(start) or 0) + count > shape[0]:
+    shape, first = buffer.static_shape(), const_value(start) or 0
+    if first < 0 or (shape is not None and first + count > shape[0]):
         raise ProgramValueError(
-            f"{construct}: `{buffer.name}` is too short",
+            f"{construct}: `{buffer.name}` {'is too short' if first >= 0 else 'begins at 0'}",
             expected=f"{count} elements from {start.text()} on", found=buffer.declaration,
         )  # fmt: skip
     return region
